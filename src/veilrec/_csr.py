@@ -1,0 +1,58 @@
+"""Rows of different lengths in two flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilrec._arrays import Indices, Offsets
+from veilrec._jit import jit
+
+
+@dataclass(frozen=True)
+class Csr:
+    """Row r holds `items[offsets[r]:offsets[r + 1]]`."""
+
+    offsets: Offsets
+    items: Indices
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def row(self, index: int) -> Indices:
+        """The items of one row, as a view."""
+        return self.items[self.offsets[index] : self.offsets[index + 1]]
+
+    def lengths(self) -> Offsets:
+        """The length of every row."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: Offsets) -> Csr:
+        """The chosen rows, packed; costs only their own length, whatever the size of the whole."""
+        chosen = np.ascontiguousarray(rows, dtype=np.int64)
+        offsets = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen], out=offsets[1:])
+        items = np.empty(offsets[-1], np.int32)
+        _gather(self.offsets, self.items, chosen, offsets, items)
+        return Csr(offsets, items)
+
+    def row_numbers(self) -> Offsets:
+        """For every entry, the row that it belongs to."""
+        return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths())
+
+
+def csr_from_pairs(rows: Offsets, items: Indices, n_rows: int) -> Csr:
+    """Pack (row, item) pairs by row; the order within a row is the order given."""
+    order = np.argsort(rows, kind="stable")
+    offsets = np.zeros(n_rows + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
+    return Csr(offsets, np.ascontiguousarray(items[order], dtype=np.int32))
+
+
+@jit
+def _gather(source: Offsets, items: Indices, rows: Offsets, target: Offsets, out: Indices) -> None:
+    for i in range(len(rows)):
+        start = source[rows[i]]
+        for j in range(target[i + 1] - target[i]):
+            out[target[i] + j] = items[start + j]

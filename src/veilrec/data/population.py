@@ -1,0 +1,91 @@
+"""Who saw and clicked what: external ids outside, integer indices inside, packed arrays that can be memory-mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veilrec._arrays import Bytes, Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.data.strings import Strings
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Every use of an item, packed by user and ordered in time within a user (file order where there is no time).
+
+    A pair of user and item may occur more than once (an app used every day); `pairs` keeps the last use of each.
+    """
+
+    offsets: Offsets  # [users + 1]
+    items: Indices  # [rows]
+    ratings: Floats | None = None  # [rows], as in the file; None for implicit logs
+    times: Offsets | None = None  # [rows], seconds since 1970
+    context: Mapping[str, Indices] = field(default_factory=dict)  # [rows] each: codes of further columns
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def pairs(self) -> Csr:
+        """The distinct items of every user, in the order of their last use."""
+        users = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), np.diff(self.offsets))
+        key = users * (int(self.items.max(initial=0)) + 1) + self.items
+        _, last_from_end = np.unique(key[::-1], return_index=True)
+        keep = np.sort(len(key) - 1 - last_from_end)
+        offsets = np.zeros(len(self.offsets), np.int64)
+        np.cumsum(np.bincount(users[keep], minlength=len(self.offsets) - 1), out=offsets[1:])
+        return Csr(offsets, np.ascontiguousarray(self.items[keep]))
+
+
+@dataclass(frozen=True)
+class Impressions:
+    """Lists of items that were shown together, which of them were clicked, and the history before them."""
+
+    users: Indices  # [impressions]
+    times: Offsets  # [impressions], seconds since 1970
+    shown: Csr  # a row per impression
+    clicked: Bytes  # [len(shown.items)], 1 = clicked
+    histories: Csr  # distinct histories, oldest click first
+    history_of: Indices  # [impressions], row of `histories`
+    oracle: Floats | None = None  # [len(shown.items)], the true click score where the data is generated
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What is known of the items without any user: all columns have one entry per item ("" where unknown)."""
+
+    titles: Strings
+    categories: Strings
+    subcategories: Strings | None = None
+    abstracts: Strings | None = None
+    entities: Strings | None = None  # JSON, as in MIND's title_entities column
+    entity_vectors: tuple[Strings, Floats] | None = None  # entity ids and their vectors
+
+
+@dataclass(frozen=True)
+class Population:
+    """A data set: users, items, what was used, and what was shown."""
+
+    name: str
+    users: Strings
+    items: Strings
+    interactions: Interactions
+    impressions: Mapping[str, Impressions] = field(default_factory=dict)  # "train", "dev"; empty for ratings
+    catalogue: Catalogue | None = None
+    facts: Mapping[str, int | float | str] = field(default_factory=dict)  # what the reader counted: rows, merged duplicates
+    fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.items)
