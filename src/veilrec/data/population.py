@@ -1,4 +1,4 @@
-"""Who saw and clicked what: external ids outside, integer indices inside, packed arrays that can be memory-mapped."""
+"""Who saw and clicked what: external ids outside, indices inside, arrays that can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veilrec._arrays import Bytes, Floats, Indices, Offsets
+from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.strings import Strings
 
 
 @dataclass(frozen=True)
 class Interactions:
-    """Every use of an item, packed by user and ordered in time within a user (file order where there is no time).
+    """Every use of an item, packed by user and ordered in time within a user (in file order without times).
 
-    A pair of user and item may occur more than once (an app used every day); `pairs` keeps the last use of each.
+    A pair of user and item may occur more than once (an app used daily); `pairs` keeps the last use of each.
     """
 
     offsets: Offsets  # [users + 1]
@@ -24,6 +24,9 @@ class Interactions:
     ratings: Floats | None = None  # [rows], as in the file; None for implicit logs
     times: Offsets | None = None  # [rows], seconds since 1970
     context: Mapping[str, Indices] = field(default_factory=dict)  # [rows] each: codes of further columns
+    context_values: Mapping[str, Strings] = field(
+        default_factory=dict
+    )  # what the codes of a column stand for
 
     def __len__(self) -> int:
         return len(self.items)
@@ -37,6 +40,30 @@ class Interactions:
         offsets = np.zeros(len(self.offsets), np.int64)
         np.cumsum(np.bincount(users[keep], minlength=len(self.offsets) - 1), out=offsets[1:])
         return Csr(offsets, np.ascontiguousarray(self.items[keep]))
+
+
+def pack_interactions(
+    users: Offsets | Indices,
+    items: Indices,
+    n_users: int,
+    *,
+    ratings: Doubles | Floats | None = None,
+    times: Offsets | None = None,
+    context: Mapping[str, tuple[Indices, Strings]] | None = None,
+) -> Interactions:
+    """Rows of a log packed by user: ordered in time within a user, rows of the same second in file order."""
+    columns = dict(context or {})
+    order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
+    offsets = np.zeros(n_users + 1, np.int64)
+    np.cumsum(np.bincount(users, minlength=n_users), out=offsets[1:])
+    return Interactions(
+        offsets,
+        np.ascontiguousarray(items[order], dtype=np.int32),
+        None if ratings is None else ratings[order].astype(np.float32),
+        None if times is None else times[order],
+        {name: codes[order] for name, (codes, _) in columns.items()},
+        {name: values for name, (_, values) in columns.items()},
+    )
 
 
 @dataclass(frozen=True)
@@ -77,8 +104,12 @@ class Population:
     interactions: Interactions
     impressions: Mapping[str, Impressions] = field(default_factory=dict)  # "train", "dev"; empty for ratings
     catalogue: Catalogue | None = None
-    facts: Mapping[str, int | float | str] = field(default_factory=dict)  # what the reader counted: rows, merged duplicates
-    fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
+    facts: Mapping[str, int | float | str] = field(
+        default_factory=dict
+    )  # what the reader counted: rows, merged duplicates
+    fixed_test: tuple[Indices, Indices] | None = (
+        None  # published leave-one-out: items [users], negatives [users, 99]
+    )
 
     @property
     def n_users(self) -> int:

@@ -1,0 +1,91 @@
+"""Draws keyed by (seed, round, device): the same whoever makes them, in whatever order, on however many cores.
+
+They decide what a device samples and in which order it learns. Noise that protects people never comes from here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import uint64
+
+from veilrec._arrays import Floats, Offsets
+from veilrec._jit import jit
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_TO_UNIT = 2.0**-53
+
+# What a draw is for; the streams of two purposes never meet.
+LEARNING = 1
+PRIVATE_STATE = 2
+AVAILABILITY = 3
+DROP_OUT = 4
+MODEL = 5
+COHORT = 6
+
+
+@jit
+def mix(value):  # type: ignore[no-untyped-def]
+    """The finaliser of splitmix64: a bijection of 64-bit words that scatters every bit."""
+    z = uint64(value)
+    z = (z ^ (z >> uint64(30))) * _MIX_1
+    z = (z ^ (z >> uint64(27))) * _MIX_2
+    return z ^ (z >> uint64(31))
+
+
+@jit
+def stream(seed, purpose, round_number, device):  # type: ignore[no-untyped-def]
+    """The start of the stream of one device in one round for one purpose."""
+    state = mix(uint64(seed) + _GOLDEN)
+    state = mix(state + uint64(purpose) * _GOLDEN)
+    state = mix(state + uint64(round_number) * _GOLDEN)
+    return mix(state + uint64(device) * _GOLDEN)
+
+
+@jit
+def word(start, counter):  # type: ignore[no-untyped-def]
+    """The 64-bit word number `counter` of a stream."""
+    return mix(start + uint64(counter + 1) * _GOLDEN)
+
+
+@jit
+def below(random_word, bound):  # type: ignore[no-untyped-def]
+    """A number in [0, bound) from the upper half of a word; the bias is below bound / 2^32."""
+    return np.int64(((random_word >> uint64(32)) * uint64(bound)) >> uint64(32))
+
+
+@jit
+def _unit(random_word):  # type: ignore[no-untyped-def]
+    return np.float64(random_word >> uint64(11)) * _TO_UNIT
+
+
+@jit
+def _uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, out: Floats) -> None:
+    for i in range(len(devices)):
+        start = stream(seed, purpose, round_number, devices[i])
+        for j in range(out.shape[1]):
+            out[i, j] = _unit(word(start, j))
+
+
+@jit
+def _normals(seed: int, purpose: int, round_number: int, devices: Offsets, out: Floats) -> None:
+    for i in range(len(devices)):
+        start = stream(seed, purpose, round_number, devices[i])
+        for j in range(out.shape[1]):
+            radius = np.sqrt(-2.0 * np.log1p(-_unit(word(start, 2 * j))))
+            out[i, j] = radius * np.cos(2.0 * np.pi * _unit(word(start, 2 * j + 1)))
+
+
+def uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, width: int = 1) -> Floats:
+    """Numbers in [0, 1): one row per device."""
+    out = np.empty((len(devices), width), np.float32)
+    _uniforms(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
+    return out
+
+
+def normals(seed: int, purpose: int, round_number: int, devices: Offsets, width: int) -> Floats:
+    """Standard normal numbers: one row per device. For starting values, not for privacy."""
+    out = np.empty((len(devices), width), np.float32)
+    _normals(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
+    return out

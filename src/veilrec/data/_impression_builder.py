@@ -1,0 +1,112 @@
+"""What the readers of impression logs have in common: from columns of ids to `Impressions`, and from those to what each user used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec._csr import Csr, csr_from_pairs
+from veilrec._jit import jit
+from veilrec.data.population import Impressions, Interactions
+from veilrec.data.strings import Strings
+from veilrec.data.text_files import encode
+
+
+def encode_together(columns: Sequence[pl.Series]) -> tuple[list[Indices], Strings]:
+    """Codes of several id columns over one list of distinct ids, in the order of first appearance across them."""
+    codes, distinct = encode(pl.concat([column.cast(pl.String) for column in columns]))
+    ends = np.cumsum([len(column) for column in columns])
+    return np.split(codes, ends[:-1]), distinct
+
+
+def offsets_of(lengths: pl.Series | Offsets) -> Offsets:
+    """CSR offsets of rows with these lengths."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(np.asarray(lengths), out=offsets[1:])
+    return offsets
+
+
+def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Interactions:
+    """What every user used: the history before his first training impression, then his clicks in training, in time.
+
+    Users who only occur in "dev" have the history before their first impression there. Clicks of "dev" are never
+    among them.
+    """
+    history_rows = np.full(n_users, -1, np.int64)
+    parts = [impressions[split] for split in ("train", "dev") if split in impressions]
+    before = np.cumsum([0, *(len(part.histories) for part in parts)])
+    for part, shift in zip(parts, before, strict=False):
+        first = _first_impressions(part)
+        first = first[history_rows[part.users[first]] < 0]
+        history_rows[part.users[first]] = shift + part.history_of[first]
+    lengths = np.concatenate([part.histories.lengths() for part in parts])
+    stacked = Csr(offsets_of(lengths), np.concatenate([part.histories.items for part in parts]))
+    return uses(stacked.take(history_rows), impressions["train"])
+
+
+def uses(histories: Csr, train: Impressions) -> Interactions:
+    """Each user's history (a row per user) and then his clicks in time; a repeated item counts once, at its first use."""
+    clickers, clicked = _clicks_in_time(train)
+    rows = np.concatenate([histories.row_numbers(), clickers])
+    packed = csr_from_pairs(rows, np.concatenate([histories.items, clicked]), len(histories))
+    lengths, items = np.zeros(len(packed), np.int64), np.empty(len(packed.items), np.int32)
+    n_items = int(packed.items.max(initial=0)) + 1
+    kept = _keep_first_uses(packed.offsets, packed.items, np.full(n_items, -1, np.int64), lengths, items)
+    return Interactions(offsets_of(lengths), items[:kept].copy())
+
+
+def count_facts(impressions: Mapping[str, Impressions]) -> dict[str, int]:
+    """Counts over all splits that `data check` shows."""
+    facts = dict.fromkeys(("rows", "shown", "clicks", "impressions_without_both_labels", "empty_histories"), 0)
+    for part in impressions.values():
+        clicks = clicks_per_impression(part)
+        facts["rows"] += len(part)
+        facts["shown"] += len(part.clicked)
+        facts["clicks"] += int(clicks.sum())
+        facts["impressions_without_both_labels"] += int(((clicks == 0) | (clicks == part.shown.lengths())).sum())
+        facts["empty_histories"] += int((part.histories.lengths()[part.history_of] == 0).sum())
+    return facts
+
+
+def clicks_per_impression(impressions: Impressions) -> Offsets:
+    """How many of the shown items were clicked, per impression."""
+    running = offsets_of(impressions.clicked.astype(np.int64))
+    return np.diff(running[impressions.shown.offsets])
+
+
+def labels(shown: Csr, clicked: Csr) -> Bytes:
+    """1 for every shown item that is among the clicked items of the same row."""
+    width = int(max(shown.items.max(initial=0), clicked.items.max(initial=0))) + 1
+    shown_keys = shown.row_numbers() * width + shown.items
+    clicked_keys = clicked.row_numbers() * width + clicked.items
+    return np.isin(shown_keys, clicked_keys).astype(np.uint8)
+
+
+def _first_impressions(part: Impressions) -> Offsets:
+    order = np.lexsort((part.times, part.users))
+    users = part.users[order]
+    return order[np.concatenate([[True], users[1:] != users[:-1]])] if len(order) else order
+
+
+def _clicks_in_time(part: Impressions) -> tuple[Indices, Indices]:
+    places = np.flatnonzero(part.clicked)
+    impression = np.searchsorted(part.shown.offsets, places, side="right") - 1
+    users = part.users[impression]
+    order = np.lexsort((places, part.times[impression], users))
+    return users[order], part.shown.items[places[order]]
+
+
+@jit
+def _keep_first_uses(offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices) -> int:
+    kept = 0
+    for row in range(len(offsets) - 1):
+        for place in range(offsets[row], offsets[row + 1]):
+            if used_by[items[place]] != row:
+                used_by[items[place]] = row
+                out[kept] = items[place]
+                kept += 1
+                lengths[row] += 1
+    return kept

@@ -1,0 +1,244 @@
+"""What is in a data set, and what is odd about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from veilrec._arrays import Offsets
+from veilrec.data.population import Impressions, Population
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_MOST_RATING_VALUES = 12  # shown one by one; more are counted in bins
+_BAR_WIDTH = 30
+_YEAR_2100 = 4_102_444_800
+
+
+@dataclass(frozen=True)
+class Bin:
+    """How many things fall between two bounds, both included."""
+
+    low: float
+    high: float
+    count: int
+
+    @property
+    def label(self) -> str:
+        """The bounds as text."""
+        return f"{self.low:,g}" if self.low == self.high else f"{self.low:,g} to {self.high:,g}"
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """The impressions of one split."""
+
+    impressions: int
+    shown: int
+    clicks: int
+    users: int
+    without_both_labels: int
+    empty_histories: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a check; `odd` is empty for a data set without surprises."""
+
+    name: str
+    users: int
+    items: int
+    rows: int
+    pairs: int
+    density: float
+    history_lengths: tuple[Bin, ...]
+    ratings: tuple[Bin, ...]
+    first_time: str | None
+    last_time: str | None
+    splits: Mapping[str, SplitReport]
+    facts: Mapping[str, int | float | str]
+    odd: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        return asdict(self)
+
+
+def check(population: Population) -> Report:
+    """Count what a data set holds and name what is odd."""
+    log = population.interactions
+    lengths = log.pairs().lengths()
+    pairs = int(lengths.sum())
+    times = [log.times] if log.times is not None and len(log.times) else []
+    times += [split.times for split in population.impressions.values() if len(split)]
+    first = min((int(column.min()) for column in times), default=None)
+    last = max((int(column.max()) for column in times), default=None)
+    splits = {name: _check_split(split) for name, split in population.impressions.items()}
+    return Report(
+        name=population.name,
+        users=population.n_users,
+        items=population.n_items,
+        rows=len(log),
+        pairs=pairs,
+        density=pairs / max(1, population.n_users * population.n_items),
+        history_lengths=_doubling_bins(lengths),
+        ratings=_rating_bins(population),
+        first_time=_moment(first),
+        last_time=_moment(last),
+        splits=splits,
+        facts=dict(population.facts),
+        odd=tuple(_odd(population, lengths, last, splits)),
+    )
+
+
+def _check_split(split: Impressions) -> SplitReport:
+    clicked = np.concatenate([[0], np.cumsum(split.clicked, dtype=np.int64)])
+    clicks = clicked[split.shown.offsets[1:]] - clicked[split.shown.offsets[:-1]]
+    one_sided = (clicks == 0) | (clicks == split.shown.lengths())
+    return SplitReport(
+        impressions=len(split),
+        shown=len(split.shown.items),
+        clicks=int(clicks.sum()),
+        users=len(np.unique(split.users)),
+        without_both_labels=int(one_sided.sum()),
+        empty_histories=int((split.histories.lengths()[split.history_of] == 0).sum()),
+    )
+
+
+def _odd(
+    population: Population, lengths: Offsets, last: int | None, splits: Mapping[str, SplitReport]
+) -> list[str]:
+    log, facts = population.interactions, population.facts
+    seen = np.bincount(log.items, minlength=population.n_items) > 0
+    for split in population.impressions.values():
+        seen |= np.bincount(split.shown.items, minlength=population.n_items) > 0
+    found = [
+        (
+            int((lengths < 2).sum()),
+            "users with fewer than 2 items: nothing is left to learn from once one is held out",
+        ),
+        (int((~seen).sum()), "items that nobody ever used or was shown"),
+        (int(facts.get("duplicates_merged", 0)), "rows that repeated another exactly and were merged"),
+        (0 if log.ratings is None else int((log.ratings < 0).sum()), "ratings below 0"),
+        (
+            1 if last is not None and last > _YEAR_2100 else 0,
+            "time after the year 2100: milliseconds, not seconds?",
+        ),
+        (int(facts.get("unknown_candidates", 0)), "shown candidates that the catalogue does not know"),
+        (
+            int(facts.get("test_items_among_negatives", 0)),
+            "published test items that stand among their own negatives",
+        ),
+        (_without_text(population), "items without a title"),
+    ]
+    for name, split in splits.items():
+        found.append(
+            (split.without_both_labels, f"impressions of {name} without both a click and a non-click")
+        )
+    odd = [f"{count:,} {what}" for count, what in found if count]
+    if population.n_users == 1:
+        odd.append("there is only one user: a federation needs several")
+    if "columns_ignored" in facts:
+        odd.append(f"columns that were ignored: {facts['columns_ignored']}")
+    return odd
+
+
+def _without_text(population: Population) -> int:
+    if population.catalogue is None:
+        return 0
+    return int((np.diff(population.catalogue.titles.offsets) == 0).sum())
+
+
+def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:
+    """Counts of lengths 0, 1, 2-3, 4-7, 8-15 and so on, up to the longest."""
+    if not len(lengths):
+        return ()
+    exponents = np.where(lengths > 0, np.floor(np.log2(np.maximum(lengths, 1))).astype(np.int64) + 1, 0)
+    counts = np.bincount(exponents)
+    first = int(np.flatnonzero(counts)[0])
+    return tuple(
+        Bin(0 if k == 0 else 2 ** (k - 1), 0 if k == 0 else 2**k - 1, int(counts[k]))
+        for k in range(first, len(counts))
+    )
+
+
+def _rating_bins(population: Population) -> tuple[Bin, ...]:
+    ratings = population.interactions.ratings
+    if ratings is None or not len(ratings):
+        return ()
+    values, counts = np.unique(ratings, return_counts=True)
+    if len(values) <= _MOST_RATING_VALUES:
+        return tuple(Bin(float(v), float(v), int(n)) for v, n in zip(values, counts, strict=True))
+    if values[0] > 0 and values[-1] / values[0] > 100 and np.all(values == np.floor(values)):
+        return _doubling_bins(ratings.astype(np.int64))
+    counts, edges = np.histogram(ratings, bins=10)
+    return tuple(
+        Bin(float(low), float(high), int(n))
+        for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
+    )
+
+
+def _moment(seconds: int | None) -> str | None:
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds} s"
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people: a table, small histograms, and what is odd."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{report.name}", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in _summary(report):
+        table.add_row(name, value)
+    parts: list[RenderableType] = [table]
+    parts += _histogram("items per user", report.history_lengths)
+    parts += _histogram("ratings", report.ratings)
+    parts.append(Text("what is odd" if report.odd else "nothing is odd", style="bold"))
+    parts += [Text(f"  - {line}") for line in report.odd]
+    return Group(*parts)
+
+
+def _summary(report: Report) -> list[tuple[str, str]]:
+    rows = [
+        ("users", f"{report.users:,}"),
+        ("items", f"{report.items:,}"),
+        ("rows", f"{report.rows:,}"),
+        ("distinct pairs", f"{report.pairs:,}"),
+        ("density", f"{report.density:.4%}"),
+    ]
+    if report.first_time is not None:
+        rows.append(("time", f"{report.first_time} to {report.last_time}"))
+    for name, split in report.splits.items():
+        rows.append(
+            (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {split.clicks:,} clicks)")
+        )
+    shown = {"rows", "duplicates_merged", "columns_ignored"}
+    rows += [(key.replace("_", " "), str(value)) for key, value in report.facts.items() if key not in shown]
+    return rows
+
+
+def _histogram(title: str, bins: tuple[Bin, ...]) -> list[RenderableType]:
+    from rich.text import Text
+
+    if not bins:
+        return []
+    most = max(bin_.count for bin_ in bins) or 1
+    width = max(len(bin_.label) for bin_ in bins)
+    lines: list[RenderableType] = [Text(title, style="bold")]
+    for bin_ in bins:
+        bar = "█" * round(_BAR_WIDTH * bin_.count / most) or ("▏" if bin_.count else "")
+        lines.append(Text(f"  {bin_.label:>{width}}  {bar} {bin_.count:,}"))
+    return lines

@@ -1,0 +1,122 @@
+"""Frappe: which app was used how often in which context (Baltrunas, Church, Karatzoglou and Oliver 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec.data.population import Catalogue, Population, pack_interactions
+from veilrec.data.text_files import find_file, find_optional, pack, read_table
+from veilrec.errors import BadInput, bad_line
+
+CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
+_COLUMNS = ("user", "item", "cnt", *CONTEXT)
+_NEGATIVES_PER_USE = 2
+
+
+def read(folder: Path) -> Population:
+    """The whole log: users and items in the order of their ids, counts as ratings, context as codes."""
+    path = find_file(folder, "frappe.csv")
+    rows = read_table(path, separator="\t")
+    if tuple(rows.frame.columns) != _COLUMNS:
+        raise bad_line(path, 1, f"the header must be {' '.join(_COLUMNS)}, separated by tabs")
+    table = rows.without_duplicates()
+    users, user_codes = np.unique(table.integers("user", low=0), return_inverse=True)
+    items, item_codes = np.unique(table.integers("item", low=0), return_inverse=True)
+    item_ids = pl.Series(items).cast(pl.String)
+    interactions = pack_interactions(
+        user_codes,
+        item_codes.astype(np.int32),
+        len(users),
+        ratings=table.integers("cnt", low=1).astype(np.float64),
+        context={name: table.codes(name) for name in CONTEXT},
+    )
+    return Population(
+        "frappe",
+        pack(pl.Series(users).cast(pl.String)),
+        pack(item_ids),
+        interactions,
+        catalogue=_catalogue(find_optional(folder, "meta.csv"), item_ids),
+        facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
+    )
+
+
+@dataclass(frozen=True)
+class LabelledUses:
+    """Uses (label 1) and apps that were not used in the same context (label 0), row by row."""
+
+    users: Indices
+    items: Indices
+    labels: Bytes
+    context: Mapping[str, Indices]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def extended(population: Population, seed: int) -> LabelledUses:
+    """Every use followed by two apps that the user never used, in the same context, drawn by seed."""
+    log, n_items = population.interactions, population.n_items
+    users = np.repeat(np.arange(population.n_users, dtype=np.int64), np.diff(log.offsets))
+    free = _free_items(population)
+    if len(users) and int(free.min()) < _NEGATIVES_PER_USE:
+        user = population.users[int(free.argmin())]
+        raise BadInput(
+            f"user {user} has used all but {free.min()} of {n_items} items: at least 2 must be left"
+        )
+    generator = np.random.default_rng(seed)
+    first = generator.integers(0, free[users])
+    second = generator.integers(0, free[users] - 1)
+    second += second >= first  # distinct from the first, uniform over the rest
+    items = np.stack([log.items, *(_nth_unused(population, users, rank) for rank in (first, second))], axis=1)
+    copies = 1 + _NEGATIVES_PER_USE
+    return LabelledUses(
+        users=np.repeat(users, copies).astype(np.int32),
+        items=items.reshape(-1).astype(np.int32),
+        labels=np.tile(np.array([1, *[0] * _NEGATIVES_PER_USE], np.uint8), len(users)),
+        context={name: np.repeat(codes, copies) for name, codes in log.context.items()},
+    )
+
+
+def _free_items(population: Population) -> Offsets:
+    """How many items each user never used."""
+    return population.n_items - population.interactions.pairs().lengths()
+
+
+def _nth_unused(population: Population, users: Offsets, ranks: Offsets) -> Offsets:
+    """The item of that rank among those that the user never used, without redrawing any.
+
+    If p_0 < p_1 < ... are the used items, p_j - j unused ones lie below p_j. So the unused item of rank r is r
+    plus the number of j with p_j - j <= r, found for all rows at once in one sorted array of (user, p_j - j).
+    """
+    pairs = population.interactions.pairs()
+    owners = pairs.row_numbers()
+    used = np.sort(owners * population.n_items + pairs.items) - owners * population.n_items
+    unused_below = used - (np.arange(len(used)) - pairs.offsets[owners])
+    width = population.n_items + 1
+    place = np.searchsorted(owners * width + unused_below, users * width + ranks, side="right")
+    return ranks + place - pairs.offsets[users]
+
+
+def _catalogue(meta: Path | None, item_ids: pl.Series) -> Catalogue | None:
+    """What is known of the apps; the file says "unknown" of those that were rarely downloaded."""
+    if meta is None:
+        return None
+    table = read_table(meta, separator="\t", quoted=True)
+    absent = [name for name in ("item", "category", "name", "description") if name not in table.frame.columns]
+    if absent:
+        raise bad_line(meta, 1, f"the header lacks {', '.join(absent)}")
+    listing = table.frame.select("item", "category", "name", "description").unique("item", keep="first")
+    known = pl.all().replace({"unknown": ""}).fill_null("")
+    columns = pl.DataFrame({"item": item_ids}).join(listing, on="item", how="left", maintain_order="left")
+    columns = columns.select(known)
+    return Catalogue(
+        titles=pack(columns["name"]),
+        categories=pack(columns["category"]),
+        abstracts=pack(columns["description"]),
+    )

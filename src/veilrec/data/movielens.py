@@ -1,0 +1,161 @@
+"""MovieLens 100K and 1M in GroupLens' own formats, and the leave-one-out test published with NCF for 1M."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from veilrec._arrays import Indices, Offsets
+from veilrec.data.population import Catalogue, Interactions, Population, pack_interactions
+from veilrec.data.strings import Strings
+from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
+from veilrec.errors import BadInput
+
+# in the order of u.item's flags (u.genre)
+_GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
+    *(
+        "Fantasy",
+        "Film-Noir",
+        "Horror",
+        "Musical",
+        "Mystery",
+        "Romance",
+        "Sci-Fi",
+        "Thriller",
+        "War",
+        "Western",
+    ),
+)
+_ROW = ("user", "item", "rating", "time")
+_NEGATIVES = 99
+
+
+def read_100k(folder: Path) -> Population:
+    """MovieLens 100K: users and items in the order of their ids."""
+    rows = read_table(find_file(folder, "u.data"), _ROW, separator="\t")
+    table = rows.without_duplicates()
+    items, item_codes = np.unique(table.integers("item", low=1), return_inverse=True)
+    catalogue = None
+    listing = find_optional(folder, "u.item")
+    if listing is not None:
+        names = ("item", "title", "release", "video_release", "url", *_GENRES)
+        films = read_table(listing, names, separator="|", encoding="latin-1")
+        flags = np.stack([films.integers(genre, low=0, high=1) for genre in _GENRES], axis=1)
+        genres = pl.Series(["|".join(np.array(_GENRES)[row == 1]) for row in flags])
+        catalogue = _catalogue(films, genres, items)
+    return _population("ml-100k", rows, table, items, item_codes, catalogue, {})
+
+
+def read_1m(folder: Path) -> Population:
+    """MovieLens 1M: users in the order of their ids, items as they first appear in ratings.dat."""
+    rows = read_table(find_file(folder, "ratings.dat"), _ROW, separator="::")
+    table = rows.without_duplicates()
+    sorted_items, first_row, codes = np.unique(
+        table.integers("item", low=1), return_index=True, return_inverse=True
+    )
+    by_appearance = np.argsort(first_row)
+    rank = np.empty(len(by_appearance), np.int64)
+    rank[by_appearance] = np.arange(len(by_appearance))
+    items = sorted_items[by_appearance]
+    catalogue, facts = None, {}
+    listing = find_optional(folder, "movies.dat")
+    if listing is not None:
+        films = read_table(listing, ("item", "title", "genres"), separator="::", encoding="latin-1")
+        catalogue = _catalogue(films, films.frame["genres"], items)
+        facts["items_listed"] = len(films)
+    population = _population("ml-1m", rows, table, items, rank[codes], catalogue, facts)
+    fixed_test = _published_test(folder / "ncf", population)
+    if fixed_test is None:
+        return population
+    # 156 users of the published files have their test item among their own negatives
+    repeated = int((fixed_test[1] == fixed_test[0][:, None]).sum())
+    counted = {**population.facts, "test_items_among_negatives": repeated}
+    return replace(population, fixed_test=fixed_test, facts=counted)
+
+
+def _population(
+    name: str,
+    rows: Table,
+    table: Table,
+    items: Offsets,
+    item_codes: Offsets,
+    catalogue: Catalogue | None,
+    facts: dict[str, int],
+) -> Population:
+    users, user_codes = np.unique(table.integers("user", low=1), return_inverse=True)
+    ratings = table.integers("rating", low=1, high=5).astype(np.float64)
+    interactions = pack_interactions(
+        user_codes,
+        item_codes.astype(np.int32),
+        len(users),
+        ratings=ratings,
+        times=table.integers("time", low=0),
+    )
+    counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
+    return Population(name, _ids(users), _ids(items), interactions, catalogue=catalogue, facts=counted)
+
+
+def _ids(values: Offsets) -> Strings:
+    return pack(pl.Series(values).cast(pl.String))
+
+
+def _catalogue(films: Table, genres: pl.Series, items: Offsets) -> Catalogue:
+    """Titles and genres of the given items; "" for an item that the listing does not have."""
+    listing = pl.DataFrame({"item": films.integers("item"), "title": films.frame["title"], "genres": genres})
+    repeated = np.flatnonzero(listing["item"].is_duplicated().to_numpy())
+    if len(repeated):
+        raise films.error(int(repeated[1]), f"item {films.frame['item'][int(repeated[1])]} is listed twice")
+    wanted = pl.DataFrame({"item": items}).join(listing, on="item", how="left", maintain_order="left")
+    return Catalogue(
+        titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null(""))
+    )
+
+
+def _published_test(folder: Path, population: Population) -> tuple[Indices, Indices] | None:
+    """The test items and negatives published with NCF (He et al. 2017), if the folder has them.
+
+    Their user is UserID - 1 and their item the 0-based number of its first appearance in ratings.dat: just as
+    `read_1m` numbers them.
+    """
+    if find_optional(folder, "ml-1m.test.rating") is None:
+        return None
+    positives = read_table(find_file(folder, "ml-1m.test.rating"), _ROW, separator="\t")
+    names = ("pair", *(f"negative {number}" for number in range(1, _NEGATIVES + 1)))
+    negatives = read_table(find_file(folder, "ml-1m.test.negative"), names, separator="\t")
+    last = population.n_items - 1
+    users = positives.integers("user", low=0, high=population.n_users - 1)
+    items = positives.integers("item", low=0, high=last)
+    sampled = np.stack([negatives.integers(name, low=0, high=last) for name in names[1:]], axis=1)
+    if not np.array_equal(users, np.arange(population.n_users)):
+        raise BadInput(
+            f"{positives.path} must have one line for each of the {population.n_users} users, in order"
+        )
+    if [f"({user},{item})" for user, item in zip(users, items, strict=True)] != negatives.frame[
+        "pair"
+    ].to_list():
+        raise BadInput(f"{negatives.path} does not name the pairs of {positives.path}: get both files again")
+    _check_fit(positives, negatives, items, sampled, population.interactions)
+    return items.astype(np.int32), sampled.astype(np.int32)
+
+
+def _check_fit(
+    positives: Table, negatives: Table, items: Offsets, sampled: Offsets, interactions: Interactions
+) -> None:
+    n_items = int(interactions.items.max()) + 1
+    n_users = len(interactions.offsets) - 1
+    owners = np.arange(n_users, dtype=np.int64)
+    rated = np.zeros(n_users * n_items, np.bool_)  # 22 MB for MovieLens 1M
+    rated[np.repeat(owners, np.diff(interactions.offsets)) * n_items + interactions.items] = True
+    strangers = np.flatnonzero(~rated[owners * n_items + items])
+    if len(strangers):
+        raise positives.error(
+            int(strangers[0]), "the test item is not among the user's ratings in ratings.dat"
+        )
+    used = rated[owners[:, None] * n_items + sampled] & (sampled != items[:, None])
+    known = np.flatnonzero(used.any(axis=1))
+    if len(known):
+        raise negatives.error(int(known[0]), "a negative is among the user's other ratings in ratings.dat")

@@ -1,0 +1,204 @@
+"""A Population in a folder: one `.npy` file per array, memory-mapped when it is read, and a manifest.
+
+The layout is flat: `users.offsets.npy`, `interactions.items.npy`, `impressions.0.shown.items.npy` and so on.
+Names that come from the data (context columns, splits) stand in the manifest and are numbered in file names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._csr import Csr
+from veilrec._files import write_json
+from veilrec.data.folders import new_folder
+from veilrec.data.population import Catalogue, Impressions, Interactions, Population
+from veilrec.data.strings import Strings
+from veilrec.errors import BadInput
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_KIND = "veilrec population"
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+def save(population: Population, folder: Path) -> None:
+    """Write a population to a folder that is not there yet: whole, or not at all."""
+    arrays = _take_apart(population)
+    manifest = {
+        "kind": _KIND,
+        "format": FORMAT,
+        "name": population.name,
+        "facts": dict(population.facts),
+        "context": list(population.interactions.context),
+        "impressions": list(population.impressions),
+        "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
+    }
+    with new_folder(folder) as part:
+        for name, array in arrays.items():
+            np.save(part / f"{name}.npy", array, allow_pickle=False)
+        write_json(part / MANIFEST, manifest)
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether a folder holds a packed population."""
+    try:
+        return bool(json.loads((folder / MANIFEST).read_bytes())["kind"] == _KIND)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def load(folder: Path) -> Population:
+    """Read a packed population; its arrays stay on disk until they are touched."""
+    if not is_packed(folder):
+        raise BadInput(
+            f"{folder} is no packed population (no {MANIFEST}): write one with `veilrec data import`"
+        )
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    if manifest["format"] != FORMAT:
+        raise BadInput(
+            f"{folder} has format {manifest['format']}, this veilrec reads {FORMAT}: import the files again"
+        )
+    arrays = {name: _map(folder / f"{name}.npy", stated) for name, stated in manifest["arrays"].items()}
+    return _put_together(manifest, arrays)
+
+
+def _map(path: Path, stated: list[Any]) -> NDArray[Any]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise BadInput(f"{path} is missing or damaged: import the files again") from None
+    if [str(array.dtype), *array.shape] != stated:
+        raise BadInput(f"{path} is not what the manifest says it is: import the files again")
+    plain: NDArray[Any] = array.view(np.ndarray)  # np.memmap's own class makes every slice slower
+    return plain
+
+
+def _take_apart(population: Population) -> Arrays:
+    log = population.interactions
+    arrays: Arrays = {"interactions.offsets": log.offsets, "interactions.items": log.items}
+    _add_strings(arrays, "users", population.users)
+    _add_strings(arrays, "items", population.items)
+    _add(arrays, "interactions.ratings", log.ratings)
+    _add(arrays, "interactions.times", log.times)
+    for number, (name, codes) in enumerate(log.context.items()):
+        arrays[f"interactions.context.{number}"] = codes
+        _add_strings(arrays, f"interactions.context_values.{number}", log.context_values.get(name))
+    for number, split in enumerate(population.impressions.values()):
+        _add_impressions(arrays, f"impressions.{number}", split)
+    if population.catalogue is not None:
+        _add_catalogue(arrays, population.catalogue)
+    if population.fixed_test is not None:
+        arrays["fixed_test.items"], arrays["fixed_test.negatives"] = population.fixed_test
+    return arrays
+
+
+def _add(arrays: Arrays, name: str, array: NDArray[Any] | None) -> None:
+    if array is not None:
+        arrays[name] = array
+
+
+def _add_strings(arrays: Arrays, name: str, strings: Strings | None) -> None:
+    if strings is not None:
+        arrays[f"{name}.offsets"] = strings.offsets
+        arrays[f"{name}.data"] = strings.data
+
+
+def _add_csr(arrays: Arrays, name: str, rows: Csr) -> None:
+    arrays[f"{name}.offsets"] = rows.offsets
+    arrays[f"{name}.items"] = rows.items
+
+
+def _add_impressions(arrays: Arrays, prefix: str, split: Impressions) -> None:
+    arrays[f"{prefix}.users"] = split.users
+    arrays[f"{prefix}.times"] = split.times
+    _add_csr(arrays, f"{prefix}.shown", split.shown)
+    arrays[f"{prefix}.clicked"] = split.clicked
+    _add_csr(arrays, f"{prefix}.histories", split.histories)
+    arrays[f"{prefix}.history_of"] = split.history_of
+    _add(arrays, f"{prefix}.oracle", split.oracle)
+
+
+def _add_catalogue(arrays: Arrays, catalogue: Catalogue) -> None:
+    for column in ("titles", "categories", "subcategories", "abstracts", "entities"):
+        _add_strings(arrays, f"catalogue.{column}", getattr(catalogue, column))
+    if catalogue.entity_vectors is not None:
+        names, vectors = catalogue.entity_vectors
+        _add_strings(arrays, "catalogue.entity_names", names)
+        arrays["catalogue.entity_vectors"] = vectors
+
+
+def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
+    context, context_values = {}, {}
+    for number, name in enumerate(manifest["context"]):
+        context[name] = arrays[f"interactions.context.{number}"]
+        values = _strings(arrays, f"interactions.context_values.{number}")
+        if values is not None:
+            context_values[name] = values
+    fixed_test = None
+    if "fixed_test.items" in arrays:
+        fixed_test = (arrays["fixed_test.items"], arrays["fixed_test.negatives"])
+    return Population(
+        name=manifest["name"],
+        users=_needed_strings(arrays, "users"),
+        items=_needed_strings(arrays, "items"),
+        interactions=Interactions(
+            arrays["interactions.offsets"],
+            arrays["interactions.items"],
+            arrays.get("interactions.ratings"),
+            arrays.get("interactions.times"),
+            context,
+            context_values,
+        ),
+        impressions={
+            name: _impressions(arrays, f"impressions.{number}")
+            for number, name in enumerate(manifest["impressions"])
+        },
+        catalogue=_catalogue(arrays),
+        facts=manifest["facts"],
+        fixed_test=fixed_test,
+    )
+
+
+def _needed_strings(arrays: Arrays, name: str) -> Strings:
+    return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
+
+
+def _strings(arrays: Arrays, name: str) -> Strings | None:
+    return _needed_strings(arrays, name) if f"{name}.offsets" in arrays else None
+
+
+def _csr(arrays: Arrays, name: str) -> Csr:
+    return Csr(arrays[f"{name}.offsets"], arrays[f"{name}.items"])
+
+
+def _impressions(arrays: Arrays, prefix: str) -> Impressions:
+    return Impressions(
+        users=arrays[f"{prefix}.users"],
+        times=arrays[f"{prefix}.times"],
+        shown=_csr(arrays, f"{prefix}.shown"),
+        clicked=arrays[f"{prefix}.clicked"],
+        histories=_csr(arrays, f"{prefix}.histories"),
+        history_of=arrays[f"{prefix}.history_of"],
+        oracle=arrays.get(f"{prefix}.oracle"),
+    )
+
+
+def _catalogue(arrays: Arrays) -> Catalogue | None:
+    if "catalogue.titles.offsets" not in arrays:
+        return None
+    names = _strings(arrays, "catalogue.entity_names")
+    return Catalogue(
+        titles=_needed_strings(arrays, "catalogue.titles"),
+        categories=_needed_strings(arrays, "catalogue.categories"),
+        subcategories=_strings(arrays, "catalogue.subcategories"),
+        abstracts=_strings(arrays, "catalogue.abstracts"),
+        entities=_strings(arrays, "catalogue.entities"),
+        entity_vectors=None if names is None else (names, arrays["catalogue.entity_vectors"]),
+    )

@@ -1,0 +1,56 @@
+"""A real device: one user's data and state, a model that comes in, a message that goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from veilrec._arrays import Floats, Indices
+from veilrec._csr import Csr
+from veilrec.device.learner import Cohort, Learner
+from veilrec.wire import codec
+from veilrec.wire.messages import Schema, Uploads
+
+Upload = Callable[[Uploads], Uploads]  # select, clip, compress, perturb: what happens to an update before it leaves
+
+
+def send_as_it_is(uploads: Uploads) -> Uploads:
+    """No protection: for methods whose guarantee says that their messages are not private."""
+    return uploads
+
+
+class Device:
+    """A cohort of one behind the door: bytes in, bytes out."""
+
+    def __init__(
+        self, number: int, items: Indices, learner: Learner, schema: Schema, upload: Upload, *, tell_examples: bool = False
+    ) -> None:
+        self.number = np.array([number], np.int64)
+        self.items = np.ascontiguousarray(items, dtype=np.int32)
+        self.learner = learner
+        self.schema = schema
+        self.upload = upload
+        self.tell_examples = tell_examples
+        self.private = learner.fresh_private_state(self.number)
+
+    def take_part(self, broadcast: bytes, round_number: int) -> bytes:
+        """Learn from the model that came and answer with this device's message."""
+        model = weights_of(codec.decode(broadcast, self.schema, round_number), self.schema)
+        data = Csr(np.array([0, len(self.items)], np.int64), self.items)
+        cohort = Cohort(self.number, data, self.private)
+        learned = self.learner.learn(cohort, model, round_number)
+        return codec.encode(self.upload(told(learned.uploads, self.tell_examples)), self.schema)
+
+
+def told(uploads: Uploads, tell_examples: bool) -> Uploads:
+    """Leave the number of examples out of the messages unless the aggregation needs it."""
+    if tell_examples:
+        return uploads
+    return Uploads(uploads.round_number, uploads.count, uploads.tables, uploads.dense)
+
+
+def weights_of(model: Uploads, schema: Schema) -> dict[str, Floats]:
+    """The tensors of a model that was sent whole."""
+    tables = {name: rows.values for name, rows in model.tables.items()}
+    return tables | {name: values.reshape(schema[name].shape) for name, values in model.dense.items()}

@@ -1,0 +1,187 @@
+"""Matrix factorisation on the device: logistic loss, sampled negatives, plain SGD, only touched rows.
+
+score(u, i) = p_u . q_i; the loss of an example with label y is  -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
+The user vector p_u never leaves the device; the change of every touched item row q_i is uploaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from veilrec import _draws
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._jit import jit
+from veilrec.device.learner import Cohort, Learned
+from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.sampling import draw_epoch
+from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+
+ITEMS = "items"
+USER = "user"
+
+
+@dataclass(frozen=True)
+class MfSettings:
+    """Local learning of matrix factorisation."""
+
+    dim: int = 32  # length of user and item vectors
+    start: float = 0.1  # standard deviation of the starting vectors
+    epochs: int = 5  # local epochs in a round
+    negatives: int = 4  # unused items drawn per used one, afresh every epoch
+    batch: int = 1  # examples per SGD step; 0 = the whole epoch
+    reduction: Literal["sum", "mean"] = "sum"  # of the losses in a batch
+    user_rate: float = 0.05
+    item_rate: float = 0.03
+    decay: float = 0.005  # weight decay of the rows that an example touches
+
+
+def schema(n_items: int, dim: int) -> Schema:
+    """The public part of the model: one row per item."""
+    return Schema((Tensor(ITEMS, (n_items, dim), by_row=True),))
+
+
+def start_weights(n_items: int, dim: int, start: float, seed: int) -> dict[str, Floats]:
+    """The server's first model."""
+    rows = np.arange(n_items, dtype=np.int64)
+    return {ITEMS: start * _draws.normals(seed, _draws.MODEL, 0, rows, dim)}
+
+
+class MfLearner:
+    """Local learning of matrix factorisation for any number of devices."""
+
+    def __init__(self, settings: MfSettings, seed: int, *, freeze_items: bool = False) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.freeze_items = freeze_items  # only the user vector learns: how a new user joins a finished model
+
+    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+        """User vectors of devices that take part for the first time."""
+        s = self.settings
+        return {USER: s.start * _draws.normals(self.seed, _draws.PRIVATE_STATE, 0, devices, s.dim)}
+
+    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+        """Learn from each device's data."""
+        s = self.settings
+        table = model[ITEMS]
+        lengths = cohort.data.lengths()
+        most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        index = np.empty(int(most.sum()), np.int32)
+        values = np.empty((len(index), s.dim), np.float32)
+        loss = np.zeros(len(lengths), np.float32)
+        _learn(
+            cohort.devices, cohort.data.offsets, cohort.data.items, cohort.private[USER], table,
+            s.epochs, s.negatives, s.batch, s.reduction == "mean",
+            np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate), np.float32(s.decay),
+            self.seed, round_number, offsets, index, values, loss,
+        )  # fmt: skip
+        rows = Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
+        examples = lengths * (1 + s.negatives) * s.epochs
+        return Learned(Uploads(round_number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
+
+
+@jit
+def _learn(  # type: ignore[no-untyped-def]
+    devices: Offsets, offsets: Offsets, data: Indices, users: Floats, table: Floats,
+    epochs, negatives, batch, mean, user_rate, item_rate, decay,
+    seed, round_number, out_offsets: Offsets, out_index: Indices, out_values: Floats, out_loss: Floats,
+):  # fmt: skip
+    n_items, dim = table.shape
+    longest = 0
+    for device in range(len(devices)):
+        longest = max(longest, offsets[device + 1] - offsets[device])
+    epoch_size = longest * (1 + negatives)
+    own = np.empty(longest, np.int32)
+    items = np.empty(epoch_size, np.int32)
+    labels = np.empty(epoch_size, np.float32)
+    slots = np.empty(epoch_size, np.int32)
+    errors = np.empty(epoch_size, np.float32)
+    exponents = np.empty(epoch_size, np.int32)
+    user_gradient = np.empty(dim, np.float32)
+    slot_of = np.full(n_items, -1, np.int32)  # where an item's row lies in out_values; below `first`: not touched yet
+    is_own = np.full(n_items, -1, np.int32)
+    used = 0
+    for device in range(len(devices)):
+        length = offsets[device + 1] - offsets[device]
+        drawn = negatives if length < n_items else 0  # a device that owns every item has nothing to draw from
+        size = length * (1 + drawn)
+        step = size if batch == 0 else batch
+        mine = own[:length]
+        mine[:] = data[offsets[device] : offsets[device + 1]]
+        for j in range(length):
+            is_own[mine[j]] = device
+        user = users[device]
+        first = used
+        start = _draws.stream(seed, _draws.LEARNING, round_number, devices[device])
+        counter = 0
+        for _ in range(epochs):
+            counter = draw_epoch(mine, is_own, device, n_items, drawn, start, counter, items, labels)
+            for j in range(size):
+                item = items[j]
+                slot = slot_of[item]
+                if slot < first:
+                    slot = np.int32(used)
+                    used += 1
+                    slot_of[item] = slot
+                    out_index[slot] = item
+                    for q in range(dim):
+                        out_values[slot, q] = table[item, q]
+                slots[j] = slot
+            for begin in range(0, size, max(step, 1)):
+                end = min(begin + step, size)
+                scale = np.float32(1.0 / (end - begin)) if mean else np.float32(1.0)
+                if step == 1:
+                    errors[begin] = _one_example(
+                        user, out_values[slots[begin]], labels[begin], user_rate, item_rate, decay
+                    )
+                else:
+                    _one_batch(
+                        user, out_values, slots[begin:end], labels[begin:end], errors[begin:end], exponents,
+                        user_gradient, user_rate * scale, item_rate * scale, decay,
+                    )  # fmt: skip
+        out_loss[device] = mean_logistic_loss(errors[:size])
+        for slot in range(first, used):
+            for q in range(dim):
+                out_values[slot, q] -= table[out_index[slot], q]
+        out_offsets[device + 1] = used
+
+
+@jit
+def _one_example(user: Floats, item: Floats, label, user_rate, item_rate, decay):  # type: ignore[no-untyped-def]
+    score = np.float32(0.0)
+    for q in range(len(user)):
+        score += user[q] * item[q]
+    probability = np.float32(1.0) / (np.float32(1.0) + np.exp(-score))
+    error = probability - label
+    for q in range(len(user)):
+        p, r = user[q], item[q]
+        user[q] = p - user_rate * (error * r + decay * p)
+        item[q] = r - item_rate * (error * p + decay * r)
+    return error
+
+
+@jit
+def _one_batch(  # type: ignore[no-untyped-def]
+    user: Floats, rows: Floats, slots: Indices, labels: Floats, errors: Floats, exponents: Indices,
+    user_gradient: Floats, user_rate, item_rate, decay,
+) -> None:  # fmt: skip
+    size = len(slots)
+    row_dots(rows, slots, user, errors)
+    sigmoids(errors, size, exponents)
+    for j in range(size):
+        errors[j] -= labels[j]
+    for q in range(len(user)):
+        user_gradient[q] = decay * size * user[q]
+    add_scaled_rows(rows, slots, errors, user_gradient)
+    shrink = np.float32(1.0) - item_rate * decay
+    for j in range(size):
+        row = rows[slots[j]]
+        step = -item_rate * errors[j]
+        for q in range(len(user)):
+            row[q] = shrink * row[q] + step * user[q]
+    for q in range(len(user)):
+        user[q] -= user_rate * user_gradient[q]

@@ -1,0 +1,93 @@
+"""The inner loops of the device kernels, written so that the compiler makes vector instructions of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilrec._arrays import Floats, Indices
+from veilrec._jit import jit
+
+_LOG2_E = np.float32(1.4426950408889634)
+_LN2_HIGH = np.float32(0.693359375)  # ln 2 in two parts, so that x - k ln 2 keeps its last bits
+_LN2_LOW = np.float32(-2.12194440e-4)
+_LARGEST = np.float32(87.0)
+# Minimax polynomial of (exp(r) - 1 - r) / r^2 on |r| <= ln(2)/2 (the classical single-precision one of Cephes).
+_P5, _P4, _P3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_P2, _P1, _P0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+_ONE = np.float32(1.0)
+_HALF = np.float32(0.5)
+
+
+@jit
+def sigmoids(values: Floats, size: int, exponents: Indices) -> None:
+    """Replace the first `size` values x by 1 / (1 + exp(-x)), to single precision; `exponents` is scratch space.
+
+    numba calls exp one by one; this form is four times as fast because every step is a vector instruction.
+    """
+    powers = exponents.view(np.float32)
+    for j in range(size):
+        x = min(max(-values[j], -_LARGEST), _LARGEST)
+        k = np.floor(x * _LOG2_E + _HALF)
+        exponents[j] = (np.int32(k) + np.int32(127)) << np.int32(23)  # the bits of 2^k
+        r = x - k * _LN2_HIGH - k * _LN2_LOW
+        p = ((((_P5 * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _P0
+        values[j] = p * r * r + r + _ONE
+    for j in range(size):
+        values[j] = _ONE / (_ONE + values[j] * powers[j])
+
+
+@jit
+def row_dots(rows: Floats, slots: Indices, vector: Floats, out: Floats) -> None:
+    """out[j] = rows[slots[j]] . vector, four rows at a time."""
+    dim = len(vector)
+    size = len(slots)
+    j = 0
+    while j + 4 <= size:
+        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
+        sa = np.float32(0.0)
+        sb = np.float32(0.0)
+        sc = np.float32(0.0)
+        sd = np.float32(0.0)
+        for q in range(dim):
+            v = vector[q]
+            sa += a[q] * v
+            sb += b[q] * v
+            sc += c[q] * v
+            sd += d[q] * v
+        out[j], out[j + 1], out[j + 2], out[j + 3] = sa, sb, sc, sd
+        j += 4
+    while j < size:
+        a = rows[slots[j]]
+        sa = np.float32(0.0)
+        for q in range(dim):
+            sa += a[q] * vector[q]
+        out[j] = sa
+        j += 1
+
+
+@jit
+def add_scaled_rows(rows: Floats, slots: Indices, scales: Floats, out: Floats) -> None:
+    """out += sum over j of scales[j] * rows[slots[j]], four rows at a time."""
+    dim = len(out)
+    size = len(slots)
+    j = 0
+    while j + 4 <= size:
+        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
+        wa, wb, wc, wd = scales[j], scales[j + 1], scales[j + 2], scales[j + 3]
+        for q in range(dim):
+            out[q] += wa * a[q] + wb * b[q] + wc * c[q] + wd * d[q]
+        j += 4
+    while j < size:
+        a = rows[slots[j]]
+        for q in range(dim):
+            out[q] += scales[j] * a[q]
+        j += 1
+
+
+@jit
+def mean_logistic_loss(errors: Floats) -> np.float32:
+    """The mean loss of examples whose errors are sigmoid(score) - label: -log(1 - |error|)."""
+    total = 0.0
+    for j in range(len(errors)):
+        total -= np.log(max(_ONE - abs(errors[j]), np.float32(1e-12)))
+    return np.float32(total / max(len(errors), 1))

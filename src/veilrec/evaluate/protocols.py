@@ -1,0 +1,174 @@
+"""The protocols of evaluation: which part of a population is learnt from, and which is asked.
+
+A user with too few items (fewer than 2, or 3 with validation) is not asked and stays whole in training.
+For all others the test cases are the same with and without validation, which is cut from the training part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from veilrec._arrays import Bools, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.data.population import Population
+from veilrec.errors import BadInput, unknown_name
+from veilrec.evaluate.choices import Purpose, draw_unused, mark_some
+from veilrec.evaluate.impressions import split_impressions
+from veilrec.evaluate.split import Cases, Split, keep_entries
+
+PROTOCOLS = {
+    "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
+    "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
+    "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
+    "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
+    "mind": "the impressions of the dev part: rank what was shown, given the history before it",
+}
+N_NEGATIVES = 99
+
+
+def default_protocol(population: Population) -> str:
+    """`mind` for a population with dev impressions, `loo-99` for all others."""
+    return "mind" if "dev" in population.impressions else "loo-99"
+
+
+def make_split(population: Population, protocol: str, *, seed: int, validation: bool = False) -> Split:
+    """Cut a population by a protocol; the same seed gives the same cut."""
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    if seed < 0:
+        raise BadInput(f"seed {seed} is negative: give a whole number from 0 up")
+    if population.n_items < 2:
+        raise BadInput(
+            f"{population.name} has fewer than 2 items, so there is nothing to rank: bring more data"
+        )
+    if protocol == "mind":
+        return split_impressions(population, seed, validation)
+
+    pairs = population.interactions.pairs()
+    if len(pairs.items) == 0:
+        raise BadInput(
+            f"{population.name} has no interactions to learn from: bring data with at least a click"
+        )
+    needed = 3 if validation else 2
+    able = pairs.lengths() >= needed
+    if not able.any():
+        raise BadInput(
+            f"no user of {population.name} has {needed} distinct items, which {protocol} needs"
+            f"{' with a validation part' if validation else ''}: bring longer histories"
+        )
+    if protocol == "holdout-users":
+        return _holdout_users(population, pairs, able, seed, validation)
+    if protocol == "ratio-8-2":
+        return _ratio(population, pairs, able, seed, validation)
+    return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
+
+
+def _leave_one_out(
+    population: Population, pairs: Csr, able: Bools, seed: int, validation: bool, *, sampled: bool
+) -> Split:
+    """Hold out each able user's last item, or the published one; then the last of the rest for validation."""
+    users = np.flatnonzero(able)
+    if population.fixed_test is None:
+        test_items = pairs.items[pairs.offsets[users + 1] - 1]
+    else:
+        test_items = population.fixed_test[0][users]
+    held_of = np.full(len(pairs), -1, np.int32)
+    held_of[users] = test_items
+    rest = keep_entries(pairs, pairs.items != held_of[pairs.row_numbers()])
+
+    negatives = None
+    if sampled and population.fixed_test is not None:
+        negatives = population.fixed_test[1][users]
+    elif sampled:
+        negatives = _negatives(population, pairs, users, seed, Purpose.TEST_NEGATIVES)
+    test = _one_positive(users, test_items, negatives)
+
+    train, valid = rest, None
+    if validation:
+        last = rest.offsets[users + 1] - 1
+        # Drawn from outside the rest: the validation must not know the test item, not even by its absence.
+        negatives = _negatives(population, rest, users, seed, Purpose.VALID_NEGATIVES) if sampled else None
+        valid = _one_positive(users, rest.items[last], negatives)
+        kept = np.ones(len(rest.items), np.bool_)
+        kept[last] = False
+        train = keep_entries(rest, kept)
+        test = replace(test, set_aside=valid.positives)
+    name = "loo-99" if sampled else "loo-full"
+    return Split(name, population.n_users, population.n_items, train, test, valid)
+
+
+def _negatives(population: Population, used: Csr, users: Offsets, seed: int, purpose: Purpose) -> Indices:
+    left = population.n_items - used.lengths()[users]
+    if left.min() < N_NEGATIVES:
+        user = population.users[int(users[left.argmin()])]
+        raise BadInput(
+            f"loo-99 needs {N_NEGATIVES} items that a user did not use, and user {user} leaves {left.min()}"
+            f" of {population.n_items}: use the protocol loo-full"
+        )
+    return draw_unused(used.take(users), users, population.n_items, N_NEGATIVES, seed, purpose)
+
+
+def _one_positive(users: Offsets, items: Indices, negatives: Indices | None) -> Cases:
+    positives = Csr(np.arange(len(users) + 1, dtype=np.int64), np.ascontiguousarray(items))
+    candidates = None if negatives is None else np.column_stack([items, negatives])
+    return Cases(users, positives, candidates=candidates)
+
+
+def _ratio(population: Population, pairs: Csr, able: Bools, seed: int, validation: bool) -> Split:
+    """8:2 within every user, 7:1:2 with validation.
+
+    The paper (section 6.1) gives the ratio and no order; we choose at random, at least one item a part.
+    """
+    train, test = _take_out(pairs, able, 5, seed, Purpose.TEST_ITEMS)
+    valid = None
+    if validation:
+        train, valid = _take_out(train, able, 8, seed, Purpose.VALID_ITEMS)
+        test = replace(test, set_aside=valid.positives)
+    return Split("ratio-8-2", population.n_users, population.n_items, train, test, valid)
+
+
+def _take_out(pairs: Csr, able: Bools, one_in: int, seed: int, purpose: Purpose) -> tuple[Csr, Cases]:
+    counts = np.where(able, np.maximum(pairs.lengths() // one_in, 1), 0)
+    marked = mark_some(pairs.offsets, counts, seed, purpose)
+    users = np.flatnonzero(able)
+    return keep_entries(pairs, ~marked), Cases(users, keep_entries(pairs, marked).take(users))
+
+
+def _holdout_users(population: Population, pairs: Csr, able: Bools, seed: int, validation: bool) -> Split:
+    """A fifth of all users for test, a further tenth for validation; their rows of `train` are empty.
+
+    The paper (section 3.3) splits a test user's data "evenly" and gives no order: we do it at random, and the
+    odd item goes to the half for adapting. Every use counts as a positive, whatever its rating.
+    """
+    order = np.random.default_rng([seed, Purpose.TEST_USERS]).permutation(len(pairs))
+    n_test, n_valid = max(1, len(pairs) // 5), max(1, len(pairs) // 10)
+    for_test = np.sort(order[:n_test])
+    for_valid = np.sort(order[n_test : n_test + n_valid]) if validation else order[:0]
+
+    learnt = np.ones(len(pairs), np.bool_)
+    learnt[for_test] = learnt[for_valid] = False
+    train = keep_entries(pairs, learnt[pairs.row_numbers()])
+    if len(train.items) == 0:
+        raise BadInput(
+            f"holdout-users leaves none of the {len(pairs)} users of {population.name} for training:"
+            " bring more users, or use the protocol loo-99"
+        )
+    test = _halves(population, pairs, for_test[able[for_test]], seed)
+    valid = _halves(population, pairs, for_valid[able[for_valid]], seed) if validation else None
+    return Split("holdout-users", population.n_users, population.n_items, train, test, valid)
+
+
+def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
+    if len(users) == 0:
+        raise BadInput(
+            f"holdout-users drew no user of {population.name} with enough items: try another seed,"
+            " or use the protocol loo-99"
+        )
+    counts = np.zeros(len(pairs), np.int64)
+    counts[users] = pairs.lengths()[users] // 2
+    marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)
+    return Cases(
+        users, keep_entries(pairs, marked).take(users), adapt=keep_entries(pairs, ~marked).take(users)
+    )

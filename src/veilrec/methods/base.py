@@ -1,0 +1,117 @@
+"""What a method is: a paper, a configuration with presets, a promise, and how its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from veilrec._csr import Csr
+from veilrec.errors import BadInput, unknown_name
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.simulate.trainer import Trainer
+
+
+class Config(BaseModel):
+    """Base of configurations: frozen, typed, and closed to names that do not exist."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method gets to learn from: training data only, never the test or validation part."""
+
+    train: Csr
+    n_items: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Method(Generic[C]):
+    """One method; its file names the parts, cites the paper, and lists its deviations."""
+
+    name: str
+    kind: Literal["federated", "centralised", "baseline"]
+    paper: str
+    model: str
+    summary: str
+    datasets: tuple[str, ...]
+    config: type[C]
+    build: Callable[[C, Problem], Trainer]
+    guarantee: Callable[[C], Guarantee]
+    rounds: int  # default number of rounds (epochs for centralised methods)
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # "tuned" or "tuned@ml-1m" -> settings
+    deviations: tuple[str, ...] = ()
+    item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
+    measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
+
+
+def preset_names(method: Method[Any]) -> list[str]:
+    """Presets that a user can ask for; "tuned" always exists and is the default."""
+    return sorted({name.partition("@")[0] for name in method.presets} | {"tuned"})
+
+
+def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequence[str] = ()) -> tuple[C, int]:
+    """The configuration of a run and its number of rounds: defaults, then the preset, then the user's settings."""
+    if preset not in preset_names(method):
+        raise unknown_name(f"preset of {method.name}", preset, preset_names(method))
+    values: dict[str, Any] = {}
+    for name in (preset, f"{preset}@{dataset}"):
+        _merge(values, method.presets.get(name, {}))
+    for setting in settings:
+        _merge(values, _parse(setting))
+    rounds = values.pop("rounds", method.rounds)
+    try:
+        return method.config.model_validate(values), int(rounds)
+    except ValidationError as error:
+        raise BadInput(_explain(method, error)) from None
+
+
+def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
+    for key, value in source.items():
+        if isinstance(value, Mapping):
+            branch = target.setdefault(key, {})
+            if not isinstance(branch, dict):
+                raise BadInput(f"{key} is a single value and has no parts such as {next(iter(value))}")
+            _merge(branch, value)
+        else:
+            target[key] = value
+
+
+def _parse(setting: str) -> dict[str, Any]:
+    path, equals, text = setting.partition("=")
+    if not equals or not path.strip():
+        raise BadInput(f"--set {setting}: expected name=value, for example --set local.epochs=3")
+    value: Any = text.strip()
+    for part in reversed(path.strip().split(".")):
+        value = {part: value}
+    result: dict[str, Any] = value
+    return result
+
+
+def _explain(method: Method[Any], error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return str(unknown_name(f"setting of {method.name}", path, setting_names(method.config)))
+    return f"setting {path} of {method.name} is {first['input']!r}: {first['msg'].lower()}"
+
+
+def setting_names(config: type[BaseModel], prefix: str = "") -> list[str]:
+    """Every setting that --set accepts, with dots."""
+    names = []
+    for name, info in config.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            names += setting_names(inner, f"{prefix}{name}.")
+        elif hasattr(inner, "__dataclass_fields__"):
+            names += [f"{prefix}{name}.{part}" for part in inner.__dataclass_fields__]
+        else:
+            names.append(prefix + name)
+    return names

@@ -1,0 +1,85 @@
+"""FedMF: federated matrix factorisation; the plain method that the communication paper measures everything against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
+from veilrec.device import mf
+from veilrec.device.learner import Cohort
+from veilrec.evaluate.scorer import Scorer
+from veilrec.methods.base import Config, Method, Problem
+from veilrec.models.factors import Factors
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.server.aggregate import Aggregation
+from veilrec.server.optimise import ServerRate
+from veilrec.server.server import Server
+from veilrec.simulate.cohort import CohortSettings
+from veilrec.simulate.simulation import Simulation
+from veilrec.simulate.trainer import Trainer
+
+
+class FedMfConfig(Config):
+    """Settings of FedMF."""
+
+    local: mf.MfSettings = mf.MfSettings()
+    cohort: CohortSettings = CohortSettings()
+    aggregation: Aggregation = "row-sqrt"
+    server: ServerRate = ServerRate()
+    adapt_epochs: int = 20  # local epochs with which a new user joins the finished model
+
+
+class FedMfModel(Factors):
+    """User vectors of the simulated devices beside the public item vectors."""
+
+    def __init__(self, users: Floats, items: Floats, adapter: mf.MfLearner) -> None:
+        super().__init__(users, items)
+        self._adapter = adapter
+
+    def fold_in(self, histories: Csr) -> Scorer:
+        """New users: each learns its own vector on its device; the items stay as they are."""
+        devices = np.arange(len(histories), dtype=np.int64)
+        private = self._adapter.fresh_private_state(devices)
+        self._adapter.learn(Cohort(devices, histories, private), {mf.ITEMS: self.items}, 0)
+        return Factors(private[mf.USER], self.items)
+
+
+def build(config: FedMfConfig, problem: Problem) -> Trainer:
+    """Put the parts together."""
+    local, seed = config.local, problem.seed
+    schema = mf.schema(problem.n_items, local.dim)
+    weights = mf.start_weights(problem.n_items, local.dim, local.start, seed)
+    adapter = mf.MfLearner(replace(local, epochs=config.adapt_epochs), seed, freeze_items=True)
+
+    def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FedMfModel:
+        return FedMfModel(private[mf.USER], public[mf.ITEMS], adapter)
+
+    server = Server(schema, weights, config.aggregation, config.server)
+    return Simulation(problem.train, mf.MfLearner(local, seed), server, config.cohort, make_model, seed)
+
+
+def guarantee(config: FedMfConfig) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee(
+        "The server sees the change of every item row that a device touched: it can tell which items a user has.",
+        "A simulated run protects nobody.",
+    )
+
+
+METHOD = Method(
+    name="fedmf",
+    kind="federated",
+    paper="Chai et al., Secure Federated Matrix Factorization, 2021; baseline of Xue et al. 2026 (priv-fedmf-sub)",
+    model="matrix factorisation",
+    summary="user vectors stay on devices, changes of item vectors are uploaded in the clear",
+    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    config=FedMfConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=200,
+    item_parameters=32,
+)

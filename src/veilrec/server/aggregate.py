@@ -1,0 +1,87 @@
+"""Adding up what the devices of a round sent."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from veilrec._arrays import Doubles, Floats, Indices
+from veilrec._jit import jit
+from veilrec.errors import unknown_name
+from veilrec.wire.messages import Schema, Uploads
+
+Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
+AGGREGATIONS: dict[Aggregation, str] = {
+    "sum": "the changes of all devices added up",
+    "mean": "divided by the number of devices in the round",
+    "weighted-mean": "each device weighs by its number of examples, which it then has to tell (FedAvg)",
+    "row-mean": "each row divided by the number of devices that changed it (FedSubAvg)",
+    "row-sqrt": "each row divided by the square root of the number of devices that changed it",
+}
+
+
+class Aggregator:
+    """Sums of one round; a message is added and forgotten."""
+
+    def __init__(self, schema: Schema, aggregation: Aggregation) -> None:
+        if aggregation not in get_args(Aggregation):
+            raise unknown_name("aggregation", aggregation, get_args(Aggregation))
+        self.schema = schema
+        self.aggregation: Aggregation = aggregation
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the round."""
+        self.devices = 0
+        self.weight = 0.0
+        self._sums = {t.name: np.zeros(t.shape, np.float32) for t in self.schema.tensors}
+        self._counts = {t.name: np.zeros(t.shape[0], np.float32) for t in self.schema.tables}
+
+    def add(self, uploads: Uploads) -> None:
+        """Add the messages of some devices."""
+        weights = self._weights(uploads)
+        for name, rows in uploads.tables.items():
+            _add_rows(
+                self._sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights
+            )
+        for name, values in uploads.dense.items():
+            flat = values.reshape(uploads.count, -1)
+            self._sums[name] += (weights @ flat).reshape(self.schema[name].shape)
+        self.devices += uploads.count
+        self.weight += float(weights.sum())
+
+    def _weights(self, uploads: Uploads) -> Floats:
+        if self.aggregation == "weighted-mean" and uploads.examples is not None:
+            return uploads.examples.astype(np.float32)
+        return np.ones(uploads.count, np.float32)
+
+    def change(self) -> dict[str, Floats]:
+        """The change of the model that the round asks for; all zero when nobody reported."""
+        return {t.name: self._sums[t.name] * self._scale(t.name) for t in self.schema.tensors}
+
+    def _scale(self, name: str) -> Floats | np.float32:
+        if self.aggregation == "sum":
+            return np.float32(1.0)
+        if self.aggregation in ("mean", "weighted-mean"):
+            return np.float32(1.0 / max(self.weight, 1.0))
+        power = 1.0 if self.aggregation == "row-mean" else 0.5
+        if name in self._counts:
+            scale: Doubles = np.maximum(self._counts[name], 1.0).astype(np.float64) ** -power
+            return scale[:, np.newaxis].astype(np.float32)
+        return np.float32(max(self.devices, 1) ** -power)
+
+
+@jit
+def _add_rows(
+    sums: Floats, counts: Floats, offsets: np.ndarray, index: Indices, values: Floats, weights: Floats
+) -> None:
+    width = sums.shape[1]
+    for device in range(len(weights)):
+        weight = weights[device]
+        for entry in range(offsets[device], offsets[device + 1]):
+            row = sums[index[entry]]
+            value = values[entry]
+            counts[index[entry]] += np.float32(1.0)
+            for q in range(width):
+                row[q] += weight * value[q]

@@ -1,0 +1,108 @@
+"""Many devices at once: drives the same learners and uploads that a real device runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._arrays import Floats, Offsets
+from veilrec._csr import Csr
+from veilrec.device.device import Upload, send_as_it_is, told, weights_of
+from veilrec.device.learner import Cohort, Learner
+from veilrec.evaluate.scorer import Model
+from veilrec.server.server import Server
+from veilrec.simulate.cohort import CohortSampler, CohortSettings
+from veilrec.simulate.trainer import StepReport
+from veilrec.wire import codec
+from veilrec.wire.messages import Rows, Uploads
+
+ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]  # (public weights, private states) -> model
+
+
+class Simulation:
+    """A population of simulated devices, a server, and the rounds between them."""
+
+    def __init__(
+        self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker, seed: int,
+        *, upload: Upload = send_as_it_is, chunk: int = 16,
+    ) -> None:  # fmt: skip
+        self.train = train
+        self.learner = learner
+        self.server = server
+        self.upload = upload
+        self.chunk = chunk  # devices per call of the learner: few enough that their updates stay in the cache
+        self.make_model = make_model
+        eligible = np.flatnonzero(train.lengths() > 0).astype(np.int64)
+        self.sampler = CohortSampler(cohort, eligible, seed)
+        self.private = learner.fresh_private_state(np.arange(len(train), dtype=np.int64))
+
+    def step(self, number: int) -> StepReport:
+        """One round."""
+        devices = self.sampler.draw(number)
+        arrives = self.sampler.arrives(number, devices)
+        broadcast = self.server.broadcast()
+        model = weights_of(broadcast, self.server.schema)
+        up_bytes = up_params = 0
+        losses = []
+        for start in range(0, len(devices), self.chunk):
+            some = devices[start : start + self.chunk]
+            uploads, loss = self._learn(some, model, number)
+            kept = keep(uploads, arrives[start : start + self.chunk])
+            up_bytes += int(codec.sizes(kept, self.server.schema).sum())
+            up_params += codec.parameters(kept, self.server.schema)
+            losses.append(loss)
+            self.server.add(kept)
+        self.server.step()
+        down = int(codec.sizes(broadcast, self.server.schema)[0])
+        return StepReport(
+            devices=len(devices),
+            down_bytes=down * len(devices),
+            up_bytes=up_bytes,
+            down_params=codec.parameters(broadcast, self.server.schema) * len(devices),
+            up_params=up_params,
+            loss=float(np.mean(np.concatenate(losses))) if losses else None,
+        )
+
+    def _learn(self, devices: Offsets, model: Mapping[str, Floats], number: int) -> tuple[Uploads, Floats]:
+        private = {name: values[devices] for name, values in self.private.items()}
+        learned = self.learner.learn(Cohort(devices, self.train.take(devices), private), model, number)
+        for name, values in private.items():
+            self.private[name][devices] = values
+        return self.upload(told(learned.uploads, self.server.weighs_examples)), learned.loss
+
+    def model(self) -> Model:
+        """The model as it stands."""
+        return self.make_model(self.server.weights, self.private)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The server's state and every simulated device's own."""
+        private = {f"private.{name}": values for name, values in self.private.items()}
+        return {f"server.{name}": values for name, values in self.server.state().items()} | private
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
+        """Go on from a state."""
+        prefix = "server."
+        self.server.load_state(
+            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}, steps_done
+        )
+        for name in self.private:
+            self.private[name][...] = state[f"private.{name}"]
+
+
+def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:
+    """Only the messages that arrive."""
+    if arrives.all():
+        return uploads
+    chosen = np.flatnonzero(arrives)
+    tables = {}
+    for name, rows in uploads.tables.items():
+        entries = np.repeat(arrives, np.diff(rows.offsets))
+        offsets = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(np.diff(rows.offsets)[chosen], out=offsets[1:])
+        tables[name] = Rows(offsets, rows.index[entries], rows.values[entries])
+    dense = {name: values[chosen] for name, values in uploads.dense.items()}
+    examples = None if uploads.examples is None else uploads.examples[chosen]
+    return Uploads(uploads.round_number, len(chosen), tables, dense, examples)

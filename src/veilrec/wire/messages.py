@@ -1,0 +1,78 @@
+"""What may cross the door between devices and server: changed rows of tables, dense tensors, and nothing else.
+
+An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a real
+device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veilrec._arrays import Floats, Indices, Offsets
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the model, known to both sides before the first message."""
+
+    name: str
+    shape: tuple[int, ...]
+    by_row: bool  # True: a table of which a message carries some rows; False: always sent whole
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tensors of a model, in the order in which messages carry them."""
+
+    tensors: tuple[Tensor, ...]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return next(tensor for tensor in self.tensors if tensor.name == name)
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        """The tensors that are sent by row."""
+        return tuple(tensor for tensor in self.tensors if tensor.by_row)
+
+    @property
+    def dense(self) -> tuple[Tensor, ...]:
+        """The tensors that are sent whole."""
+        return tuple(tensor for tensor in self.tensors if not tensor.by_row)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of one table, for n devices: device i owns entries `offsets[i]:offsets[i + 1]`."""
+
+    offsets: Offsets  # [n + 1]
+    index: Indices  # [entries], row of the table; distinct within a device
+    values: Floats  # [entries, width]
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """The messages of n devices in one round."""
+
+    round_number: int
+    count: int  # n
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+    dense: Mapping[str, Floats] = field(default_factory=dict)  # [n, *shape]
+    examples: Offsets | None = None  # [n], only where the aggregation weighs devices by it
+
+
+def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int) -> Uploads:
+    """The model as the server sends it: every row of every table, every dense tensor."""
+    tables = {
+        t.name: Rows(np.array([0, t.shape[0]]), np.arange(t.shape[0], dtype=np.int32), weights[t.name])
+        for t in schema.tables
+    }
+    dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
+    return Uploads(round_number, 1, tables, dense)
