@@ -1,12 +1,12 @@
-"""Draws keyed by (seed, round, device): the same whoever makes them, in whatever order, on however many cores.
+"""Draws keyed by (seed, round, device): the same whoever makes them, in any order, on any number of cores.
 
-They decide what a device samples and in which order it learns. Noise that protects people never comes from here.
+They decide what a device samples and in which order it learns. Noise that protects people never comes
+from here.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import uint64
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._jit import jit
@@ -15,6 +15,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
+_TO_SINGLE_UNIT = np.float32(2.0**-24)
 
 # What a draw is for; the streams of two purposes never meet.
 LEARNING = 1
@@ -26,38 +27,44 @@ COHORT = 6
 
 
 @jit
-def mix(value):  # type: ignore[no-untyped-def]
+def mix(value: np.uint64) -> np.uint64:
     """The finaliser of splitmix64: a bijection of 64-bit words that scatters every bit."""
-    z = uint64(value)
-    z = (z ^ (z >> uint64(30))) * _MIX_1
-    z = (z ^ (z >> uint64(27))) * _MIX_2
-    return z ^ (z >> uint64(31))
+    z = np.uint64(value)
+    z = (z ^ (z >> np.uint64(30))) * _MIX_1
+    z = (z ^ (z >> np.uint64(27))) * _MIX_2
+    return z ^ (z >> np.uint64(31))
 
 
 @jit
-def stream(seed, purpose, round_number, device):  # type: ignore[no-untyped-def]
+def stream(seed: int, purpose: int, round_number: int, device: int) -> np.uint64:
     """The start of the stream of one device in one round for one purpose."""
-    state = mix(uint64(seed) + _GOLDEN)
-    state = mix(state + uint64(purpose) * _GOLDEN)
-    state = mix(state + uint64(round_number) * _GOLDEN)
-    return mix(state + uint64(device) * _GOLDEN)
+    state = mix(np.uint64(seed) + _GOLDEN)
+    state = mix(state + np.uint64(purpose) * _GOLDEN)
+    state = mix(state + np.uint64(round_number) * _GOLDEN)
+    return mix(state + np.uint64(device) * _GOLDEN)
 
 
 @jit
-def word(start, counter):  # type: ignore[no-untyped-def]
+def word(start: np.uint64, counter: int) -> np.uint64:
     """The 64-bit word number `counter` of a stream."""
-    return mix(start + uint64(counter + 1) * _GOLDEN)
+    return mix(start + np.uint64(counter + 1) * _GOLDEN)
 
 
 @jit
-def below(random_word, bound):  # type: ignore[no-untyped-def]
+def below(random_word: np.uint64, bound: int) -> np.int64:
     """A number in [0, bound) from the upper half of a word; the bias is below bound / 2^32."""
-    return np.int64(((random_word >> uint64(32)) * uint64(bound)) >> uint64(32))
+    return np.int64(((random_word >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
 @jit
-def _unit(random_word):  # type: ignore[no-untyped-def]
-    return np.float64(random_word >> uint64(11)) * _TO_UNIT
+def _unit(random_word: np.uint64) -> np.float64:
+    return np.float64(random_word >> np.uint64(11)) * _TO_UNIT
+
+
+@jit
+def _single_unit(random_word: np.uint64) -> np.float32:
+    # 24 bits, not 53: a double just below 1 would become 1 in single precision
+    return np.float32(random_word >> np.uint64(40)) * _TO_SINGLE_UNIT
 
 
 @jit
@@ -65,7 +72,7 @@ def _uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, out:
     for i in range(len(devices)):
         start = stream(seed, purpose, round_number, devices[i])
         for j in range(out.shape[1]):
-            out[i, j] = _unit(word(start, j))
+            out[i, j] = _single_unit(word(start, j))
 
 
 @jit

@@ -22,7 +22,7 @@ def _sync_directory(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success it is synced and takes the place of `path`, else it vanishes."""
+    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     os.close(handle)

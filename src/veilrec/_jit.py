@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -11,6 +11,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
-    """Compile a kernel: cached, without the interpreter lock, free to reorder float sums (never across runs)."""
-    compiled: F = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
-    return compiled
+    """Compile a kernel: cached, without the interpreter lock, float sums reordered once (not anew per run)."""
+    compiled = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
+    return cast(F, compiled)

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 class VeilrecError(Exception):
-    """Base of every error that veilrec raises on purpose; the command line prints it as one line and exits 2."""
+    """Base of every error raised on purpose; the command line prints it as one line and exits 2."""
 
 
-class BadInput(VeilrecError):
+class BadInput(VeilrecError):  # noqa: N818 - named for what it is
     """Something that the user gave (a name, a file, a value) cannot be used."""
 
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
-from evaluate.toys import csr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.evaluate.choices import draw_unused, mark_some
+
+from .toys import csr
 
 Z = 5.0  # a standard normal number is beyond it once in 1.7 million draws
 
@@ -18,7 +19,9 @@ def test_draws_are_exactly_the_unused_items_when_none_is_left_over() -> None:
 
 @given(st.sets(st.integers(0, 29), max_size=20), st.integers(0, 2**31), st.integers(1, 10))
 def test_draws_are_distinct_and_unused(used: set[int], seed: int, count: int) -> None:
-    drawn = draw_unused(csr([sorted(used, reverse=True)]), np.array([7]), 30, count, seed, purpose=1)[0].tolist()
+    drawn = draw_unused(csr([sorted(used, reverse=True)]), np.array([7]), 30, count, seed, purpose=1)[
+        0
+    ].tolist()
     assert len(set(drawn)) == count
     assert not used & set(drawn)
     assert set(drawn) <= set(range(30))

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
-from evaluate.toys import csr
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from veilrec.evaluate.ranking import ranks_among_all, ranks_in_lists, ranks_of_first
+
+from .toys import csr
 
 SCORES = arrays(np.float32, (3, 12), elements=st.integers(-4, 4).map(float))  # few values: many ties
 

@@ -1,6 +1,7 @@
-"""Keyed random draws for compiled loops: a stream depends on its key alone, never on who else draws or in which order.
+"""Keyed random draws for compiled loops: a stream depends on its key alone, not on who else draws.
 
-The generator is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): fast and good enough to make data up, and of no use for privacy.
+The generator is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): fast and good enough to make data up, and
+of no use for privacy.
 """
 
 from __future__ import annotations
@@ -53,13 +54,15 @@ def below(state: State, limit: int) -> int:
 def normal(state: State) -> float:
     """A standard normal number (Box and Muller)."""
     radius: float = np.sqrt(-2.0 * np.log(uniform(state)))
-    return radius * np.cos(2.0 * np.pi * uniform(state))
+    value: float = radius * np.cos(2.0 * np.pi * uniform(state))
+    return value
 
 
 @jit
 def exponential(state: State) -> float:
     """A standard exponential number."""
-    return -np.log(uniform(state))
+    value: float = -np.log(uniform(state))
+    return value
 
 
 @jit

@@ -1,4 +1,4 @@
-"""What the readers of impression logs have in common: from columns of ids to `Impressions`, and from those to what each user used."""
+"""What the readers of impression logs share: ids to codes, lists to `Impressions`, those to interactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec._arrays import Bools, Bytes, Indices, Offsets
 from veilrec._csr import Csr, csr_from_pairs
 from veilrec._jit import jit
 from veilrec.data.population import Impressions, Interactions
@@ -16,7 +16,7 @@ from veilrec.data.text_files import encode
 
 
 def encode_together(columns: Sequence[pl.Series]) -> tuple[list[Indices], Strings]:
-    """Codes of several id columns over one list of distinct ids, in the order of first appearance across them."""
+    """Codes of several id columns over one list of distinct ids, in the order of first appearance."""
     codes, distinct = encode(pl.concat([column.cast(pl.String) for column in columns]))
     ends = np.cumsum([len(column) for column in columns])
     return np.split(codes, ends[:-1]), distinct
@@ -30,10 +30,10 @@ def offsets_of(lengths: pl.Series | Offsets) -> Offsets:
 
 
 def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Interactions:
-    """What every user used: the history before his first training impression, then his clicks in training, in time.
+    """What every user used: the history before his first training impression, then his training clicks.
 
-    Users who only occur in "dev" have the history before their first impression there. Clicks of "dev" are never
-    among them.
+    Users who only occur in "dev" have the history before their first impression there. Clicks of "dev" are
+    never among them.
     """
     history_rows = np.full(n_users, -1, np.int64)
     parts = [impressions[split] for split in ("train", "dev") if split in impressions]
@@ -48,7 +48,7 @@ def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Int
 
 
 def uses(histories: Csr, train: Impressions) -> Interactions:
-    """Each user's history (a row per user) and then his clicks in time; a repeated item counts once, at its first use."""
+    """Each user's history (a row per user), then his clicks in time; an item counts once, at its first use."""
     clickers, clicked = _clicks_in_time(train)
     rows = np.concatenate([histories.row_numbers(), clickers])
     packed = csr_from_pairs(rows, np.concatenate([histories.items, clicked]), len(histories))
@@ -60,13 +60,17 @@ def uses(histories: Csr, train: Impressions) -> Interactions:
 
 def count_facts(impressions: Mapping[str, Impressions]) -> dict[str, int]:
     """Counts over all splits that `data check` shows."""
-    facts = dict.fromkeys(("rows", "shown", "clicks", "impressions_without_both_labels", "empty_histories"), 0)
+    facts = dict.fromkeys(
+        ("rows", "shown", "clicks", "impressions_without_both_labels", "empty_histories"), 0
+    )
     for part in impressions.values():
         clicks = clicks_per_impression(part)
         facts["rows"] += len(part)
         facts["shown"] += len(part.clicked)
         facts["clicks"] += int(clicks.sum())
-        facts["impressions_without_both_labels"] += int(((clicks == 0) | (clicks == part.shown.lengths())).sum())
+        facts["impressions_without_both_labels"] += int(
+            ((clicks == 0) | (clicks == part.shown.lengths())).sum()
+        )
         facts["empty_histories"] += int((part.histories.lengths()[part.history_of] == 0).sum())
     return facts
 
@@ -85,6 +89,20 @@ def labels(shown: Csr, clicked: Csr) -> Bytes:
     return np.isin(shown_keys, clicked_keys).astype(np.uint8)
 
 
+def chosen_impressions(impressions: Impressions, chosen: Bools) -> Impressions:
+    """Some of the impressions, over the same histories."""
+    shown = np.repeat(chosen, impressions.shown.lengths())
+    return Impressions(
+        impressions.users[chosen],
+        impressions.times[chosen],
+        Csr(offsets_of(impressions.shown.lengths()[chosen]), impressions.shown.items[shown]),
+        impressions.clicked[shown],
+        impressions.histories,
+        impressions.history_of[chosen],
+        None if impressions.oracle is None else impressions.oracle[shown],
+    )
+
+
 def _first_impressions(part: Impressions) -> Offsets:
     order = np.lexsort((part.times, part.users))
     users = part.users[order]
@@ -100,7 +118,9 @@ def _clicks_in_time(part: Impressions) -> tuple[Indices, Indices]:
 
 
 @jit
-def _keep_first_uses(offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices) -> int:
+def _keep_first_uses(
+    offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices
+) -> int:
     kept = 0
     for row in range(len(offsets) - 1):
         for place in range(offsets[row], offsets[row + 1]):

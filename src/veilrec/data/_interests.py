@@ -1,8 +1,6 @@
-"""Made-up users: a few interests each, whose weights drift in a straight line from the first day to the last."""
+"""Made-up users: a few interests each, whose weights drift from the first day to the last."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
 from veilrec._jit import jit
@@ -16,7 +14,7 @@ _DRIFT = 0.5  # the share of the last day's weights that has nothing to do with 
 def draw_interests(
     state: draws.State, options: int, interests: Offsets, at_start: Doubles, at_end: Doubles
 ) -> None:
-    """Fill in distinct interests below `options` (low numbers are likelier) and their first and last weights."""
+    """Fill in distinct interests below `options` (low ones are likelier), their first and last weights."""
     total_start, total_end = 0.0, 0.0
     for k in range(INTERESTS):
         option = int(options * draws.uniform(state) ** 1.5)
@@ -34,7 +32,8 @@ def draw_interests(
 @jit
 def weight(k: int, moment: float, at_start: Doubles, at_end: Doubles) -> float:
     """The weight of interest k at a moment in [0, 1]; at any moment the weights sum to 1."""
-    return at_start[k] + moment * (at_end[k] - at_start[k])
+    value: float = at_start[k] + moment * (at_end[k] - at_start[k])
+    return value
 
 
 @jit

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilrec._arrays import Bytes, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.strings import Strings
 
-_ONSETS = np.array("b br c ch d dr f fl g gr h j k l m n p pl r s sh st t tr v w z".split())
-_VOWELS = np.array("a e i o u ai ea oo".split())
-_CODAS = np.array(["", "", "", "", "", "", "", "l", "n", "r", "s", "t"])
-COMMON_WORDS = (
-    "the to of in and for on with at as after new from over how what why this week will says more first before could "
-    "into about year today against back best top here again still next every"
-).split()
+_ONSETS = ("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "pl", "r", "s", "sh", "st",
+    "t", "tr", "v", "w", "z")  # fmt: skip
+_VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
+_CODAS = ("", "", "", "", "", "", "", "l", "n", "r", "s", "t")
+COMMON_WORDS = ("the", "to", "of", "in", "and", "for", "on", "with", "at", "as", "after", "new", "from", "over", "how",
+    "what", "why", "this", "week", "will", "says", "more", "first", "before", "could", "into", "about", "year", "today",
+    "against", "back", "best", "top", "here", "again", "still", "next", "every")  # fmt: skip
 
 
 def numbered(prefix: str, count: int) -> Strings:
@@ -35,19 +36,18 @@ def made_up_words(count: int, generator: np.random.Generator) -> list[str]:
     words: dict[str, None] = {}
     while len(words) < count:
         n = 2 * (count - len(words)) + 16
-        syllables = [
-            np.char.add(
-                np.char.add(generator.choice(_ONSETS, n), generator.choice(_VOWELS, n)),
-                generator.choice(_CODAS, n),
-            )
-            for _ in range(3)
-        ]
+        syllables = [_syllables(n, generator) for _ in range(3)]
         last = np.where(generator.random(n) < 0.5, syllables[2], "")
         drawn = np.char.add(np.char.add(syllables[0], syllables[1]), last)
         words.update(dict.fromkeys(drawn.tolist()))
         for common in COMMON_WORDS:
             words.pop(common, None)
     return list(words)[:count]
+
+
+def _syllables(count: int, generator: np.random.Generator) -> NDArray[np.str_]:
+    onsets, vowels, codas = (generator.choice(np.array(part), count) for part in (_ONSETS, _VOWELS, _CODAS))
+    return np.char.add(np.char.add(onsets, vowels), codas)
 
 
 def sentences(words: Strings, chosen: Csr) -> Strings:

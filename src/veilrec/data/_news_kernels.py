@@ -15,7 +15,7 @@ MOST_VISITS = 100  # impressions of one user
 FEWEST_SHOWN, MOST_SHOWN = 5, 40
 _MEAN_AGE = 0.8  # days between the publication of a news and its being shown
 _SAME_TOPIC = 0.5  # affinity to a news of the right topic but another subtopic; 1 with the right subtopic
-_INTERCEPT, _AFFINITY, _APPEAL, _AGE = -3.5, 5.5, 0.6, 0.05  # of the click's log-odds
+_INTERCEPT, _AFFINITY, _APPEAL, _AGE = -3.6, 6.0, 0.5, 0.05  # of the click's log-odds
 
 
 @jit
@@ -33,7 +33,6 @@ def draw_lengths(
 @jit
 def draw_histories(
     seed: int,
-    subtopic: Indices,
     appeal: Doubles,
     archive_offsets: Offsets,
     archive_items: Indices,
@@ -68,14 +67,14 @@ def _draw_read(
     low, high = archive_offsets[wanted], archive_offsets[wanted + 1]
     if how > 0.9 or low == high:  # anything
         low, high = 0, len(archive_items)
-    one = archive_items[low + draws.below(state, high - low)]
-    other = archive_items[low + draws.below(state, high - low)]
+    one: int = archive_items[low + draws.below(state, high - low)]
+    other: int = archive_items[low + draws.below(state, high - low)]
     return one if appeal[one] > appeal[other] else other
 
 
 @jit
 def draw_visits(seed: int, days: int, offsets: Offsets, moments: Doubles, shown: Offsets) -> None:
-    """When each impression happens (days since the first day's start, rising per user) and how many news it shows."""
+    """When each impression happens (in days from the first, rising per user), how many news it shows."""
     state = np.empty(1, np.uint64)
     for user in range(len(offsets) - 1):
         draws.start(state, seed, _VISITS, user)
@@ -123,15 +122,18 @@ def draw_impressions(
                         affinity += _SAME_TOPIC * share
                 age = moment - published[news]
                 shown[place] = news
-                oracle[place] = _INTERCEPT + _AFFINITY * affinity + _APPEAL * appeal[news] - _AGE * min(age, 3.0)
+                oracle[place] = (
+                    _INTERCEPT + _AFFINITY * affinity + _APPEAL * appeal[news] - _AGE * min(age, 3.0)
+                )
             _draw_clicks(state, oracle[low:high], clicked[low:high])
 
 
 @jit
 def _draw_fresh(state: draws.State, moment: float, published: Doubles, shown_in: Offsets, visit: int) -> int:
     """A news that is out at this moment and not yet in this impression; fresh ones are likelier."""
-    newest = np.searchsorted(published, moment) - 1
-    news = max(np.searchsorted(published, moment - _MEAN_AGE * draws.exponential(state)) - 1, 0)
+    newest = int(np.searchsorted(published, moment)) - 1
+    drawn = int(np.searchsorted(published, moment - _MEAN_AGE * draws.exponential(state)))
+    news = max(drawn - 1, 0)
     while shown_in[news] == visit:
         news = news - 1 if news > 0 else newest
     shown_in[news] = visit
@@ -140,10 +142,10 @@ def _draw_fresh(state: draws.State, moment: float, published: Doubles, shown_in:
 
 @jit
 def _draw_clicks(state: draws.State, log_odds: Floats, clicked: Bytes) -> None:
-    """Independent clicks; an impression without any gets one, drawn with odds exp(log-odds) (the Gumbel trick)."""
+    """Independent clicks; an impression without any gets one, drawn in proportion to exp(log-odds)."""
     best, best_value, clicks = 0, -np.inf, 0
     for place in range(len(log_odds)):
-        value = log_odds[place] - np.log(draws.exponential(state))
+        value = log_odds[place] - np.log(draws.exponential(state))  # the Gumbel trick
         if value > best_value:
             best, best_value = place, value
         clicked[place] = draws.uniform(state) < 1.0 / (1.0 + np.exp(-log_odds[place]))

@@ -1,4 +1,4 @@
-"""Titles and abstracts of made-up news: words of the topic, of the subtopic, and common ones, each by Zipf's law or so."""
+"""Titles and abstracts of made-up news: words of the topic and the subtopic, and common ones."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def write_catalogue(subtopics: Indices, generator: np.random.Generator) -> Catal
 
 
 def _draw_words(subtopics: Indices, shortest: int, longest: int, generator: np.random.Generator) -> Csr:
-    """Word numbers of a sentence per news; the numbers run over common, topics' and subtopics' words, in this order."""
+    """Word numbers of a sentence per news; they run over common, topics' and subtopics' words."""
     offsets = offsets_of(generator.integers(shortest, longest + 1, len(subtopics)))
     subtopic = np.repeat(subtopics.astype(np.int64), np.diff(offsets))
     kind = generator.random(len(subtopic))
-    skewed = generator.random(len(subtopic)) ** 2  # low numbers are likelier, with density like 1 / sqrt(number)
+    skewed = (
+        generator.random(len(subtopic)) ** 2
+    )  # low numbers are likelier, with density like 1 / sqrt(number)
     topic_start = len(COMMON_WORDS)
     subtopic_start = topic_start + len(TOPICS) * _TOPIC_WORDS
     common = (skewed * len(COMMON_WORDS)).astype(np.int64)

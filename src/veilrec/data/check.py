@@ -125,10 +125,6 @@ def _odd(
         (int((~seen).sum()), "items that nobody ever used or was shown"),
         (int(facts.get("duplicates_merged", 0)), "rows that repeated another exactly and were merged"),
         (0 if log.ratings is None else int((log.ratings < 0).sum()), "ratings below 0"),
-        (
-            1 if last is not None and last > _YEAR_2100 else 0,
-            "time after the year 2100: milliseconds, not seconds?",
-        ),
         (int(facts.get("unknown_candidates", 0)), "shown candidates that the catalogue does not know"),
         (
             int(facts.get("test_items_among_negatives", 0)),
@@ -136,11 +132,13 @@ def _odd(
         ),
         (_without_text(population), "items without a title"),
     ]
-    for name, split in splits.items():
-        found.append(
-            (split.without_both_labels, f"impressions of {name} without both a click and a non-click")
-        )
+    found += [
+        (counts.without_both_labels, f"impressions of {name} without both a click and a non-click")
+        for name, counts in splits.items()
+    ]
     odd = [f"{count:,} {what}" for count, what in found if count]
+    if last is not None and last > _YEAR_2100:
+        odd.append("there are times after the year 2100: milliseconds instead of seconds?")
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
     if "columns_ignored" in facts:

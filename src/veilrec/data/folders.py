@@ -12,14 +12,19 @@ from pathlib import Path
 from veilrec.errors import BadInput
 
 
+def refuse_existing(target: Path) -> None:
+    """Raise unless the path is free: nothing there, or an empty folder."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput(f"{target} exists already: give another folder, or remove it first")
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
 
     A target that holds something already is refused, so that nothing is ever overwritten or mixed.
     """
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput(f"{target} exists already: give another folder, or remove it first")
+    refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
     try:

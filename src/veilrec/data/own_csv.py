@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Doubles, Offsets
+from veilrec._arrays import Offsets
 from veilrec.data.population import Population, pack_interactions
-from veilrec.data.text_files import Table, read_table, read_utf8
+from veilrec.data.text_files import Table, encode, read_table, read_utf8
 from veilrec.errors import BadInput, bad_line
 
 COLUMNS = ("user", "item", "rating", "time")
@@ -29,31 +29,37 @@ _SEPARATORS = (",", "\t", ";")
 _EXAMPLE = "the first line must be a header such as user,item,rating,time (rating and time may be left out)"
 
 
-def read(path: Path) -> Population:
-    """Read a file of uses; users and items are numbered in the order of their first appearance."""
-    rows, ignored = _read_rows(path)
-    table = rows.without_duplicates()
-    user_codes, users = table.codes("user")
-    item_codes, items = table.codes("item")
+def read(*paths: Path) -> Population:
+    """Read files of uses as one log; users and items are numbered in the order of their first appearance."""
+    parts = [_read_rows(path) for path in paths]
+    for path, (part, _) in zip(paths, parts, strict=True):
+        if part.columns != parts[0][0].columns:
+            raise BadInput(
+                f"{path} has the columns {', '.join(part.columns)} and {paths[0]} has "
+                f"{', '.join(parts[0][0].columns)}: files that are read together must have the same"
+            )
+    rows = pl.concat([part for part, _ in parts])
+    table = rows.unique(keep="first", maintain_order=True)
+    user_codes, users = encode(table["user"])
+    item_codes, items = encode(table["item"])
     if len(items) < 2:
-        raise BadInput(f"{path}: every row has the item {items[0]!r}, and at least 2 items are needed")
-    given = table.frame.columns
-    ratings: Doubles | None = table.numbers("rating") if "rating" in given else None
+        raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
     interactions = pack_interactions(
         user_codes,
         item_codes,
         len(users),
-        ratings=ratings,
-        times=_times(table) if "time" in given else None,
+        ratings=table["rating"].to_numpy() if "rating" in table.columns else None,
+        times=table["time"].to_numpy() if "time" in table.columns else None,
     )
     facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
+    ignored = sorted({name for _, names in parts for name in names})
     if ignored:
         facts["columns_ignored"] = ", ".join(ignored)
     return Population("csv", users, items, interactions, facts=facts)
 
 
-def _read_rows(path: Path) -> tuple[Table, list[str]]:
-    """The known columns, without blanks around the fields, and the names of the others."""
+def _read_rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
+    """The known columns of one file, checked, and the names of the others."""
     header = read_utf8(path).partition(b"\n")[0].decode()
     if not header.strip():
         raise BadInput(f"{path} is empty or starts with a blank line: {_EXAMPLE}")
@@ -62,11 +68,19 @@ def _read_rows(path: Path) -> tuple[Table, list[str]]:
     missing = [name for name in ("user", "item") if name not in names]
     if missing:
         raise bad_line(path, 1, f"no column {' and no column '.join(missing)} in {header[:80]!r}: {_EXAMPLE}")
-    table = read_table(path, separator=separator, quoted=True)
-    frame = table.frame.rename({name: name.lower() for name in table.frame.columns})
-    known = [name for name in COLUMNS if name in names]
-    ignored = [name for name in names if name not in COLUMNS]
-    return Table(path, frame.select(pl.col(known).str.strip_chars()), table.lines), ignored
+    repeated = [name for name in COLUMNS if names.count(name) > 1]
+    if repeated:
+        raise bad_line(path, 1, f"column {repeated[0]!r} occurs more than once in the header")
+    raw = read_table(path, separator=separator, quoted=True)
+    own_names = {name.lower(): name for name in raw.frame.columns}
+    known = [pl.col(own_names[name]).str.strip_chars().alias(name) for name in COLUMNS if name in names]
+    table = Table(path, raw.frame.select(known), raw.lines)
+    columns = {"user": table.text("user"), "item": table.text("item")}
+    if "rating" in names:
+        columns["rating"] = pl.Series(table.numbers("rating"))
+    if "time" in names:
+        columns["time"] = pl.Series(_times(table))
+    return pl.DataFrame(columns), [name for name in names if name not in COLUMNS]
 
 
 def _times(table: Table) -> Offsets:

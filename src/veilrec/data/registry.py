@@ -74,7 +74,7 @@ DATASETS: Mapping[str, Dataset] = {
         module="frappe",
         function="read",
         licence=_FRAPPE_LICENCE,
-        how_to_get="the archive on https://www.baltrunas.info/context-aware, by hand",
+        how_to_get="the archive on https://www.baltrunas.info/context-aware/frappe, by hand",
         files=("frappe.csv", "meta.csv"),
         marks=("frappe.csv",),
     ),

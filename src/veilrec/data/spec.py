@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 from veilrec.data import packed
 from veilrec.data.cache import datasets_folder, remembered
@@ -66,18 +66,28 @@ def locate(asked: Spec) -> Path:
             problem = "is a file, not a folder" if asked.path.exists() else "is not there"
             raise BadInput(f"{asked.path} {problem}: {_expected(dataset)}")
         return _folder_within(asked.path, dataset)
-    places = [datasets_folder() / dataset.name]
-    if os.environ.get("VEILREC_DATA"):
-        places.insert(0, Path(os.environ["VEILREC_DATA"]).expanduser() / dataset.name)
-    for place in places:
+    for place in _places(dataset):
         if place.is_dir():
             return _folder_within(place, dataset)
-    looked = " nor ".join(str(place) for place in places)
-    raise BadInput(
-        f"{dataset.name} is neither in {looked}: {_expected(dataset)}"
-        if len(places) > 1
-        else f"{dataset.name} is not in {looked} (and VEILREC_DATA is not set): {_expected(dataset)}"
-    )
+    looked = " or ".join(str(place) for place in _places(dataset))
+    unset = "" if os.environ.get("VEILREC_DATA") else " (VEILREC_DATA is not set)"
+    raise BadInput(f"{dataset.name} was not found in {looked}{unset}: {_expected(dataset)}")
+
+
+def whereabouts(dataset: Dataset) -> Path | None:
+    """Where a published data set's files lie, or None."""
+    if not dataset.marks:
+        return None
+    try:
+        return locate(Spec(dataset))
+    except BadInput:
+        return None
+
+
+def _places(dataset: Dataset) -> list[Path]:
+    data = os.environ.get("VEILREC_DATA")
+    chosen = [Path(data).expanduser() / dataset.name] if data else []
+    return [*chosen, datasets_folder() / dataset.name]
 
 
 def _load_own(asked: Spec) -> Population:
@@ -142,7 +152,7 @@ def _typed(generate: Callable[..., Population], options: Mapping[str, str]) -> d
     for key, value in options.items():
         if key not in hints:
             raise unknown_name("option", key, hints)
-        number = float if hints[key] is float else int
+        number = float if float in (get_args(hints[key]) or (hints[key],)) else int
         try:
             typed[key] = number(value)
         except ValueError:

@@ -1,14 +1,15 @@
-"""Made-up news with the log-odds of every click known: what MIND has, at any size, with the best reachable AUC.
+"""Made-up news with the log-odds of every click known: like MIND, at any size, with the best reachable AUC.
 
-News have a topic and a subtopic, visible in the words of their titles and abstracts; they appear all the time and lose
-interest as they age. A user has three interests (subtopics) whose weights drift over the days. An impression shows 5 to 40
-news that are mostly fresh, and each is clicked with the log-odds
+News have a topic and a subtopic, visible in the words of their titles and abstracts; they appear all the
+time and lose interest as they age. A user has three interests (subtopics) whose weights drift over the
+days. An impression shows 5 to 40 news that are mostly fresh, and each is clicked with the log-odds
 
     c + a affinity(user, news, time) + b appeal(news) - d age(news),
 
-which `Impressions.oracle` keeps. An impression without a click gets one, as MIND has none without. The last day is "dev".
-As in MIND, the history of an impression is what the user had read before its split began: before the first day in
-"train", and that and his clicks in "train" in "dev". All draws are keyed by (seed, user).
+which `Impressions.oracle` keeps. An impression without a click gets one, as MIND has none without. The last
+day is "dev". As in MIND, the history of an impression is what the user had read before its split began:
+before the first day in "train", and that and his clicks in "train" in "dev". All draws are keyed by (seed,
+user).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles, Indices, Offsets
+from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import Csr, csr_from_pairs
 from veilrec.data import _news_kernels as kernels
-from veilrec.data._impression_builder import count_facts, offsets_of, uses
+from veilrec.data._impression_builder import chosen_impressions, count_facts, offsets_of, uses
 from veilrec.data._made_up_text import numbered
 from veilrec.data._news_text import N_SUBTOPICS, write_catalogue
 from veilrec.data.population import Impressions, Population
@@ -41,16 +42,20 @@ def generate(
     impressions_per_user: float | None = None,
     seed: int = 0,
 ) -> Population:
-    """Draw a population; by default the news grow with the square root of the users, and large ones get fewer impressions each."""
+    """Draw a population; by default news grow with the users' square root, and many users get fewer impressions."""
     n_news = max(600, round(40 * users**0.5)) if news is None else news
-    visits_per_user = min(6.0, max(1.5, 300_000 / max(users, 1))) if impressions_per_user is None else impressions_per_user
+    visits_per_user = (
+        min(6.0, max(1.5, 300_000 / max(users, 1))) if impressions_per_user is None else impressions_per_user
+    )
     if not 1 <= users <= 10_000_000 or not 200 <= n_news <= 1_000_000 or not 2 <= days <= 1000 or seed < 0:
         raise BadInput(
             f"cannot make up news of {users} users, {n_news} news, {days} days, seed {seed}: "
             "allowed are 1 to 10000000 users, 200 to 1000000 news, 2 to 1000 days, seed from 0"
         )
     if not 1 <= visits_per_user <= kernels.MOST_VISITS / 4:
-        raise BadInput(f"impressions_per_user is {visits_per_user}: allowed is 1 to {kernels.MOST_VISITS // 4}")
+        raise BadInput(
+            f"impressions_per_user is {visits_per_user}: allowed is 1 to {kernels.MOST_VISITS // 4}"
+        )
     generator = np.random.default_rng([seed, n_news])
     published = np.sort(generator.uniform(-_ARCHIVE_DAYS, days, n_news))
     subtopic = (N_SUBTOPICS * generator.random(n_news) ** 1.2).astype(np.int32)
@@ -59,9 +64,11 @@ def generate(
     histories, visit_offsets = _draw_pasts(seed, users, visits_per_user, published, subtopic, appeal)
     drawn = _draw_impressions(seed, days, published, subtopic, appeal, visit_offsets, histories)
     last_day = drawn.times >= FIRST_DAY + (days - 1) * _DAY
-    train = _chosen(drawn, ~last_day)
+    train = chosen_impressions(drawn, ~last_day)
     interactions = uses(histories, train)
-    dev = replace(_chosen(drawn, last_day), histories=Csr(interactions.offsets, interactions.items))
+    dev = replace(
+        chosen_impressions(drawn, last_day), histories=Csr(interactions.offsets, interactions.items)
+    )
     impressions = {"train": train, "dev": dev}
     return Population(
         "synthetic-news",
@@ -87,12 +94,18 @@ def _draw_pasts(
     kernels.draw_lengths(seed, _MEAN_HISTORY, longest, visits_per_user, lengths, visits)
     offsets = offsets_of(lengths)
     items = np.empty(offsets[-1], np.int32)
-    kernels.draw_histories(seed, subtopic, appeal, archive.offsets, archive.items, offsets, items)
+    kernels.draw_histories(seed, appeal, archive.offsets, archive.items, offsets, items)
     return Csr(offsets, items), offsets_of(visits)
 
 
 def _draw_impressions(
-    seed: int, days: int, published: Doubles, subtopic: Indices, appeal: Doubles, visit_offsets: Offsets, histories: Csr
+    seed: int,
+    days: int,
+    published: Doubles,
+    subtopic: Indices,
+    appeal: Doubles,
+    visit_offsets: Offsets,
+    histories: Csr,
 ) -> Impressions:
     n_visits = int(visit_offsets[-1])
     moments, lengths = np.empty(n_visits), np.empty(n_visits, np.int64)
@@ -100,24 +113,21 @@ def _draw_impressions(
     shown = Csr(offsets_of(lengths), np.empty(int(lengths.sum()), np.int32))
     clicked, oracle = np.empty(len(shown.items), np.uint8), np.empty(len(shown.items), np.float32)
     kernels.draw_impressions(
-        seed, days, published, subtopic, appeal, visit_offsets, moments, shown.offsets, shown.items, clicked, oracle
+        seed,
+        days,
+        published,
+        subtopic,
+        appeal,
+        visit_offsets,
+        moments,
+        shown.offsets,
+        shown.items,
+        clicked,
+        oracle,
     )
     users = np.repeat(np.arange(len(histories), dtype=np.int32), np.diff(visit_offsets))
     times = FIRST_DAY + (moments * _DAY).astype(np.int64)
     return Impressions(users, times, shown, clicked, histories, users, oracle)
-
-
-def _chosen(impressions: Impressions, chosen: Bools) -> Impressions:
-    shown = np.repeat(chosen, impressions.shown.lengths())
-    return Impressions(
-        impressions.users[chosen],
-        impressions.times[chosen],
-        Csr(offsets_of(impressions.shown.lengths()[chosen]), impressions.shown.items[shown]),
-        impressions.clicked[shown],
-        impressions.histories,
-        impressions.history_of[chosen],
-        None if impressions.oracle is None else impressions.oracle[shown],
-    )
 
 
 def _reachable(train: Impressions, dev: Impressions, n_news: int) -> dict[str, float]:

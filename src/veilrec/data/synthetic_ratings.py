@@ -1,12 +1,13 @@
 """Made-up ratings that can be learnt from, with the probability of every choice known.
 
-An item belongs to one cluster, and by a smaller share to a second; its popularity follows Zipf's law. A user has three interests
-(clusters) whose weights drift in a straight line from the first day to the last. Every use is drawn from
+An item belongs to one cluster, and by a smaller share to a second; its popularity follows Zipf's law. A
+user has three interests (clusters) whose weights drift in a straight line from the first day to the last.
+Every use is drawn from
 
-    P(item | user, time) = a popularity(item) + (1 - a) sum_k weight_k(user, time) membership(item, k) popularity(item) / Z_k,
+    P(item | user, time) = popularity(item) (a + (1 - a) sum_k weight_k(user, time) membership(item, k) / Z_k),
 
-without repeating an item. All draws are keyed by (seed, user), so a user's rows depend on nobody else and the probabilities can
-be computed again later: see `RatingsWorld.oracle_scores`.
+without repeating an item. All draws are keyed by (seed, user), so a user's rows depend on nobody else and
+the probabilities can be computed again later: see `RatingsWorld.oracle_scores`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RatingsWorld:
     cluster_mass: Doubles  # [clusters], Z_k
 
     def oracle_scores(self, users: Indices, items: Indices) -> Doubles:
-        """P(item | user) at the end of the last day, for each pair: no method can rank the next use better."""
+        """P(item | user) at the end of the last day for each pair: no method can rank better."""
         scores = np.empty(len(users))
         world = (self.popularity, self.first, self.second, self.cluster_mass)
         _score_pairs(self.seed, *world, users.astype(np.int64), items.astype(np.int64), scores)
@@ -66,8 +67,9 @@ def generate(
         or seed < 0
     ):
         raise BadInput(
-            f"cannot make up ratings of {users} users, {n_items} items, {days} days, mean_history {mean_history}, seed {seed}: "
-            "allowed are 1 to 10000000 users, 50 to 1000000 items, at least 1 day, mean_history 5 to 1000, seed from 0"
+            f"cannot make up ratings of {users} users, {n_items} items, {days} days, "
+            f"mean_history {mean_history}, seed {seed}: allowed are 1 to 10000000 users, 50 to 1000000 items, "
+            "1 day or more, mean_history 5 to 1000, seed 0 or more"
         )
     world = make_world(n_items, seed)
     longest = max(5, n_items // 4)
@@ -93,14 +95,14 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
     """The items and their clusters, as `generate` draws them for this seed."""
     generator = np.random.default_rng([seed, n_items])
     clusters = int(np.clip(n_items // 40, 4, 60))
-    popularity = 1.0 / (generator.permutation(n_items) + 5.0) ** 0.9
+    popularity: Doubles = (generator.permutation(n_items) + 5.0) ** -0.9
     popularity /= popularity.sum()
     # The first `clusters` items fill one cluster each, so that none is empty.
     first = np.concatenate([np.arange(clusters), generator.integers(0, clusters, n_items - clusters)])
     second = (first + generator.integers(1, clusters, n_items)) % clusters
     share = np.concatenate([popularity, _SECOND_CLUSTER * popularity])
     cluster_of = np.concatenate([first, second])
-    mass = np.bincount(cluster_of, share, minlength=clusters)
+    mass: Doubles = np.bincount(cluster_of, share, minlength=clusters)
     item_numbers = np.tile(np.arange(n_items, dtype=np.int32), 2)
     members = csr_from_pairs(cluster_of, item_numbers, clusters)
     share_by_cluster = share[np.argsort(cluster_of, kind="stable")]
@@ -114,7 +116,7 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
 
 
 def _reachable(world: RatingsWorld, interactions: Interactions) -> dict[str, float]:
-    """HR@10 of the oracle and of popularity: a user's last item among 99 that he has not used (a sample of users)."""
+    """HR@10 of the oracle and of popularity on a sample: a user's last item among 99 not used."""
     n_users = len(interactions.offsets) - 1
     generator = np.random.default_rng([world.seed, _SAMPLE_STREAM])
     sample = np.sort(generator.choice(n_users, min(n_users, _ORACLE_SAMPLE), replace=False))
@@ -220,11 +222,12 @@ def _draw_item(
 ) -> int:
     """One draw from P(item | user, time)."""
     if draws.uniform(state) < _ANY_INTEREST:
-        return min(np.searchsorted(popularity_cdf, draws.uniform(state)), len(popularity_cdf) - 1)
+        return min(int(np.searchsorted(popularity_cdf, draws.uniform(state))), len(popularity_cdf) - 1)
     k = draw_interest(state, moment, at_start, at_end)
     low, high = member_offsets[interests[k]], member_offsets[interests[k] + 1]
     place = np.searchsorted(member_cdf[low:high], draws.uniform(state))
-    return members[min(low + place, high - 1)]
+    item: int = members[min(low + place, high - 1)]
+    return item
 
 
 @jit

@@ -1,0 +1,1 @@
+"""Everything that may see one user's data: local learning and the message that leaves."""

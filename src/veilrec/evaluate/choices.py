@@ -44,29 +44,19 @@ def mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int) -> Boo
 def _draw_unused(
     offsets: Offsets, items: Indices, users: Offsets, n_items: int, seed: int, purpose: int, drawn: Indices
 ) -> None:
-    count = drawn.shape[1]
+    taken_by = np.full(n_items, -1, np.int64)  # the last row that used or drew an item
     for r in range(len(users)):
-        used = np.sort(items[offsets[r] : offsets[r + 1]])
+        for entry in range(offsets[r], offsets[r + 1]):
+            taken_by[items[entry]] = r
         start = stream(seed, purpose, 0, users[r])
-        # Floyd's sample of distinct ranks among the unused items.
-        for i in range(count):
-            last = n_items - len(used) - count + i
-            rank = below(word(start, i), last + 1)
-            for j in range(i):
-                if drawn[r, j] == rank:
-                    rank = last
-                    break
-            drawn[r, i] = rank
-        # The unused item of rank q is q + (how many used items come before it).
-        for i in range(count):
-            low, high = 0, len(used)
-            while low < high:
-                middle = (low + high) // 2
-                if used[middle] - middle > drawn[r, i]:
-                    high = middle
-                else:
-                    low = middle + 1
-            drawn[r, i] += low
+        found, attempt = 0, 0
+        while found < drawn.shape[1]:
+            item = below(word(start, attempt), n_items)
+            attempt += 1
+            if taken_by[item] != r:
+                taken_by[item] = r
+                drawn[r, found] = item
+                found += 1
 
 
 @jit

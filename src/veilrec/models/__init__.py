@@ -1,0 +1,1 @@
+"""Models and their scores; they know nothing of federation."""

@@ -1,0 +1,1 @@
+"""What a message promises, and what it gives away."""

@@ -1,0 +1,1 @@
+"""Everything that never sees a user's data: rounds, aggregation, optimisers."""

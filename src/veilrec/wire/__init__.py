@@ -1,0 +1,1 @@
+"""The one door between devices and server: the messages, their bytes, their checks."""

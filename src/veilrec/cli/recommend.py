@@ -1,0 +1,76 @@
+"""`veilrec evaluate` and `veilrec recommend`: use a saved run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilrec.cli.output import Json, print_json
+
+Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
+
+
+def evaluate(
+    run: Run,
+    protocol: Annotated[str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")] = None,
+    json_output: Json = False,
+) -> None:  # fmt: skip
+    """Measure a saved run again, beside popularity and chance.
+
+    Example: veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
+    """
+    from veilrec.methods.using import evaluate_run
+
+    result = evaluate_run(run, protocol)
+    if json_output:
+        print_json(result)
+        return
+    from rich.console import Console
+
+    from veilrec.cli.tables import metrics_table
+
+    rows = {result["method"]: result["metrics"]} | result["baselines"]
+    Console().print(metrics_table(f"{result['method']} on {result['dataset']}, {result['protocol']}", rows))
+
+
+def recommend(
+    run: Run,
+    user: Annotated[str | None, typer.Option(help="A user of the data set, by the data set's own id.")] = None,
+    history: Annotated[str | None, typer.Option(help="A new user: item ids, separated by commas.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
+    json_output: Json = False,
+) -> None:
+    """Recommend items that a user has not used yet.
+
+    Examples:
+
+        veilrec recommend runs/fedmf-ml-100k-seed1 --user 196
+
+        veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
+    """
+    from veilrec.methods.using import recommend_new, recommend_known
+    from veilrec.methods.training import open_run
+    from veilrec.errors import BadInput
+
+    if (user is None) == (history is None):
+        raise BadInput("give either --user ID (a user of the data) or --history ID,ID,... (a new user)")
+    prepared, _ = open_run(run)
+    found = recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
+    if json_output:
+        print_json({"user": user, "recommendations": found})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"For {'user ' + user if user else 'a new user'}")
+    for column in ("", "item", "title", "score"):
+        table.add_column(column)
+    for place, entry in enumerate(found, 1):
+        table.add_row(str(place), entry["item"], entry["title"], f"{entry['score']:.3f}")
+    Console().print(table)
+
+
+def _ids(history: str | None) -> list[str]:
+    return [part.strip() for part in (history or "").split(",") if part.strip()]

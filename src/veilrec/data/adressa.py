@@ -1,0 +1,93 @@
+"""Adressa, reading logs of a Norwegian newspaper (light version): a JSON-lines file per day, like `20170101`.
+
+An event has `userId`, `time` (seconds since 1970) and, when it is about an article, `id`, `title` and
+`category1` (levels separated by `|`); an event without `id` is a visit of a front page. There is no record
+of what was shown, so the population has no impressions.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+
+from veilrec.data._json_lines import TEXT, JsonLines, read_json_lines
+from veilrec.data.population import Catalogue, Population, pack_interactions
+from veilrec.data.text_files import encode, pack
+from veilrec.errors import BadInput
+
+_SCHEMA = dict.fromkeys(("userId", "id", "time", "title", "category1"), TEXT)
+_DAY_FILE = re.compile(r"\d{8}(\.gz)?")
+
+
+def read(folder: Path) -> Population:
+    """Read every day in a folder, or in the one folder within it that has such files."""
+    days = [_read_day(path) for path in _day_files(folder)]
+    events = pl.concat([day for day, _ in days])
+    clicks = events.unique(["userId", "id", "time"], keep="first", maintain_order=True)
+    if clicks["id"].n_unique() < 2:
+        raise BadInput(
+            f"{folder}: events with at least 2 different articles are needed, found {clicks['id'].n_unique()}"
+        )
+    user_codes, users = encode(clicks["userId"])
+    item_codes, items = encode(clicks["id"])
+    times = clicks["time"].to_numpy()
+    facts = {
+        "rows": sum(rows for _, rows in days),
+        "events_without_article": sum(rows for _, rows in days) - len(events),
+        "duplicates_merged": len(events) - len(clicks),
+    }
+    return Population(
+        "adressa",
+        users,
+        items,
+        pack_interactions(user_codes, item_codes, len(users), times=times),
+        catalogue=_catalogue(clicks),
+        facts=facts,
+    )
+
+
+def _day_files(folder: Path) -> list[Path]:
+    places = (
+        [folder, *sorted(child for child in folder.iterdir() if child.is_dir())] if folder.is_dir() else []
+    )
+    found = {place: [path for path in sorted(place.iterdir()) if _is_day(path)] for place in places}
+    holders = [place for place, paths in found.items() if paths]
+    if not holders:
+        raise BadInput(
+            f"no day file such as 20170101 (or 20170101.gz) in {folder}: unpack one_week.tar.gz there"
+        )
+    if holders[0] != folder and len(holders) > 1:
+        raise BadInput(f"{folder} holds several logs: name one of {', '.join(map(str, holders))}")
+    return found[holders[0]]
+
+
+def _is_day(path: Path) -> bool:
+    return path.is_file() and _DAY_FILE.fullmatch(path.name) is not None
+
+
+def _read_day(path: Path) -> tuple[pl.DataFrame, int]:
+    """The events about articles, and how many events there are in all."""
+    everything = read_json_lines(path, _SCHEMA)
+    events = everything.where(everything.frame["id"].fill_null("") != "")
+    events.refuse(events.frame["userId"].fill_null("") == "", "the event has no userId")
+    return events.frame.with_columns(time=_times(events)), len(everything.frame)
+
+
+def _times(events: JsonLines) -> pl.Series:
+    times = events.frame["time"].cast(pl.Float64, strict=False)
+    events.refuse(
+        times.is_null() | (times.abs() > 1e12).fill_null(False), "time is not in seconds since 1970"
+    )
+    return times.cast(pl.Int64)
+
+
+def _catalogue(clicks: pl.DataFrame) -> Catalogue:
+    """The first title and category that an article has in any event, in the order of the items."""
+    known = clicks.group_by("id", maintain_order=True).agg(
+        pl.col(name).filter(pl.col(name).fill_null("") != "").first().fill_null("")
+        for name in ("title", "category1")
+    )
+    categories = known["category1"].str.split("|").list.first().fill_null("")
+    return Catalogue(pack(known["title"]), pack(categories), pack(known["category1"]))

@@ -1,0 +1,171 @@
+"""EB-NeRD, news impressions of Ekstra Bladet: `behaviors.parquet` and `history.parquet` in train/ and validation/.
+
+    behaviors: impression_id, user_id, impression_time, article_ids_inview (shown), article_ids_clicked
+    history:   user_id, article_id_fixed (read before the split began, oldest first)
+    articles:  article_id, title, subtitle, category_str; the file lies beside the folders and may be missing
+
+"validation" becomes "dev".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from veilrec._arrays import Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.data._impression_builder import count_facts, encode_together, interactions_of, labels, offsets_of
+from veilrec.data.population import Catalogue, Impressions, Population
+from veilrec.data.text_files import find_file, find_optional, pack
+from veilrec.errors import BadInput
+
+_FOLDERS = {"train": "train", "dev": "validation"}
+_BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
+_HISTORY = ("user_id", "article_id_fixed")
+_ARTICLES = ("article_id", "title", "subtitle", "category_str")
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The two files of a split, with ids still as they are in the files."""
+
+    behaviours: pl.DataFrame
+    histories: pl.Series  # lists, one per distinct history; the first is empty
+    history_of: Indices  # [impressions]
+    duplicates: int
+
+    def id_columns(self) -> list[pl.Series]:
+        """Article ids: shown, clicked, in histories."""
+        lists = (
+            self.behaviours["article_ids_inview"],
+            self.behaviours["article_ids_clicked"],
+            self.histories,
+        )
+        return [column.explode().drop_nulls() for column in lists]
+
+    def impressions(
+        self, users: Indices, shown: Indices, clicked: Indices, histories: Indices
+    ) -> tuple[Impressions, int]:
+        """The same with codes, and how many clicks went to articles that were not shown."""
+        rows = Csr(_offsets(self.behaviours["article_ids_inview"]), shown)
+        clicks = Csr(_offsets(self.behaviours["article_ids_clicked"]), clicked)
+        times = self.behaviours["impression_time"].dt.epoch("s").to_numpy()
+        past = Csr(_offsets(self.histories), histories)
+        part = Impressions(users, times, rows, labels(rows, clicks), past, self.history_of)
+        return part, int((labels(clicks, rows) == 0).sum())
+
+
+def read(folder: Path) -> Population:
+    """Read EB-NeRD from a folder with train/ and validation/, with articles.parquet beside them or without."""
+    splits = {"train": _read_split(folder / "train")}
+    if (folder / "validation").is_dir():
+        splits["dev"] = _read_split(folder / "validation")
+    articles = _read_articles(folder)
+    user_codes, users = encode_together([part.behaviours["user_id"] for part in splits.values()])
+    known = [] if articles is None else [articles["article_id"]]
+    codes, items = encode_together(
+        [*known, *(column for part in splits.values() for column in part.id_columns())]
+    )
+    codes = codes[len(known) :]
+    impressions, not_shown = {}, 0
+    for k, (split, part) in enumerate(splits.items()):
+        impressions[split], missed = part.impressions(user_codes[k], *codes[3 * k : 3 * k + 3])
+        not_shown += missed
+    facts = {
+        **count_facts(impressions),
+        "duplicates_merged": sum(part.duplicates for part in splits.values()),
+        "clicks_on_articles_not_shown": not_shown,
+    }
+    if articles is not None:
+        facts["news_without_text"] = len(items) - len(articles)
+    if not facts["clicks"]:
+        raise BadInput(f"{folder}: no shown article was clicked, so there is nothing to learn")
+    catalogue = None if articles is None else _catalogue(articles, len(items))
+    return Population(
+        "ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
+    )
+
+
+def _offsets(lists: pl.Series) -> Offsets:
+    return offsets_of(lists.list.len().to_numpy())
+
+
+def _read_split(folder: Path) -> _Split:
+    path = find_file(folder, "behaviors.parquet")
+    behaviours = _read_columns(path, _BEHAVIOURS)
+    if not len(behaviours):
+        raise BadInput(f"{path} has no rows: at least one impression is needed")
+    _refuse_nulls(path, behaviours, ("user_id", "impression_time", "article_ids_inview"))
+    if not isinstance(behaviours["impression_time"].dtype, pl.Datetime):
+        raise BadInput(
+            f"{path}: impression_time must be a timestamp, found {behaviours['impression_time'].dtype}"
+        )
+    distinct = behaviours.unique(["impression_id", "user_id"], keep="first", maintain_order=True)
+    distinct = distinct.with_columns(
+        _without_nulls(name) for name in ("article_ids_inview", "article_ids_clicked")
+    )
+    if (distinct["article_ids_inview"].list.len() == 0).any():
+        row = int((distinct["article_ids_inview"].list.len() == 0).arg_max() or 0)
+        raise BadInput(f"{path}: impression {distinct['impression_id'][row]} shows no article")
+
+    history = _read_columns(find_file(folder, "history.parquet"), _HISTORY)
+    history = history.unique("user_id", keep="first", maintain_order=True).with_columns(
+        _without_nulls("article_id_fixed")
+    )
+    empty = pl.Series([[]], dtype=history["article_id_fixed"].dtype)
+    numbers = history.select("user_id", row=pl.int_range(1, len(history) + 1, dtype=pl.Int32))
+    rows = distinct.select("user_id").join(numbers, on="user_id", how="left", maintain_order="left")["row"]
+    return _Split(
+        distinct,
+        pl.concat([empty, history["article_id_fixed"]]),
+        rows.fill_null(0).to_numpy(),
+        len(behaviours) - len(distinct),
+    )
+
+
+def _without_nulls(name: str) -> pl.Expr:
+    return pl.col(name).fill_null([]).list.drop_nulls()
+
+
+def _read_articles(folder: Path) -> pl.DataFrame | None:
+    path = find_optional(folder, "articles.parquet")
+    if path is None:
+        return None
+    articles = _read_columns(path, _ARTICLES)
+    _refuse_nulls(path, articles, ("article_id",))
+    return articles.unique("article_id", keep="first", maintain_order=True)
+
+
+def _read_columns(path: Path, names: Sequence[str]) -> pl.DataFrame:
+    try:
+        found = pl.read_parquet_schema(path)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise BadInput(
+                f"{path} has no column {', '.join(missing)}: expected are {', '.join(names)} "
+                "(files without clicks, like the test split, cannot be used)"
+            )
+        return pl.read_parquet(path, columns=list(names))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise BadInput(
+            f"{path} is not a whole parquet file ({str(error).splitlines()[0]}): get it again"
+        ) from None
+
+
+def _refuse_nulls(path: Path, frame: pl.DataFrame, names: Sequence[str]) -> None:
+    for name in names:
+        if frame[name].has_nulls():
+            raise BadInput(f"{path}, row {int(frame[name].is_null().arg_max() or 0) + 1}: {name} is missing")
+
+
+def _catalogue(articles: pl.DataFrame, n_items: int) -> Catalogue:
+    unknown = pl.Series([""], dtype=pl.String).new_from_index(0, n_items - len(articles))
+    titles, abstracts, categories = (
+        pack(pl.concat([articles[name].fill_null(""), unknown]))
+        for name in ("title", "subtitle", "category_str")
+    )
+    return Catalogue(titles, categories, abstracts=abstracts)

@@ -1,0 +1,234 @@
+"""Official files over the network: resumed where they broke off, checked, unpacked whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeAlias
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from veilrec.data.cache import datasets_folder
+from veilrec.data.folders import new_folder
+from veilrec.data.registry import Dataset, find_dataset
+from veilrec.errors import BadInput
+
+_CHUNK = 1 << 18
+_TIMEOUT_SECONDS = 30
+_RANGE_NOT_SATISFIABLE = 416
+_PARTIAL_CONTENT = 206
+
+Progress: TypeAlias = Callable[
+    [int, int | None], None
+]  # bytes so far; bytes in all, where the server says so
+Members: TypeAlias = list[tuple[PurePosixPath, Callable[[], IO[bytes] | None]]]  # names, and how to open them
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What is downloaded for a data set, and how we know that it is the right one."""
+
+    file: str
+    addresses: tuple[str, ...]  # folders that hold the file: the official one, then mirrors
+    md5: str | None = None  # as the publisher gives it
+    sha256_inside: Mapping[str, str] = field(default_factory=dict)  # of unpacked files
+
+
+_GROUPLENS = (
+    "https://files.grouplens.org/datasets/movielens/",
+    "http://files.grouplens.org/datasets/movielens/",
+)
+
+ARCHIVES: Mapping[str, Archive] = {
+    "ml-100k": Archive(
+        "ml-100k.zip",
+        _GROUPLENS,
+        md5="0e33842e24a9c977be4e0107933c0723",
+        sha256_inside={"u.data": "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"},
+    ),
+    "ml-1m": Archive(
+        "ml-1m.zip",
+        _GROUPLENS,
+        md5="c4d9eecfca2ab87c1945afe126590906",
+        sha256_inside={"movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9"},
+    ),
+    "adressa": Archive(
+        "one_week.tar.gz", ("https://reclab.idi.ntnu.no/dataset/", "http://reclab.idi.ntnu.no/dataset/")
+    ),
+}
+
+
+def fetch(
+    name: str, *, accept: Callable[[str], bool], mirror: str | None = None, progress: Progress | None = None
+) -> Path:
+    """Download a data set into the cache and give its folder; a mirror is tried first.
+
+    `accept` is given the licence text and says whether the user agrees; nothing is downloaded before.
+    """
+    dataset = find_dataset(name)
+    folder = datasets_folder() / name
+    if folder.is_dir() and any(folder.iterdir()):
+        return folder
+    archive = ARCHIVES.get(name)
+    if archive is None:
+        raise BadInput(_by_hand(dataset, folder))
+    if not accept(dataset.licence):
+        raise BadInput(f"{name} was not fetched: its licence must be accepted first (--accept-licence)")
+    addresses = [_address(base, archive.file) for base in ((mirror,) if mirror else ()) + archive.addresses]
+    part = datasets_folder() / f"{archive.file}.part"
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{part.parent} cannot be written ({error.strerror}): set VEILREC_CACHE") from None
+    _download(addresses, part, dataset, folder, progress or _silent)
+    try:
+        _check_md5(part, archive)
+        with new_folder(folder) as fresh:
+            _unpack(part, archive.file, fresh)
+            _check_inside(fresh, archive)
+    finally:
+        part.unlink(missing_ok=True)
+    return folder
+
+
+def _silent(_done: int, _total: int | None) -> None:
+    """Report nothing."""
+
+
+def _address(base: str, file: str) -> str:
+    if urlsplit(base).scheme not in {"http", "https"}:
+        raise BadInput(f"{base!r} is no web address: a mirror starts with http:// or https://")
+    return f"{base.rstrip('/')}/{file}"
+
+
+def _by_hand(dataset: Dataset, folder: Path) -> str:
+    if dataset.kind in {"made up", "own file"}:
+        return f"{dataset.name} is not downloaded: {dataset.how_to_get}"
+    return (
+        f"{dataset.name} cannot be fetched by a program: get {dataset.how_to_get}; "
+        f"then unpack it into {folder} or give its folder as {dataset.name}:PATH"
+    )
+
+
+def _download(addresses: list[str], part: Path, dataset: Dataset, folder: Path, progress: Progress) -> None:
+    reasons = []
+    for address in addresses:
+        try:
+            _resume(address, part, progress)
+        except (OSError, http.client.HTTPException) as error:
+            reasons.append(f"{address}: {error or type(error).__name__}")
+        else:
+            return
+    raise BadInput(
+        f"{dataset.name} could not be downloaded ({'; '.join(reasons)}): run the command again to go on "
+        f"where it broke off, or download {addresses[-1]} by hand and unpack it into {folder}"
+    )
+
+
+def _resume(address: str, part: Path, progress: Progress) -> None:
+    """Download what is missing of a file; raise OSError when the connection ends early."""
+    start = part.stat().st_size if part.exists() else 0
+    try:
+        answer = _open(address, start)
+    except HTTPError as error:
+        if error.code != _RANGE_NOT_SATISFIABLE:
+            raise
+        start, answer = 0, _open(address, 0)  # what is there is no beginning of this file
+    with answer:
+        resumed = answer.status == _PARTIAL_CONTENT
+        done = start if resumed else 0
+        length = answer.headers.get("Content-Length")
+        total = None if length is None else done + int(length)
+        with part.open("ab" if resumed else "wb") as target:
+            while chunk := answer.read(_CHUNK):
+                target.write(chunk)
+                done += len(chunk)
+                progress(done, total)
+    if total is not None and done < total:
+        raise OSError(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _open(address: str, start: int) -> http.client.HTTPResponse:
+    headers = {"User-Agent": "veilrec"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = Request(address, headers=headers)  # noqa: S310  (`_address` allows http and https only)
+    answer: http.client.HTTPResponse = urlopen(request, timeout=_TIMEOUT_SECONDS)  # noqa: S310
+    return answer
+
+
+def _check_md5(part: Path, archive: Archive) -> None:
+    if archive.md5 is None:
+        return
+    with part.open("rb") as source:
+        found = hashlib.file_digest(source, "md5").hexdigest()
+    if found != archive.md5:
+        raise BadInput(
+            f"{archive.file} has the checksum {found}, published is {archive.md5}: the file was removed, try again"
+        )
+
+
+def _check_inside(folder: Path, archive: Archive) -> None:
+    for name, published in archive.sha256_inside.items():
+        try:
+            with (folder / name).open("rb") as source:
+                found = hashlib.file_digest(source, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise BadInput(f"{archive.file} holds no {name}: the file was removed, try again") from None
+        if found != published:
+            raise BadInput(
+                f"{name} in {archive.file} has the sha256 {found}, expected is {published}: "
+                "the file was removed, try again"
+            )
+
+
+def _unpack(part: Path, file: str, folder: Path) -> None:
+    """Write the regular files of an archive below a folder."""
+    try:
+        if file.endswith(".zip"):
+            with zipfile.ZipFile(part) as packed_zip:
+                _write(_zip_members(packed_zip, file), folder)
+        else:
+            with tarfile.open(part) as packed_tar:
+                _write(_tar_members(packed_tar, file), folder)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise BadInput(f"{file} cannot be unpacked ({error}): the file was removed, try again") from None
+
+
+def _write(members: Members, folder: Path) -> None:
+    """Write the members without the one folder that may hold them all."""
+    tops = {name.parts[0] for name, _ in members}
+    skipped = 1 if len(tops) == 1 and all(len(name.parts) > 1 for name, _ in members) else 0
+    for name, opener in members:
+        target = folder.joinpath(*name.parts[skipped:])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = opener()
+        if source is not None:  # never for a regular file
+            with source, target.open("wb") as out:
+                shutil.copyfileobj(source, out)
+
+
+def _zip_members(packed: zipfile.ZipFile, file: str) -> Members:
+    files = [info for info in packed.infolist() if not info.is_dir()]
+    return [(_inner(file, info.filename), partial(packed.open, info)) for info in files]
+
+
+def _tar_members(packed: tarfile.TarFile, file: str) -> Members:
+    """Regular files only: links and devices have no place in a data set."""
+    files = [info for info in packed.getmembers() if info.isfile()]
+    return [(_inner(file, info.name), partial(packed.extractfile, info)) for info in files]
+
+
+def _inner(file: str, name: str) -> PurePosixPath:
+    """The path of a member, if it stays below the folder that it is unpacked into."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or not path.parts or ".." in path.parts or ":" in path.parts[0]:
+        raise BadInput(f"{file} wants to write outside of its folder ({name!r}): it was not unpacked")
+    return path

@@ -1,0 +1,56 @@
+"""EASE: the linear model that few centralised methods beat on film ratings; the reference for what privacy costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from veilrec.errors import BadInput
+from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.one_step import Arrays, OneStep
+from veilrec.models.ease import EaseScorer, ease_weights
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulate.trainer import Trainer
+
+MOST_ITEMS = 20_000  # 4.8 GB: a float64 and a float32 for every pair of items
+_WEIGHTS = "weights"
+
+
+class EaseConfig(Config):
+    """Settings of EASE."""
+
+    ridge: Annotated[float, Field(gt=0.0)] = 300.0  # lambda: what is added to the diagonal of the Gram matrix
+
+
+def build(config: EaseConfig, problem: Problem) -> Trainer:
+    """Solve once."""
+    if problem.n_items > MOST_ITEMS:
+        raise BadInput(
+            f"ease keeps a number for every pair of items, and {problem.n_items} items would take "
+            f"{problem.n_items**2 * 12 / 1e9:.0f} GB: it takes at most {MOST_ITEMS}; drop rare items, or use mf or fedmf"
+        )
+
+    def compute() -> Arrays:
+        return {_WEIGHTS: ease_weights(problem.train, problem.n_items, config.ridge)}
+
+    return OneStep(compute, lambda arrays: EaseScorer(arrays[_WEIGHTS], problem.train))
+
+
+def guarantee(config: EaseConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+    """Nothing is promised."""
+    return no_guarantee("Everybody's data lies in one place, and the weights are exact functions of it.")
+
+
+METHOD = Method(
+    name="ease",
+    kind="centralised",
+    paper="Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019",
+    model="linear item-item model",
+    summary="closed-form weights between all pairs of items, learnt from everybody's data in one place",
+    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings"),
+    config=EaseConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=1,
+)

@@ -1,0 +1,132 @@
+"""MF: matrix factorisation with everybody's data in one place; what FedMF would be if nothing had to stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from veilrec import _draws
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._jit import jit
+from veilrec.device import mf
+from veilrec.device.mf import _one_example
+from veilrec.device.numerics import mean_logistic_loss
+from veilrec.device.sampling import draw_epoch
+from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.fedmf import FedMfModel
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulate.trainer import StepReport, Trainer
+
+
+class MfConfig(Config):
+    """Settings of MF; loss and negatives are those of FedMF."""
+
+    dim: Annotated[int, Field(ge=1)] = 32  # length of user and item vectors
+    start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting vectors
+    negatives: Annotated[int, Field(ge=1)] = 4  # unused items drawn per used one, afresh every epoch
+    rate: Annotated[float, Field(gt=0.0)] = 0.03
+    decay: Annotated[float, Field(ge=0.0)] = 0.005  # weight decay of the rows that an example touches
+    adapt_epochs: Annotated[int, Field(ge=1)] = 20  # epochs with which a new user joins the finished model
+
+
+class MfTrainer:
+    """Plain SGD over all users in random order; a step is an epoch."""
+
+    def __init__(self, config: MfConfig, problem: Problem) -> None:
+        self.config = config
+        self.problem = problem
+        settings = mf.MfSettings(
+            dim=config.dim, start=config.start, epochs=config.adapt_epochs, negatives=config.negatives,
+            user_rate=config.rate, item_rate=config.rate, decay=config.decay,
+        )  # fmt: skip
+        self.adapter = mf.MfLearner(settings, problem.seed, freeze_items=True)
+        everybody = np.arange(len(problem.train), dtype=np.int64)
+        self.users = self.adapter.fresh_private_state(everybody)[mf.USER]
+        self.items = mf.start_weights(problem.n_items, config.dim, config.start, problem.seed)[mf.ITEMS]
+
+    def step(self, number: int) -> StepReport:
+        """One epoch."""
+        c, train = self.config, self.problem.train
+        loss = _epoch(
+            train.offsets, train.items, self.users, self.items, c.negatives,
+            np.float32(c.rate), np.float32(c.decay), self.problem.seed, number,
+        )  # fmt: skip
+        return StepReport(loss=float(loss))
+
+    def model(self) -> FedMfModel:
+        """The model as it stands."""
+        return FedMfModel(self.users, self.items, self.adapter)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Both tables."""
+        return {mf.USER: self.users, mf.ITEMS: self.items}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:  # noqa: ARG002 (keyed draws)
+        """Go on from a state."""
+        self.users[...] = state[mf.USER]
+        self.items[...] = state[mf.ITEMS]
+
+
+@jit
+def _epoch(  # type: ignore[no-untyped-def]
+    offsets: Offsets, data: Indices, users: Floats, table: Floats, negatives, rate, decay, seed, epoch
+):
+    n_users, n_items = len(users), len(table)
+    longest = 0
+    order = np.empty(n_users, np.int64)
+    shuffle = _draws.stream(seed, _draws.COHORT, epoch, 0)
+    for user in range(n_users):
+        longest = max(longest, offsets[user + 1] - offsets[user])
+        other = _draws.below(_draws.word(shuffle, user), user + 1)  # inside-out Fisher-Yates
+        order[user] = order[other]
+        order[other] = user
+    own = np.empty(longest, np.int32)
+    items = np.empty(longest * (1 + negatives), np.int32)
+    labels = np.empty(longest * (1 + negatives), np.float32)
+    errors = np.empty(longest * (1 + negatives), np.float32)
+    is_own = np.full(n_items, -1, np.int32)
+    total = 0.0
+    examples = 0
+    for user in order:
+        length = offsets[user + 1] - offsets[user]
+        drawn = negatives if length < n_items else 0  # who owns every item has nothing to draw from
+        size = length * (1 + drawn)
+        mine = own[:length]
+        mine[:] = data[offsets[user] : offsets[user + 1]]
+        for j in range(length):
+            is_own[mine[j]] = user
+        start = _draws.stream(seed, _draws.LEARNING, epoch, user)
+        draw_epoch(mine, is_own, user, n_items, drawn, start, 0, items, labels)
+        for j in range(size):
+            errors[j] = _one_example(users[user], table[items[j]], labels[j], rate, rate, decay)
+        total += size * mean_logistic_loss(errors[:size])
+        examples += size
+    return total / max(examples, 1)
+
+
+def build(config: MfConfig, problem: Problem) -> Trainer:
+    """Everything in one trainer."""
+    return MfTrainer(config, problem)
+
+
+def guarantee(config: MfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+    """Nothing is promised."""
+    return no_guarantee("Everybody's data lies in one place.")
+
+
+METHOD = Method(
+    name="mf",
+    kind="centralised",
+    paper="Koren et al., Matrix Factorization Techniques for Recommender Systems, 2009; logistic loss as in He et al. 2017",
+    model="matrix factorisation",
+    summary="user and item vectors learnt by SGD from everybody's data in one place",
+    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    config=MfConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=30,
+)

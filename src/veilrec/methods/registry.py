@@ -1,0 +1,50 @@
+"""Every method by name; a method's module is imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from veilrec.errors import unknown_name
+from veilrec.methods.base import Method, configure, preset_names
+
+METHODS = {
+    "fedmf": "veilrec.methods.fedmf",
+    "fedncf": "veilrec.methods.fedncf",
+    "fcf": "veilrec.methods.fcf",
+    "popularity": "veilrec.methods.popularity",
+    "random": "veilrec.methods.random_scores",
+    "mf": "veilrec.methods.mf",
+    "ncf": "veilrec.methods.ncf",
+    "ease": "veilrec.methods.ease",
+}
+
+
+def get(name: str) -> Method[Any]:
+    """The method of that name."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    method: Method[Any] = import_module(METHODS[name]).METHOD
+    return method
+
+
+def all_methods() -> list[Method[Any]]:
+    """Every method, in the order of the table."""
+    return [get(name) for name in METHODS]
+
+
+def describe(method: Method[Any]) -> dict[str, Any]:
+    """What `veilrec methods --json` says of a method; the guarantee is that of its default configuration."""
+    config, _ = configure(method, preset="tuned", dataset="")
+    return {
+        "name": method.name,
+        "kind": method.kind,
+        "paper": method.paper,
+        "model": method.model,
+        "summary": method.summary,
+        "datasets": list(method.datasets),
+        "guarantee": method.guarantee(config).line(),
+        "measured": bool(method.measured),
+        "presets": preset_names(method),
+        "rounds": method.rounds,
+    }

@@ -1,0 +1,229 @@
+"""From a method's name and a data set's name to a trained, measured, saved run: what `veilrec train` does."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from veilrec import __version__
+from veilrec._files import write_json, write_text
+from veilrec.data.population import Population
+from veilrec.data.spec import load
+from veilrec.errors import BadInput
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.protocols import default_protocol, make_split
+from veilrec.evaluate.split import Split
+from veilrec.methods.base import Method, Problem, configure
+from veilrec.methods.registry import get
+from veilrec.simulate import checkpoint
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.run import Listener, Schedule, run
+
+BASELINES = ("popularity", "random")
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides the outcome of a run; saved as config.yaml."""
+
+    method: str
+    data: str
+    seed: int = 0
+    protocol: str | None = None  # None: the usual one for the kind of data
+    preset: str = "tuned"
+    settings: tuple[str, ...] = ()  # name=value, over the preset
+    rounds: int | None = None
+    evaluate_every: int | None = None
+    checkpoint_every: int = 20
+    patience: int | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request with its data read, split, and its trainer built."""
+
+    request: Request
+    method: Method[Any]
+    population: Population
+    split: Split
+    trainer: Any
+    schedule: Schedule
+    config: Any
+
+    def description(self) -> dict[str, Any]:
+        """What config.yaml says."""
+        r = self.request
+        return {
+            "veilrec": __version__, "method": r.method, "data": absolute(r.data), "seed": r.seed,
+            "protocol": self.split.protocol, "preset": r.preset,
+            "settings": list(r.settings), "rounds": self.schedule.rounds,
+            "evaluate_every": self.schedule.evaluate_every, "checkpoint_every": r.checkpoint_every,
+            "patience": r.patience, "config": self.config.model_dump(mode="json"),
+            "users": self.population.n_users, "items": self.population.n_items,
+            "rows": len(self.population.interactions),
+        }  # fmt: skip
+
+
+def absolute(spec: str) -> str:
+    """A data specification that means the same from any folder."""
+    name, colon, rest = spec.partition(":")
+    if colon and "=" not in rest and Path(rest).expanduser().exists():
+        return f"{name}:{Path(rest).expanduser().resolve()}"
+    return spec
+
+
+def prepare(request: Request) -> Prepared:
+    """Check everything and read the data; nothing is written yet."""
+    method = get(request.method)
+    dataset = request.data.partition(":")[0]
+    config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    rounds = rounds if request.rounds is None else request.rounds
+    for name, value in (("rounds", rounds), ("evaluate-every", request.evaluate_every or 1),
+                        ("checkpoint-every", request.checkpoint_every), ("early-stop", request.patience or 1)):  # fmt: skip
+        if value < 1:
+            raise BadInput(f"--{name} is {value}: it must be 1 or more")
+    population = load(request.data)
+    protocol = request.protocol or default_protocol(population)
+    split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
+    trainer = method.build(config, Problem(split.train, split.n_items, request.seed))
+    schedule = Schedule(
+        rounds=rounds,
+        evaluate_every=request.evaluate_every or max(1, rounds // 20),
+        checkpoint_every=request.checkpoint_every,
+        patience=request.patience,
+        watch="auc" if protocol == "mind" else "ndcg@10",
+    )
+    return Prepared(request, method, population, split, trainer, schedule, config)
+
+
+def train(
+    prepared: Prepared, out: Path, *, resume: bool = False, listeners: Sequence[Listener] = ()
+) -> dict[str, Any]:
+    """Run to the end in the folder `out` and return what result.json says."""
+    check_out(out, resume=resume)
+    _open_folder(out, prepared, resume=resume)
+    split = prepared.split
+    cases, name = (split.test, "test") if split.valid is None else (split.valid, "valid")
+    progress = run(
+        out, prepared.trainer, prepared.schedule, lambda model: evaluate(cases, split.train, model),
+        split_name=name, listeners=tuple(listeners), resume=resume,
+    )  # fmt: skip
+    checkpoint.save(out / MODEL, prepared.trainer.state(), progress)
+    result = _result(prepared, progress)
+    write_json(out / "result.json", result)
+    return result
+
+
+def check_out(out: Path, *, resume: bool) -> None:
+    """Refuse a folder that would mix two runs, before any long work."""
+    if resume and not (out / "config.yaml").exists():
+        raise BadInput(f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there")
+    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadInput(f"{out} is not empty: choose another --out, or add --resume to go on with the run in it")
+
+
+def _open_folder(out: Path, prepared: Prepared, *, resume: bool) -> None:
+    description = prepared.description()
+    path = out / "config.yaml"
+    if resume:
+        saved = read_config(out)
+        free = {"veilrec", "rounds", "checkpoint_every"}  # may differ: a run can be made longer
+        differing = [key for key in description if key not in free and saved.get(key) != description[key]]
+        if differing:
+            key = differing[0]
+            raise BadInput(
+                f"cannot resume {out}: its {key} is {saved.get(key)!r}, now asked for {description[key]!r};"
+                " use the same settings, or another --out"
+            )
+    write_text(path, yaml.safe_dump(description, sort_keys=False, allow_unicode=True))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.yaml of a run."""
+    path = folder / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        config = None
+    if not isinstance(config, dict) or "method" not in config:
+        raise BadInput(f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`")
+    return config
+
+
+def measure_baselines(split: Split, seed: int) -> dict[str, dict[str, float]]:
+    """Popularity and random on the same test cases."""
+    measured = {}
+    for name in BASELINES:
+        method = get(name)
+        config, _ = configure(method, preset="tuned", dataset="")
+        trainer = method.build(config, Problem(split.train, split.n_items, seed))
+        trainer.step(0)
+        measured[name] = evaluate(split.test, split.train, trainer.model())
+    return measured
+
+
+def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
+    r, split, method = prepared.request, prepared.split, prepared.method
+    metrics = evaluate(split.test, split.train, prepared.trainer.model())
+    communication = {
+        "down_bytes": progress.down_bytes, "up_bytes": progress.up_bytes,
+        "down_params": progress.down_params, "up_params": progress.up_params,
+    }  # fmt: skip
+    if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
+        communication["paper_params"] = method.item_parameters * split.n_items * progress.devices
+    return {
+        "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
+        "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,
+        "metrics": metrics, "baselines": measure_baselines(split, r.seed),
+        "guarantee": method.guarantee(prepared.config).to_json(),
+        "communication": communication,
+        "seconds": round(progress.seconds, 3),
+        "clients_per_second": round(progress.devices / max(progress.learning_seconds, 1e-9), 1),
+        "peak_rss_mb": round(peak_rss_mb(), 1),
+        "best_round": progress.best_round or progress.rounds_done,
+        "stopped_early": progress.stopped_early,
+        "weights_sha256": checkpoint.digest(prepared.trainer.state()),
+    }  # fmt: skip
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def default_out(request: Request) -> Path:
+    """runs/METHOD-DATA-seedN, with a number behind it where that exists."""
+    dataset = request.data.partition(":")[0]
+    base = Path(os.environ.get("VEILREC_RUNS", "runs")) / f"{request.method}-{dataset}-seed{request.seed}"
+    candidate, number = base, 1
+    while candidate.exists():
+        number += 1
+        candidate = base.with_name(f"{base.name}-{number}")
+    return candidate
+
+
+def open_run(folder: Path) -> tuple[Prepared, Progress]:
+    """A finished (or interrupted) run with its model loaded, ready to evaluate or recommend."""
+    saved = read_config(folder)
+    request = Request(
+        method=saved["method"], data=saved["data"], seed=saved["seed"], protocol=saved["protocol"],
+        preset=saved["preset"], settings=tuple(saved["settings"]), rounds=saved["rounds"],
+        evaluate_every=saved["evaluate_every"], checkpoint_every=saved["checkpoint_every"],
+        patience=saved["patience"],
+    )  # fmt: skip
+    path = folder / MODEL if (folder / MODEL).exists() else checkpoint.newest(folder)
+    if path is None:
+        raise BadInput(f"{folder} has no model yet: its training was stopped before the first checkpoint")
+    prepared = prepare(request)
+    state, progress = checkpoint.load(path)
+    prepared.trainer.load_state(state, progress.rounds_done)
+    return prepared, progress

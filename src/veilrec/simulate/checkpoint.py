@@ -1,0 +1,84 @@
+"""States of a run on disk: whole or not there, never pickled, and always the newest whole one is found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from veilrec._files import replacing
+from veilrec.errors import BadInput
+
+State = Mapping[str, NDArray[Any]]
+
+
+@dataclass
+class Progress:
+    """Where a run stands: everything apart from the arrays that the next round depends on."""
+
+    rounds_done: int = 0
+    devices: int = 0  # summed over rounds
+    down_bytes: int = 0
+    up_bytes: int = 0
+    down_params: int = 0
+    up_params: int = 0
+    learning_seconds: float = 0.0
+    seconds: float = 0.0
+    best_round: int = 0  # of early stopping
+    best_value: float | None = None
+    evaluations_without_gain: int = 0
+    stopped_early: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)  # of the last evaluation
+
+
+def save(path: Path, state: State, progress: Progress) -> None:
+    """Write a state and its progress."""
+    arrays = {name: np.ascontiguousarray(value) for name, value in state.items()}
+    with replacing(path) as part:
+        save_file(arrays, part, metadata={"progress": json.dumps(asdict(progress))})
+
+
+def load(path: Path) -> tuple[dict[str, NDArray[Any]], Progress]:
+    """Read a state and its progress."""
+    try:
+        with safe_open(path, framework="numpy") as source:
+            progress = Progress(**json.loads((source.metadata() or {})["progress"]))
+            return {name: source.get_tensor(name) for name in source.keys()}, progress  # noqa: SIM118
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise BadInput(f"{path} is not a state of a veilrec run ({error}): remove it and resume again") from None
+
+
+def checkpoint_path(folder: Path, rounds_done: int) -> Path:
+    """Where the checkpoint after so many rounds lies."""
+    return folder / "checkpoints" / f"round-{rounds_done:07d}.safetensors"
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest checkpoint of a run."""
+    found = sorted((folder / "checkpoints").glob("round-*.safetensors"))
+    return found[-1] if found else None
+
+
+def prune(folder: Path, keep: set[Path]) -> None:
+    """Remove all checkpoints but the given ones."""
+    for path in (folder / "checkpoints").glob("round-*.safetensors"):
+        if path not in keep:
+            path.unlink()
+
+
+def digest(state: State) -> str:
+    """One sha256 over names, shapes and bytes of all arrays."""
+    total = hashlib.sha256()
+    for name in sorted(state):
+        array = np.ascontiguousarray(state[name])
+        total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()

@@ -1,0 +1,58 @@
+"""Listeners that pass a run on to TensorBoard or MLflow; both are extras."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from veilrec.errors import BadInput, unknown_name
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.run import Listener
+from veilrec.simulate.trainer import StepReport
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise BadInput("--log tensorboard needs its extra: pip install 'veilrec[tensorboard]'") from None
+        self._writer = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        if report.loss is not None:
+            self._writer.add_scalar("loss", report.loss, progress.rounds_done)  # type: ignore[no-untyped-call]
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, progress.rounds_done)  # type: ignore[no-untyped-call]
+        self._writer.flush()  # type: ignore[no-untyped-call]
+
+
+class _Mlflow:
+    def __init__(self, folder: Path) -> None:
+        try:
+            import mlflow
+        except ImportError:
+            raise BadInput("--log mlflow needs its extra: pip install 'veilrec[mlflow]'") from None
+        self._mlflow = mlflow
+        mlflow.start_run(run_name=folder.name)
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        if report.loss is not None:
+            self._mlflow.log_metric("loss", report.loss, step=progress.rounds_done)
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._mlflow.log_metric(name.replace("@", "_at_"), value, step=progress.rounds_done)
+
+
+LOGGERS: dict[str, Callable[[Path], Listener]] = {"tensorboard": _TensorBoard, "mlflow": _Mlflow}
+
+
+def make_loggers(names: Sequence[str], folder: Path) -> list[Listener]:
+    """The named loggers; a missing extra is a clear error before any work."""
+    for name in names:
+        if name not in LOGGERS:
+            raise unknown_name("logger", name, LOGGERS)
+    return [LOGGERS[name](folder) for name in names]

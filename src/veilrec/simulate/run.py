@@ -1,0 +1,182 @@
+"""The loop of a run: rounds, evaluations, checkpoints, early stopping; the same end however often it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from veilrec._files import write_text
+from veilrec.errors import VeilrecError
+from veilrec.evaluate.scorer import Model
+from veilrec.simulate import checkpoint
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.trainer import StepReport, Trainer
+
+Evaluation = Callable[[Model], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run looks up from its work."""
+
+    rounds: int
+    evaluate_every: int = 20
+    checkpoint_every: int = 20
+    patience: int | None = None  # stop after so many evaluations without gain; needs a validation part
+    watch: str = "ndcg@10"  # the validation metric of early stopping
+
+
+class Listener(Protocol):
+    """Somebody who follows a run: a progress bar, TensorBoard, MLflow."""
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        """A round is done."""
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """The model has been evaluated."""
+
+
+class Interrupted(VeilrecError):
+    """The user asked to stop; a checkpoint has been written."""
+
+
+class _Journal:
+    """metrics.jsonl: a line per evaluation, cut back to the checkpoint when a run is resumed."""
+
+    def __init__(self, path: Path, rounds_done: int) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        kept = [line for line in lines if _round_of(line) <= rounds_done]
+        write_text(path, "".join(line + "\n" for line in kept))
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        with self._path.open("a") as journal:
+            journal.write(json.dumps(entry) + "\n")
+
+
+def _round_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["round"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # a line that a crash cut short
+
+
+def run(
+    folder: Path, trainer: Trainer, schedule: Schedule, evaluation: Evaluation, *,
+    split_name: str, listeners: tuple[Listener, ...] = (), resume: bool = False,
+) -> Progress:  # fmt: skip
+    """Train to the end (or to where early stopping ends it); the trainer then holds the final model."""
+    progress = _restore(folder, trainer) if resume else Progress()
+    journal = _Journal(folder / "metrics.jsonl", progress.rounds_done)
+    loop = _Loop(folder, trainer, schedule, evaluation, split_name, listeners, journal, progress)
+    with _stop_between_rounds() as asked_to_stop:
+        while progress.rounds_done < schedule.rounds and not progress.stopped_early:
+            loop.one_round()
+            if asked_to_stop() and progress.rounds_done < schedule.rounds:
+                loop.checkpoint()
+                raise Interrupted(f"stopped after round {progress.rounds_done}; a checkpoint is in {folder}")
+    if schedule.patience is not None and progress.best_round:
+        best, _ = checkpoint.load(checkpoint.checkpoint_path(folder, progress.best_round))
+        trainer.load_state(best, progress.best_round)
+    return progress
+
+
+def _restore(folder: Path, trainer: Trainer) -> Progress:
+    path = checkpoint.newest(folder)
+    if path is None:
+        return Progress()
+    state, progress = checkpoint.load(path)
+    trainer.load_state(state, progress.rounds_done)
+    return progress
+
+
+@dataclass
+class _Loop:
+    folder: Path
+    trainer: Trainer
+    schedule: Schedule
+    evaluation: Evaluation
+    split_name: str
+    listeners: tuple[Listener, ...]
+    journal: _Journal
+    progress: Progress
+
+    def one_round(self) -> None:
+        started = time.perf_counter()
+        p, s = self.progress, self.schedule
+        report = self.trainer.step(p.rounds_done)
+        p.rounds_done += 1
+        for name in ("devices", "down_bytes", "up_bytes", "down_params", "up_params"):
+            setattr(p, name, getattr(p, name) + getattr(report, name))
+        p.learning_seconds += time.perf_counter() - started
+        last = p.rounds_done == s.rounds
+        improved = False
+        if p.rounds_done % s.evaluate_every == 0 or last:
+            improved = self._evaluate(report)
+        p.seconds += time.perf_counter() - started
+        for listener in self.listeners:
+            listener.on_round(p, report)
+        if p.rounds_done % s.checkpoint_every == 0 or last or improved or p.stopped_early:
+            self.checkpoint()
+
+    def _evaluate(self, report: StepReport) -> bool:
+        p = self.progress
+        p.metrics = self.evaluation(self.trainer.model())
+        entry = {
+            "round": p.rounds_done, "split": self.split_name, "metrics": p.metrics, "loss": report.loss,
+            "devices": p.devices, "down_bytes": p.down_bytes, "up_bytes": p.up_bytes,
+            "clients_per_second": p.devices / max(p.learning_seconds, 1e-9),
+        }  # fmt: skip
+        self.journal.write(entry)
+        for listener in self.listeners:
+            listener.on_metrics(p, p.metrics)
+        return self._improved()
+
+    def _improved(self) -> bool:
+        p, s = self.progress, self.schedule
+        if s.patience is None:
+            return False
+        if s.watch not in p.metrics:
+            raise VeilrecError(f"cannot stop early on {s.watch!r}: this protocol gives {', '.join(p.metrics)}")
+        value = p.metrics[s.watch]
+        if p.best_value is None or value > p.best_value:
+            p.best_round, p.best_value, p.evaluations_without_gain = p.rounds_done, value, 0
+            return True
+        p.evaluations_without_gain += 1
+        p.stopped_early = p.evaluations_without_gain >= s.patience
+        return False
+
+    def checkpoint(self) -> None:
+        p = self.progress
+        path = checkpoint.checkpoint_path(self.folder, p.rounds_done)
+        checkpoint.save(path, self.trainer.state(), p)
+        best = checkpoint.checkpoint_path(self.folder, p.best_round) if p.best_round else path
+        checkpoint.prune(self.folder, keep={path, best})
+
+
+@contextmanager
+def _stop_between_rounds() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C lets the round finish; a second one ends at once."""
+    asked = False
+
+    def note(_number: int, _frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    try:
+        previous = signal.signal(signal.SIGINT, note)
+    except ValueError:  # not the main thread: nobody can press Ctrl-C here
+        yield lambda: False
+        return
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, previous)

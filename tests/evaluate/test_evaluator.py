@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
+from veilrec.data.population import Impressions
+from veilrec.errors import VeilrecError
+from veilrec.evaluate import evaluator
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.protocols import make_split
+from veilrec.evaluate.split import Cases
+
+from .toys import TableModel, csr, impressions, random_population, table_model
+
+NO_TRAIN = csr([[], []])
+
+
+def cases(rows: list[list[int]], **more: object) -> Cases:
+    return Cases(np.arange(len(rows)), csr(rows), **more)  # type: ignore[arg-type]
+
+
+def test_sampled_candidates_by_hand() -> None:
+    asked = cases([[0], [3]], candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
+    metrics = evaluate(asked, NO_TRAIN, table_model([[0.5, 0.7, 0.1, 9.0], [9.0, 0.2, 0.5, 0.5]]))
+    # Places 2 and 1.5; item 3 of the first user and item 0 of the second are not asked for.
+    assert metrics["hr@5"] == 1.0
+    assert metrics["ndcg@10"] == pytest.approx((1 / np.log2(3) + 1 / np.log2(2.5)) / 2)
+    assert metrics["cases"] == 2
+
+
+def test_all_items_but_those_of_training_by_hand() -> None:
+    scores = [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]
+    model = table_model([[0.0] * 6, scores])
+    asked = Cases(np.array([1]), csr([[1, 2]]))
+    metrics = evaluate(asked, csr([[], [0]]), model)
+    assert metrics["ndcg@5"] == pytest.approx((1 / np.log2(3) + 1 / 2) / (1 + 1 / np.log2(3)))
+    aside = Cases(np.array([1]), csr([[1, 2]]), set_aside=csr([[3]]))
+    assert evaluate(aside, csr([[], [0]]), model)["ndcg@5"] == pytest.approx(1.0)
+
+
+def test_held_out_users_are_folded_in_and_ranked_one_by_one() -> None:
+    model = TableModel(np.zeros((9, 6), np.float32), np.array([[9, 4, 3, 5, 1, 0]], np.float32))
+    asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]))
+    metrics = evaluate(asked, csr([[]] * 9), model)
+    assert model.folded is asked.adapt
+    assert metrics["ndcg@5"] == pytest.approx(1 / np.log2(3))
+    assert metrics["hr@5"] == 1.0
+
+
+SHOWN = impressions(
+    shown=[[0, 1, 2, 3], [4], [3, 0], [1, 2]],
+    clicked=[[1, 0, 1, 0], [1], [0, 1], [0, 0]],
+    histories=[[4], [0, 1]],
+    history_of=[1, 0, 0, 1],
+)
+
+
+def test_impressions_by_hand() -> None:
+    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
+    metrics = evaluate(cases([[0, 2], [4], [0], []], impressions=SHOWN), NO_TRAIN, model)
+    # First: clicks at places 1 and 3 of 4. Third: at 2 of 2. The second and the fourth lack a label.
+    assert metrics["auc"] == pytest.approx((0.75 + 0) / 2)
+    assert metrics["mrr"] == pytest.approx(((1 + 1 / 3) / 2 + 1 / 2) / 2)
+    assert metrics["cases"] == 2
+    assert metrics["skipped"] == 2
+    assert model.folded is SHOWN.histories
+
+
+@dataclass
+class Reader(TableModel):
+    """Scores impressions itself: better, the later they are in the flat list."""
+
+    def score_impressions(self, shown: Impressions) -> Floats:
+        return np.arange(len(shown.shown.items), dtype=np.float32)
+
+
+def test_a_model_may_score_impressions_itself() -> None:
+    metrics = evaluate(cases([[0, 2], [4], [0], []], impressions=SHOWN), NO_TRAIN, Reader(np.zeros((1, 5))))
+    assert metrics["auc"] == pytest.approx((0.25 + 1) / 2)
+
+
+@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+def test_the_size_of_the_parts_changes_nothing(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = random_population(40, 130, 3, 20, seed=1)
+    split = make_split(people, protocol, seed=1)
+    table = np.random.default_rng(1).normal(size=(40, 130)).astype(np.float32)
+    whole = evaluate(split.test, split.train, TableModel(table, table))
+    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 300)
+    assert evaluate(split.test, split.train, TableModel(table, table)) == whole
+
+
+def test_the_size_of_the_parts_changes_nothing_for_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
+    whole = evaluate(asked, NO_TRAIN, model)
+    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
+    assert evaluate(asked, NO_TRAIN, model) == whole
+
+
+def scores_with_ties(seed: int) -> Floats:
+    return np.random.default_rng(seed).integers(-6, 7, (30, 130)).astype(np.float32)
+
+
+SCORES = st.integers(0, 2**31).map(scores_with_ties)
+MONOTONE = st.sampled_from([lambda x: 3 * x + 7, lambda x: x**3, np.exp, np.arctan])
+
+
+@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+@given(scores=SCORES, transform=MONOTONE)
+@settings(deadline=None, max_examples=20)
+def test_monotone_transforms_of_scores_change_nothing(
+    protocol: str, scores: Floats, transform: np.ufunc
+) -> None:
+    split = make_split(random_population(30, 130, 3, 20, seed=1), protocol, seed=1)
+    changed = transform(scores)
+    assert evaluate(split.test, split.train, TableModel(scores, scores)) == evaluate(
+        split.test, split.train, TableModel(changed, changed)
+    )
+
+
+@given(scores=SCORES, seed=st.integers(0, 999))
+@settings(deadline=None, max_examples=20)
+def test_the_order_of_candidates_changes_nothing(scores: Floats, seed: int) -> None:
+    split = make_split(random_population(30, 130, 3, 20, seed=1), "loo-99", seed=1)
+    assert split.test.candidates is not None
+    shuffled = split.test.candidates.copy()
+    np.random.default_rng(seed).permuted(shuffled[:, 1:], axis=1, out=shuffled[:, 1:])
+    other = Cases(split.test.users, split.test.positives, candidates=shuffled)
+    model = TableModel(scores)
+    assert evaluate(split.test, split.train, model) == evaluate(other, split.train, model)
+
+
+@given(scores=SCORES, seed=st.integers(0, 999))
+@settings(deadline=None, max_examples=20)
+def test_the_numbering_of_items_changes_nothing(scores: Floats, seed: int) -> None:
+    split = make_split(random_population(30, 130, 3, 20, seed=1), "ratio-8-2", seed=1)
+    new_number = np.random.default_rng(seed).permutation(130).astype(np.int32)
+    renumbered = np.empty_like(scores)
+    renumbered[:, new_number] = scores
+    positives = Csr(split.test.positives.offsets, new_number[split.test.positives.items])
+    train = Csr(split.train.offsets, new_number[split.train.items])
+    assert evaluate(split.test, split.train, TableModel(scores)) == evaluate(
+        Cases(split.test.users, positives), train, TableModel(renumbered)
+    )
+
+
+@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+def test_the_same_score_for_everything_hits_nothing(protocol: str) -> None:
+    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
+    same = np.ones((40, 130), np.float32)
+    metrics = evaluate(split.test, split.train, TableModel(same, same))
+    assert metrics["hr@30"] == metrics["ndcg@30"] == 0.0
+
+
+def test_the_same_score_for_everything_has_auc_one_half() -> None:
+    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+    assert evaluate(asked, NO_TRAIN, table_model([[1] * 5] * 2))["auc"] == 0.5
+
+
+def test_random_scores_stay_at_chance() -> None:
+    # hr@k of 4,000 users is binomial with k in 100; beyond 5 standard deviations once in 1.7 million runs.
+    people = random_population(4_000, 150, 2, 20, seed=1)
+    split = make_split(people, "loo-99", seed=1)
+    table = np.random.default_rng(2).random((4_000, 150), np.float32)
+    metrics = evaluate(split.test, split.train, TableModel(table))
+    for k in (5, 10, 20, 30):
+        assert abs(metrics[f"hr@{k}"] - k / 100) < 5 * np.sqrt(k / 100 * (1 - k / 100) / 4_000)
+
+
+def broken(value: float) -> TableModel:
+    table = np.arange(260, dtype=np.float32).reshape(2, 130)
+    table[0, 5] = value
+    return TableModel(table, table)
+
+
+ASKED = [
+    cases([[0], [1]], candidates=np.array([[0, 5], [1, 5]], np.int32)),
+    cases([[0], [1]]),
+    cases([[0], [1]], adapt=csr([[2], [3]])),
+    cases([[0], [5]], impressions=impressions([[0, 5], [5, 0]], [[1, 0], [1, 0]], [[1], [2]])),
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_scores_that_are_not_a_number_are_refused(asked: Cases) -> None:
+    with pytest.raises(VeilrecError, match="the model is broken: some of its scores are not a number"):
+        evaluate(asked, NO_TRAIN, broken(np.nan))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_infinite_scores_rank_first_or_last(asked: Cases) -> None:
+    for infinite, finite in ((np.inf, 1e9), (-np.inf, -1e9)):
+        assert evaluate(asked, NO_TRAIN, broken(infinite)) == evaluate(asked, NO_TRAIN, broken(finite))
+
+
+class Narrow(TableModel):
+    """Forgets the last item."""
+
+    def score_all(self, users: np.ndarray) -> Floats:
+        return self.table[users, :-1]
+
+
+def test_scores_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(VeilrecError, match=r"gave scores of shape \(2, 129\) where \(2, 130\) was asked for"):
+        evaluate(ASKED[1], NO_TRAIN, Narrow(np.zeros((2, 130), np.float32)))
