@@ -47,13 +47,14 @@ def stream(seed: int, purpose: int, round_number: int, device: int) -> np.uint64
 @jit
 def word(start: np.uint64, counter: int) -> np.uint64:
     """The 64-bit word number `counter` of a stream."""
-    return mix(start + np.uint64(counter + 1) * _GOLDEN)
+    return mix(np.uint64(start) + np.uint64(counter + 1) * _GOLDEN)
 
 
 @jit
 def below(random_word: np.uint64, bound: int) -> np.int64:
     """A number in [0, bound) from the upper half of a word; the bias is below bound / 2^32."""
-    return np.int64(((random_word >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+    upper = np.uint64(random_word) >> np.uint64(32)
+    return np.int64((upper * np.uint64(bound)) >> np.uint64(32))
 
 
 @jit

@@ -11,6 +11,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
-    """Compile a kernel: cached, without the interpreter lock, float sums reordered once (not anew per run)."""
+    """Compile a kernel: cached, without the interpreter lock, sums in any order (the same every run)."""
     compiled = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
     return cast(F, compiled)

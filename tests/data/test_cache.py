@@ -65,6 +65,18 @@ def test_a_damaged_entry_is_read_anew(log, cache):
     assert reader.times == 2
 
 
+def test_two_processes_may_write_the_same_entry(log, caplog):
+    reader = CountedReader(log)
+
+    def read_while_another_finishes():
+        remembered("csv", [log], reader)
+        return reader()
+
+    assert list(remembered("csv", [log], read_while_another_finishes).users) == ["u", "v"]
+    assert reader.times == 2
+    assert not caplog.records
+
+
 def test_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file" / "cache"))

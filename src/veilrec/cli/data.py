@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.cli.output import Json, print_json
+
 if TYPE_CHECKING:
     from veilrec.data.population import Population
     from veilrec.data.registry import Dataset
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="data",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     help="Data sets: list them, check them, fetch them, import your own.",
 )
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
 
 class OwnKind(StrEnum):
@@ -38,7 +38,7 @@ class ExportFormat(StrEnum):
 
 
 @app.command("list")
-def list_datasets(as_json: JsonFlag = False) -> None:
+def list_datasets(as_json: Json = False) -> None:
     """Every data set: what it is, where its files were found, whose it is and how to get it.
 
     A data set is named NAME, NAME:PATH, or NAME:key=value,... where it is made up. Without PATH its files are
@@ -50,14 +50,17 @@ def list_datasets(as_json: JsonFlag = False) -> None:
 
     rows = [_listed(dataset) for dataset in DATASETS.values()]
     if as_json:
-        _print_json({"datasets": rows})
+        print_json({"datasets": rows})
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("name", "what it is", "found in, or how to get it", "licence")
+    table = Table("name", "what it is, where it is or how to get it, and its licence", show_lines=True)
     for row in rows:
-        table.add_row(row["name"], row["title"], row["found"] or row["how_to_get"], row["licence"])
+        place = f"found in {row['found']}" if row["found"] else f"to get it: {row['how_to_get']}"
+        about = Text(overflow="fold").append(row["title"], "bold").append(f"\n{place}\n")
+        table.add_row(row["name"], about.append(f"licence: {row['licence']}", "dim"))
     Console().print(table)
 
 
@@ -66,7 +69,7 @@ def check(
     spec: Annotated[
         str, typer.Argument(metavar="NAME[:PATH]", help="The data set; see `veilrec data list`.")
     ],
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> None:
     """Count users, items and rows, show how long histories are, and say what is odd.
 
@@ -82,7 +85,7 @@ def check(
 
     report = check_population(load(spec))
     if as_json:
-        _print_json(report.as_json())
+        print_json(report.as_json())
         return
     from rich.console import Console
 
@@ -95,14 +98,15 @@ def import_files(
     out: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
     kind: Annotated[OwnKind, typer.Option("--kind", help="What the files hold.")] = OwnKind.csv,
     name: Annotated[str | None, typer.Option("--name", help="A name for the data set in reports.")] = None,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> None:
     """Turn your own files into a packed data set that starts at once, however large it is.
 
     --kind csv: a header line that names user and item, and if you have them rating and time (seconds since
     1970 or ISO 8601), in any order; separated by commas, tabs or semicolons. Several files are read as one.
 
-    --kind impressions: lists that were shown and what was clicked; docs/engineer.md describes the format.
+    --kind impressions: one JSON object a line, `{"user": "u1", "time": "2026-01-31T10:00:00Z", "shown":
+    ["a", "b"], "clicked": ["b"]}`, and to describe items `{"item": "a", "title": "Rain by noon"}`.
 
     Example: veilrec data import clicks.csv --out shop
 
@@ -122,7 +126,7 @@ def import_files(
     packed.save(population, out)
     summary = {"folder": str(out), **_counts(population)}
     if as_json:
-        _print_json(summary)
+        print_json(summary)
     else:
         typer.echo(
             f"{out}: {population.n_users:,} users, {population.n_items:,} items, {summary['rows']:,} rows, "
@@ -139,7 +143,7 @@ def fetch(
     mirror: Annotated[
         str | None, typer.Option("--mirror", help="A web folder that holds the official file; tried first.")
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> None:
     """Download a data set's official files: licence first, then resumed, checked and unpacked into the cache.
 
@@ -163,7 +167,7 @@ def fetch(
             progress=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
         )
     if as_json:
-        _print_json({"name": name, "folder": str(folder)})
+        print_json({"name": name, "folder": str(folder)})
     else:
         typer.echo(f"{name} is in {folder}; look into it with `veilrec data check {name}`")
 
@@ -175,25 +179,21 @@ def export(
     format_: Annotated[
         ExportFormat, typer.Option("--format", help="The format to write.")
     ] = ExportFormat.mind,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> None:
     """Write a data set in a public format, for other tools: MIND's behaviors.tsv and news.tsv.
 
     Example: veilrec data export synthetic-news:users=1000,seed=1 --format mind --out made-up-mind
     """
     from veilrec.data import mind_export
-    from veilrec.data.folders import new_folder
+    from veilrec.data.folders import refuse_existing
     from veilrec.data.spec import load
-    from veilrec.errors import BadInput
 
-    population = load(spec)
-    if not population.impressions:
-        raise BadInput(f"{spec} has no impressions, which {format_.value} needs: try synthetic-news")
-    with new_folder(out) as part:
-        mind_export.write(population, part)
+    refuse_existing(out)
+    mind_export.write(load(spec), out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:
-        _print_json({"folder": str(out), "format": format_.value, "files": files})
+        print_json({"folder": str(out), "format": format_.value, "files": files})
     else:
         typer.echo(f"{out}: {', '.join(files)}")
 
@@ -245,7 +245,3 @@ def _asker(accepted: bool) -> Callable[[str], bool]:
         return accepted or (sys.stdin.isatty() and typer.confirm("Do you agree?", err=True))
 
     return ask
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))

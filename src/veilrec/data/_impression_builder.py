@@ -48,7 +48,7 @@ def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Int
 
 
 def uses(histories: Csr, train: Impressions) -> Interactions:
-    """Each user's history (a row per user), then his clicks in time; an item counts once, at its first use."""
+    """Each user's history (a row per user), then his clicks; an item counts once, at its first use."""
     clickers, clicked = _clicks_in_time(train)
     rows = np.concatenate([histories.row_numbers(), clickers])
     packed = csr_from_pairs(rows, np.concatenate([histories.items, clicked]), len(histories))

@@ -10,13 +10,14 @@ from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.strings import Strings
 
-_ONSETS = ("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "pl", "r", "s", "sh", "st",
-    "t", "tr", "v", "w", "z")  # fmt: skip
+_ONSETS = ("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "pl",
+    "r", "s", "sh", "st", "t", "tr", "v", "w", "z")  # fmt: skip
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
 _CODAS = ("", "", "", "", "", "", "", "l", "n", "r", "s", "t")
-COMMON_WORDS = ("the", "to", "of", "in", "and", "for", "on", "with", "at", "as", "after", "new", "from", "over", "how",
-    "what", "why", "this", "week", "will", "says", "more", "first", "before", "could", "into", "about", "year", "today",
-    "against", "back", "best", "top", "here", "again", "still", "next", "every")  # fmt: skip
+COMMON_WORDS = ("the", "to", "of", "in", "and", "for", "on", "with", "at", "as", "after", "new", "from",
+    "over", "how", "what", "why", "this", "week", "will", "says", "more", "first", "before", "could", "into",
+    "about", "year", "today", "against", "back", "best", "top", "here", "again", "still", "next",
+    "every")  # fmt: skip
 
 
 def numbered(prefix: str, count: int) -> Strings:

@@ -18,7 +18,7 @@ from veilrec.data.text_files import pack
 TOPICS = ("politics", "sport", "money", "health", "science", "travel", "culture", "food", "cars", "weather")
 SUBTOPICS_PER_TOPIC = 4
 N_SUBTOPICS = len(TOPICS) * SUBTOPICS_PER_TOPIC
-_TOPIC_WORDS, _SUBTOPIC_WORDS = 80, 60  # the size of a topic's and of a subtopic's own vocabulary
+_TOPIC_WORDS, _SUBTOPIC_WORDS = 40, 30  # the size of a topic's and of a subtopic's own vocabulary
 _SHARE_COMMON, _SHARE_TOPIC = 0.3, 0.25  # of the words of a sentence; the rest are the subtopic's
 
 

@@ -13,11 +13,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from veilrec._files import sha256
-from veilrec.data import packed
-from veilrec.data.population import Population
 from veilrec.errors import BadInput
+
+if TYPE_CHECKING:
+    from veilrec.data.population import Population
 
 _log = logging.getLogger("veilrec")
 _DIGITS = 16  # of a digest in a folder's name
@@ -36,30 +38,31 @@ def datasets_folder() -> Path:
 
 def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population]) -> Population:
     """The population that `read` makes of the sources: from the cache if it is there, else read and kept."""
+    from veilrec.data import packed
+
     entry = _entry(name, sources)
-    if packed.is_packed(entry):
-        try:
-            return packed.load(entry)
-        except BadInput:
-            shutil.rmtree(entry, ignore_errors=True)
+    try:
+        return packed.load(entry)
+    except BadInput:  # not there, or damaged
+        shutil.rmtree(entry, ignore_errors=True)
     population = read()
     try:
-        _keep(population, entry)
-    except OSError as error:
-        _log.warning(
-            "the cache %s cannot be written (%s): set VEILREC_CACHE to a folder that can, for faster starts",
-            cache_folder(),
-            error.strerror or error,
-        )
-        return population
+        packed.save(population, entry)
+    except (OSError, BadInput) as error:
+        if not packed.is_packed(entry):  # else another process has written the same entry meanwhile
+            _warn(error)
+            return population
+    _remove_outdated(entry)
     return packed.load(entry)
 
 
-def _keep(population: Population, entry: Path) -> None:
-    try:
-        packed.save(population, entry)
-    except BadInput:
-        return  # another process has written the same entry meanwhile
+def _warn(error: Exception) -> None:
+    reason = error.strerror if isinstance(error, OSError) else error
+    advice = "set VEILREC_CACHE to a folder that can, for faster starts"
+    _log.warning("the cache %s cannot be written (%s): %s", cache_folder(), reason, advice)
+
+
+def _remove_outdated(entry: Path) -> None:
     source, _ = entry.name.rsplit("-", 1)
     for outdated in entry.parent.glob(f"{source}-*"):
         if outdated != entry:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 _MOST_RATING_VALUES = 12  # shown one by one; more are counted in bins
 _BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
+# facts that the table or the odd things say already
+_SAID_ELSEWHERE = {
+    *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
+    *("unknown_candidates", "news_without_text", "test_items_among_negatives"),
+}
 
 
 @dataclass(frozen=True)
@@ -223,8 +228,9 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         rows.append(
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {split.clicks:,} clicks)")
         )
-    shown = {"rows", "duplicates_merged", "columns_ignored"}
-    rows += [(key.replace("_", " "), str(value)) for key, value in report.facts.items() if key not in shown]
+    for key, value in report.facts.items():
+        if key not in _SAID_ELSEWHERE:
+            rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
 
 

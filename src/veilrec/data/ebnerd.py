@@ -1,4 +1,4 @@
-"""EB-NeRD, news impressions of Ekstra Bladet: `behaviors.parquet` and `history.parquet` in train/ and validation/.
+"""EB-NeRD, news impressions of Ekstra Bladet: two parquet files each in train/ and validation/.
 
     behaviors: impression_id, user_id, impression_time, article_ids_inview (shown), article_ids_clicked
     history:   user_id, article_id_fixed (read before the split began, oldest first)
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from veilrec._arrays import Indices, Offsets
@@ -60,7 +59,7 @@ class _Split:
 
 
 def read(folder: Path) -> Population:
-    """Read EB-NeRD from a folder with train/ and validation/, with articles.parquet beside them or without."""
+    """Read EB-NeRD from a folder with train/, validation/ and, if it is there, articles.parquet."""
     splits = {"train": _read_split(folder / "train")}
     if (folder / "validation").is_dir():
         splits["dev"] = _read_split(folder / "validation")
@@ -100,10 +99,9 @@ def _read_split(folder: Path) -> _Split:
     if not len(behaviours):
         raise BadInput(f"{path} has no rows: at least one impression is needed")
     _refuse_nulls(path, behaviours, ("user_id", "impression_time", "article_ids_inview"))
-    if not isinstance(behaviours["impression_time"].dtype, pl.Datetime):
-        raise BadInput(
-            f"{path}: impression_time must be a timestamp, found {behaviours['impression_time'].dtype}"
-        )
+    _refuse_types(path, behaviours, "impression_time", pl.Datetime, "a timestamp")
+    for name in ("article_ids_inview", "article_ids_clicked"):
+        _refuse_types(path, behaviours, name, pl.List, "a list")
     distinct = behaviours.unique(["impression_id", "user_id"], keep="first", maintain_order=True)
     distinct = distinct.with_columns(
         _without_nulls(name) for name in ("article_ids_inview", "article_ids_clicked")
@@ -112,7 +110,9 @@ def _read_split(folder: Path) -> _Split:
         row = int((distinct["article_ids_inview"].list.len() == 0).arg_max() or 0)
         raise BadInput(f"{path}: impression {distinct['impression_id'][row]} shows no article")
 
-    history = _read_columns(find_file(folder, "history.parquet"), _HISTORY)
+    history_path = find_file(folder, "history.parquet")
+    history = _read_columns(history_path, _HISTORY)
+    _refuse_types(history_path, history, "article_id_fixed", pl.List, "a list")
     history = history.unique("user_id", keep="first", maintain_order=True).with_columns(
         _without_nulls("article_id_fixed")
     )
@@ -160,6 +160,11 @@ def _refuse_nulls(path: Path, frame: pl.DataFrame, names: Sequence[str]) -> None
     for name in names:
         if frame[name].has_nulls():
             raise BadInput(f"{path}, row {int(frame[name].is_null().arg_max() or 0) + 1}: {name} is missing")
+
+
+def _refuse_types(path: Path, frame: pl.DataFrame, name: str, wanted: type[pl.DataType], kind: str) -> None:
+    if not isinstance(frame[name].dtype, wanted):
+        raise BadInput(f"{path}: {name} must be {kind}, found {frame[name].dtype}")
 
 
 def _catalogue(articles: pl.DataFrame, n_items: int) -> Catalogue:

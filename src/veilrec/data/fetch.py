@@ -61,9 +61,7 @@ ARCHIVES: Mapping[str, Archive] = {
         md5="c4d9eecfca2ab87c1945afe126590906",
         sha256_inside={"movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9"},
     ),
-    "adressa": Archive(
-        "one_week.tar.gz", ("https://reclab.idi.ntnu.no/dataset/", "http://reclab.idi.ntnu.no/dataset/")
-    ),
+    "adressa": Archive("one_week.tar.gz", ("https://reclab.idi.ntnu.no/dataset/",)),
 }
 
 
@@ -89,7 +87,12 @@ def fetch(
         part.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{part.parent} cannot be written ({error.strerror}): set VEILREC_CACHE") from None
-    _download(addresses, part, dataset, folder, progress or _silent)
+    failure = _download(addresses, part, progress or _silent)
+    if failure:
+        raise BadInput(
+            f"{name} could not be downloaded ({failure}): run the command again to go on where it broke off, "
+            f"or download {_address(archive.addresses[0], archive.file)} by hand and unpack it into {folder}"
+        )
     try:
         _check_md5(part, archive)
         with new_folder(folder) as fresh:
@@ -119,19 +122,17 @@ def _by_hand(dataset: Dataset, folder: Path) -> str:
     )
 
 
-def _download(addresses: list[str], part: Path, dataset: Dataset, folder: Path, progress: Progress) -> None:
+def _download(addresses: list[str], part: Path, progress: Progress) -> str:
+    """Download from the first address that works; give the reasons why none did, or nothing."""
     reasons = []
     for address in addresses:
         try:
             _resume(address, part, progress)
         except (OSError, http.client.HTTPException) as error:
-            reasons.append(f"{address}: {error or type(error).__name__}")
+            reasons.append(f"{address}: {getattr(error, 'reason', None) or error or type(error).__name__}")
         else:
-            return
-    raise BadInput(
-        f"{dataset.name} could not be downloaded ({'; '.join(reasons)}): run the command again to go on "
-        f"where it broke off, or download {addresses[-1]} by hand and unpack it into {folder}"
-    )
+            return ""
+    return "; ".join(reasons)
 
 
 def _resume(address: str, part: Path, progress: Progress) -> None:
@@ -171,7 +172,8 @@ def _check_md5(part: Path, archive: Archive) -> None:
         found = hashlib.file_digest(source, "md5").hexdigest()
     if found != archive.md5:
         raise BadInput(
-            f"{archive.file} has the checksum {found}, published is {archive.md5}: the file was removed, try again"
+            f"{archive.file} has the md5 checksum {found}, published is {archive.md5}: "
+            "the file was removed, try again"
         )
 
 

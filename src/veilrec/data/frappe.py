@@ -92,7 +92,7 @@ def _nth_unused(population: Population, users: Offsets, ranks: Offsets) -> Offse
     """The item of that rank among those that the user never used, without redrawing any.
 
     If p_0 < p_1 < ... are the used items, p_j - j unused ones lie below p_j. So the unused item of rank r is
-    r plus the number of j with p_j - j <= r, found for all rows at once in one sorted array of (user, p_j - j).
+    r plus the number of j with p_j - j <= r: one search in a sorted array of (user, p_j - j) for all rows.
     """
     pairs = population.interactions.pairs()
     owners = pairs.row_numbers()

@@ -1,9 +1,9 @@
-"""MIND, the Microsoft News data set: `behaviors.tsv` and `news.tsv`, in a folder for training and one for development.
+"""MIND, the Microsoft News data set: `behaviors.tsv` and `news.tsv`, in one folder for train and one for dev.
 
-    behaviors: impression id, user, time, history (ids), candidates (ids with -1 clicked or -0 not), separated by tabs
-    news:      id, category, subcategory, title, abstract, URL, title entities (JSON), abstract entities (JSON)
+    behaviors: impression id, user, time, history (ids), candidates (ids with -1 clicked or -0 not)
+    news:      id, category, subcategory, title, abstract, URL, title entities, abstract entities (JSON)
 
-`entity_embedding.vec` (entity id and its vector, separated by tabs) is read where it is there.
+Columns are separated by tabs. `entity_embedding.vec` (an entity id and its vector) is read where it is there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Behaviours:
 
 
 def read(folder: Path) -> Population:
-    """Read MIND from a folder with train/ and dev/ (or ..._train, ..._dev), or from one folder with both files."""
+    """Read MIND from a folder with train/ and dev/ (or names that end so), or from one with both files."""
     folders = find_splits(folder)
     behaviours = {
         split: _read_behaviours(find_file(path, "behaviors.tsv")) for split, path in folders.items()
@@ -112,13 +112,13 @@ def find_splits(folder: Path) -> dict[str, Path]:
     ((name, splits),) = found.items()
     if "train" not in splits:
         raise BadInput(
-            f"{name} has a folder for dev but none for train: put train/ with behaviors.tsv and news.tsv beside it"
+            f"{name} has dev but no train: put a folder train/ with behaviors.tsv and news.tsv beside it"
         )
     return {split: splits[split] for split in _SPLITS if split in splits}
 
 
 def _data_sets(folder: Path) -> dict[str, dict[str, Path]]:
-    """Data sets right in a folder: both files, or children called train and dev, or ending in _train and _dev."""
+    """Data sets right in a folder: both files, or children whose names are or end in train and dev."""
     if find_optional(folder, "behaviors.tsv"):
         return {str(folder): {"train": folder}}
     found: dict[str, dict[str, Path]] = {}
@@ -177,7 +177,7 @@ def _read_times(table: Table) -> Offsets:
 
 def _label_fault(candidate: str) -> str:
     if candidate == "":
-        return "two blanks in a row among the candidates"
+        return "a stray blank among the candidates"
     return (
         f"candidate {candidate!r} does not end in -0 (not clicked) or -1 (clicked); "
         "files without labels, like MIND's test split, cannot be used"

@@ -1,4 +1,4 @@
-"""Any population with impressions, written in MIND's format: train/ and dev/, each with behaviors.tsv and news.tsv."""
+"""A population with impressions, written in MIND's format: behaviors.tsv and news.tsv in train/ and dev/."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ _TIME_FORMAT = "%-m/%-d/%Y %-I:%M:%S %p"
 
 
 def write(population: Population, folder: Path) -> None:
-    """Write a new folder, whole or not at all; `mind.read` gives the same impressions, clicks, histories and titles back."""
+    """Write a new folder, whole or not at all; `mind.read` reads the same impressions back."""
     if "train" not in population.impressions:
-        raise BadInput(
-            f"{population.name} has no impressions: only logs of what was shown can be written in MIND's format"
-        )
+        raise BadInput(f"{population.name} has no impressions: MIND's format is for logs of what was shown")
     users, items = _ids("user", population.users), _ids("item", population.items)
     news = _news(population, items)
     first = 1
@@ -40,9 +38,7 @@ def _ids(kind: str, ids: Strings) -> pl.Series:
     faulty = column.str.contains(r"\s") | (column == "")
     if faulty.any():
         value = column[int(faulty.arg_max() or 0)]
-        raise BadInput(
-            f"{kind} id {value!r} cannot be written in MIND's format: ids there are not empty and have no blanks"
-        )
+        raise BadInput(f"{kind} id {value!r} cannot be written in MIND's format: ids there have no blanks")
     return column
 
 

@@ -21,7 +21,7 @@ import polars as pl
 
 from veilrec._arrays import Offsets
 from veilrec.data.population import Population, pack_interactions
-from veilrec.data.text_files import Table, encode, read_table, read_utf8
+from veilrec.data.text_files import Table, encode, read_first_line, read_table
 from veilrec.errors import BadInput, bad_line
 
 COLUMNS = ("user", "item", "rating", "time")
@@ -60,7 +60,7 @@ def read(*paths: Path) -> Population:
 
 def _read_rows(path: Path) -> tuple[pl.DataFrame, list[str]]:
     """The known columns of one file, checked, and the names of the others."""
-    header = read_utf8(path).partition(b"\n")[0].decode()
+    header = read_first_line(path)
     if not header.strip():
         raise BadInput(f"{path} is empty or starts with a blank line: {_EXAMPLE}")
     separator = max(_SEPARATORS, key=header.count)
@@ -87,17 +87,17 @@ def _times(table: Table) -> Offsets:
     column = table.text("time")
     seconds = column.cast(pl.Int64, strict=False)
     if seconds.null_count():
-        return np.array([_seconds(table, row, value) for row, value in enumerate(column)], np.int64)
+        moments = [
+            _seconds(table, row, text) if given is None else given
+            for row, (text, given) in enumerate(zip(column, seconds, strict=True))
+        ]
+        return np.array(moments, np.int64)
     return np.ascontiguousarray(seconds.to_numpy(), dtype=np.int64)
 
 
-def _seconds(table: Table, row: int, value: str) -> int:
+def _seconds(table: Table, row: int, text: str) -> int:
     try:
-        return int(value)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise table.error(row, f"time {value!r} is neither whole seconds since 1970 nor ISO 8601") from None
+        raise table.error(row, f"time {text!r} is neither whole seconds since 1970 nor ISO 8601") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

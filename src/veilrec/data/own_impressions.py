@@ -1,6 +1,6 @@
 """Your own impression log: JSON lines, plain or `.gz`; a line is an impression or describes an item.
 
-    {"user": "u1", "time": "2026-01-31T10:00:00Z", "shown": ["a", "b", "c"], "clicked": ["b"], "history": ["d"]}
+    {"user": "u1", "time": "2026-01-31T10:00:00Z", "shown": ["a", "b"], "clicked": ["b"], "history": ["c"]}
     {"item": "a", "title": "Rain by noon", "category": "weather", "subcategory": "local", "abstract": "..."}
 
 Of an impression, `user`, `time` (ISO 8601, UTC without a zone; or seconds since 1970) and `shown` are
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Indices, Offsets
+from veilrec._arrays import Bools, Bytes, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data._impression_builder import (
     chosen_impressions,
@@ -157,7 +157,7 @@ def _refuse_clicks_elsewhere(log: JsonLines, shown: Csr, clicked: Csr) -> None:
 
 
 def _histories(
-    users: Indices, times: Offsets, shown: Csr, clicked: Bools, given: Csr, is_given: Bools
+    users: Indices, times: Offsets, shown: Csr, clicked: Bytes, given: Csr, is_given: Bools
 ) -> tuple[Csr, Indices]:
     """The histories that the log gives, and for the other impressions the user's clicks at earlier times."""
     places = np.flatnonzero(clicked)

@@ -24,9 +24,7 @@ class Interactions:
     ratings: Floats | None = None  # [rows], as in the file; None for implicit logs
     times: Offsets | None = None  # [rows], seconds since 1970
     context: Mapping[str, Indices] = field(default_factory=dict)  # [rows] each: codes of further columns
-    context_values: Mapping[str, Strings] = field(
-        default_factory=dict
-    )  # what the codes of a column stand for
+    context_values: Mapping[str, Strings] = field(default_factory=dict)  # what the codes stand for
 
     def __len__(self) -> int:
         return len(self.items)

@@ -98,7 +98,7 @@ DATASETS: Mapping[str, Dataset] = {
         licence=_ADRESSA_LICENCE,
         how_to_get="`veilrec data fetch adressa`, or one_week.tar.gz from https://reclab.idi.ntnu.no/dataset/",
         files=("**/2017*",),
-        marks=("2017*", "one_week/2017*"),
+        marks=("2017*",),
     ),
     "ebnerd": Dataset(
         name="ebnerd",
@@ -109,7 +109,7 @@ DATASETS: Mapping[str, Dataset] = {
         licence=_EBNERD_LICENCE,
         how_to_get="ebnerd_demo.zip or ebnerd_small.zip, by hand: accept the terms on https://recsys.eb.dk/dataset/",
         files=("**/behaviors.parquet", "**/history.parquet", "**/articles.parquet"),
-        marks=("train/behaviors.parquet", "behaviors.parquet"),
+        marks=("train/behaviors.parquet",),
     ),
     "csv": Dataset(
         name="csv",

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
-from veilrec.data import packed
 from veilrec.data.cache import datasets_folder, remembered
-from veilrec.data.population import Population
 from veilrec.data.registry import DATASETS, Dataset, find_dataset
 from veilrec.errors import BadInput, unknown_name
+
+if TYPE_CHECKING:
+    from veilrec.data.population import Population
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Spec:
 def parse(spec: str) -> Spec:
     """Take a specification apart; only the first colon counts, so that `csv:C:\\logs\\clicks.csv` works."""
     name, colon, rest = spec.strip().partition(":")
-    if name not in DATASETS and Path(spec).expanduser().exists():
+    if spec and name not in DATASETS and Path(spec).expanduser().exists():
         raise BadInput(
             f"{spec!r} is a path without a data set's name: write NAME:{spec}, for instance csv:{spec}"
         )
@@ -97,6 +98,8 @@ def _load_own(asked: Spec) -> Population:
             f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`"
         )
     if path.is_dir():
+        from veilrec.data import packed
+
         return packed.load(path)
     return remembered(name, [path], lambda: _reader(asked.dataset)(path))
 

@@ -42,7 +42,7 @@ def generate(
     impressions_per_user: float | None = None,
     seed: int = 0,
 ) -> Population:
-    """Draw a population; by default news grow with the users' square root, and many users get fewer impressions."""
+    """Draw a population; by default news grow with the users' square root, and many users see less each."""
     n_news = max(600, round(40 * users**0.5)) if news is None else news
     visits_per_user = (
         min(6.0, max(1.5, 300_000 / max(users, 1))) if impressions_per_user is None else impressions_per_user

@@ -4,7 +4,7 @@ An item belongs to one cluster, and by a smaller share to a second; its populari
 user has three interests (clusters) whose weights drift in a straight line from the first day to the last.
 Every use is drawn from
 
-    P(item | user, time) = popularity(item) (a + (1 - a) sum_k weight_k(user, time) membership(item, k) / Z_k),
+    P(item | user, time) = popularity(item) (a + (1 - a) sum_k weight_k(user, time) member(item, k) / Z_k),
 
 without repeating an item. All draws are keyed by (seed, user), so a user's rows depend on nobody else and
 the probabilities can be computed again later: see `RatingsWorld.oracle_scores`.
@@ -68,8 +68,8 @@ def generate(
     ):
         raise BadInput(
             f"cannot make up ratings of {users} users, {n_items} items, {days} days, "
-            f"mean_history {mean_history}, seed {seed}: allowed are 1 to 10000000 users, 50 to 1000000 items, "
-            "1 day or more, mean_history 5 to 1000, seed 0 or more"
+            f"mean_history {mean_history}, seed {seed}: allowed are 1 to 10000000 users, "
+            "50 to 1000000 items, 1 day or more, mean_history 5 to 1000, seed 0 or more"
         )
     world = make_world(n_items, seed)
     longest = max(5, n_items // 4)
@@ -95,14 +95,15 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
     """The items and their clusters, as `generate` draws them for this seed."""
     generator = np.random.default_rng([seed, n_items])
     clusters = int(np.clip(n_items // 40, 4, 60))
-    popularity: Doubles = (generator.permutation(n_items) + 5.0) ** -0.9
+    popularity = np.power(generator.permutation(n_items) + 5.0, -0.9, dtype=np.float64)
     popularity /= popularity.sum()
     # The first `clusters` items fill one cluster each, so that none is empty.
     first = np.concatenate([np.arange(clusters), generator.integers(0, clusters, n_items - clusters)])
     second = (first + generator.integers(1, clusters, n_items)) % clusters
     share = np.concatenate([popularity, _SECOND_CLUSTER * popularity])
     cluster_of = np.concatenate([first, second])
-    mass: Doubles = np.bincount(cluster_of, share, minlength=clusters)
+    mass = np.zeros(clusters)
+    np.add.at(mass, cluster_of, share)
     item_numbers = np.tile(np.arange(n_items, dtype=np.int32), 2)
     members = csr_from_pairs(cluster_of, item_numbers, clusters)
     share_by_cluster = share[np.argsort(cluster_of, kind="stable")]

@@ -10,7 +10,8 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from veilrec.errors import BadInput, bad_line
 _NEWLINE = 0x0A
 _UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LONGEST_HEADER = 1 << 16
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
 
@@ -40,31 +42,37 @@ def find_file(folder: Path, name: str) -> Path:
     found = find_optional(folder, name)
     if found is not None:
         return found
-    missing = (
-        f"no {name} (or {name}.gz) in"
-        if folder.is_dir()
-        else f"{name} is expected in a folder that is not there,"
-    )
+    problem = f"no {name} (or {name}.gz) in {folder}" if folder.is_dir() else f"there is no folder {folder}"
     raise BadInput(
-        f"{missing} {folder}: put the data set's official files there; "
-        "`veilrec data list` says which they are and where they come from"
+        f"{problem}: put the data set's official files there; `veilrec data list` says which they are and "
+        "where they come from"
     )
 
 
 def read_bytes(path: Path) -> bytes:
     """The contents of a file, unpacked when its name ends in `.gz`."""
+    with _opened(path) as source:
+        return source.read()
+
+
+def read_first_line(path: Path) -> str:
+    """The first line of a text file without its end; what is not UTF-8 is left for `read_table` to name."""
+    with _opened(path) as source:
+        line = source.readline(_LONGEST_HEADER)
+    return line.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace").rstrip("\r\n")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
     try:
-        content = path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as source:
+            yield source
     except FileNotFoundError:
         raise BadInput(f"{path} is not there: give the path of an existing file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} is not a whole gzip file ({error}): get it again") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}): give a readable file") from None
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} is not a whole gzip file ({error}): get it again") from None
 
 
 def read_utf8(path: Path, encoding: str = "utf-8") -> bytes:
@@ -118,7 +126,8 @@ class Table:
         """A column of finite numbers."""
         column = self.frame[name].cast(pl.Float64, strict=False)
         self._refuse(name, column.is_null(), "is not a number")
-        self._refuse(name, ~column.is_finite(), "is not a finite number")
+        # numbers end up in float32, where a larger one would become infinite
+        self._refuse(name, ~column.cast(pl.Float32, strict=False).is_finite(), "is not a finite number")
         return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
 
     def codes(self, name: str) -> tuple[Indices, Strings]:

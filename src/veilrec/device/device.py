@@ -12,7 +12,8 @@ from veilrec.device.learner import Cohort, Learner
 from veilrec.wire import codec
 from veilrec.wire.messages import Schema, Uploads
 
-Upload = Callable[[Uploads], Uploads]  # select, clip, compress, perturb: what happens to an update before it leaves
+# What happens to an update before it leaves: select, clip, compress, perturb.
+Upload = Callable[[Uploads], Uploads]
 
 
 def send_as_it_is(uploads: Uploads) -> Uploads:
@@ -24,8 +25,9 @@ class Device:
     """A cohort of one behind the door: bytes in, bytes out."""
 
     def __init__(
-        self, number: int, items: Indices, learner: Learner, schema: Schema, upload: Upload, *, tell_examples: bool = False
-    ) -> None:
+        self, number: int, items: Indices, learner: Learner, schema: Schema, upload: Upload,
+        *, tell_examples: bool = False,
+    ) -> None:  # fmt: skip
         self.number = np.array([number], np.int64)
         self.items = np.ascontiguousarray(items, dtype=np.int32)
         self.learner = learner
@@ -51,6 +53,10 @@ def told(uploads: Uploads, tell_examples: bool) -> Uploads:
 
 
 def weights_of(model: Uploads, schema: Schema) -> dict[str, Floats]:
-    """The tensors of a model that was sent whole."""
+    """The tensors of a model that was sent whole; a kernel must never look up a row that did not come."""
     tables = {name: rows.values for name, rows in model.tables.items()}
-    return tables | {name: values.reshape(schema[name].shape) for name, values in model.dense.items()}
+    weights = tables | {name: values[0] for name, values in model.dense.items()}
+    for tensor in schema.tensors:
+        if tensor.name not in weights or weights[tensor.name].shape != tensor.shape:
+            raise codec.BadMessage(f"the model that came lacks {tensor.name} or a part of it")
+    return weights

@@ -22,7 +22,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a round of local learning gives: messages not yet clipped or perturbed, and what stays for the log."""
+    """What a round of local learning gives: messages not yet clipped or perturbed, and a log."""
 
     uploads: Uploads
     examples: Offsets  # [n], number of local examples, positives and negatives of all epochs

@@ -1,11 +1,13 @@
 """Matrix factorisation on the device: logistic loss, sampled negatives, plain SGD, only touched rows.
 
-score(u, i) = p_u . q_i; the loss of an example with label y is  -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
+score(u, i) = p_u . q_i; the loss of an example with label y is
+-log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
 The user vector p_u never leaves the device; the change of every touched item row q_i is uploaded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +20,7 @@ from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
 from veilrec.device.sampling import draw_epoch
+from veilrec.errors import BadInput
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
@@ -37,6 +40,14 @@ class MfSettings:
     user_rate: float = 0.05
     item_rate: float = 0.03
     decay: float = 0.005  # weight decay of the rows that an example touches
+
+    def __post_init__(self) -> None:
+        for name, least in (("dim", 1), ("epochs", 1), ("negatives", 0), ("batch", 0)):
+            if getattr(self, name) < least:
+                raise BadInput(f"local.{name} is {getattr(self, name)}: it has to be at least {least}")
+        for name in ("start", "user_rate", "item_rate", "decay"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise BadInput(f"local.{name} is {getattr(self, name)}: it has to be a number from 0 up")
 
 
 def schema(n_items: int, dim: int) -> Schema:
@@ -67,6 +78,7 @@ class MfLearner:
         """Learn from each device's data."""
         s = self.settings
         table = model[ITEMS]
+        _check_items(cohort.data.items, len(table))
         lengths = cohort.data.lengths()
         most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
         offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -76,20 +88,30 @@ class MfLearner:
         _learn(
             cohort.devices, cohort.data.offsets, cohort.data.items, cohort.private[USER], table,
             s.epochs, s.negatives, s.batch, s.reduction == "mean",
-            np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate), np.float32(s.decay),
-            self.seed, round_number, offsets, index, values, loss,
+            np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate),
+            np.float32(s.decay), self.seed, round_number, offsets, index, values, loss,
         )  # fmt: skip
         rows = Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
-        examples = lengths * (1 + s.negatives) * s.epochs
+        drawn = np.where(lengths < len(table), s.negatives, 0)
+        examples = lengths * (1 + drawn) * s.epochs
         return Learned(Uploads(round_number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
 
 
+def _check_items(items: Indices, n_items: int) -> None:
+    """Compiled code does not check what it looks up."""
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < n_items:
+        raise BadInput(
+            f"item numbers from {items.min()} to {items.max()}: the model has items 0 to {n_items - 1}"
+        )
+
+
 @jit
-def _learn(  # type: ignore[no-untyped-def]
+def _learn(
     devices: Offsets, offsets: Offsets, data: Indices, users: Floats, table: Floats,
-    epochs, negatives, batch, mean, user_rate, item_rate, decay,
-    seed, round_number, out_offsets: Offsets, out_index: Indices, out_values: Floats, out_loss: Floats,
-):  # fmt: skip
+    epochs: int, negatives: int, batch: int, mean: bool,
+    user_rate: np.float32, item_rate: np.float32, decay: np.float32, seed: int, round_number: int,
+    out_offsets: Offsets, out_index: Indices, out_values: Floats, out_loss: Floats,
+) -> None:  # fmt: skip
     n_items, dim = table.shape
     longest = 0
     for device in range(len(devices)):
@@ -102,8 +124,9 @@ def _learn(  # type: ignore[no-untyped-def]
     errors = np.empty(epoch_size, np.float32)
     exponents = np.empty(epoch_size, np.int32)
     user_gradient = np.empty(dim, np.float32)
-    slot_of = np.full(n_items, -1, np.int32)  # where an item's row lies in out_values; below `first`: not touched yet
+    slot_of = np.full(n_items, -1, np.int32)  # an item's row in out_values; below `first`: not touched yet
     is_own = np.full(n_items, -1, np.int32)
+    repeats = np.zeros(n_items, np.int32)
     used = 0
     for device in range(len(devices)):
         length = offsets[device + 1] - offsets[device]
@@ -140,8 +163,9 @@ def _learn(  # type: ignore[no-untyped-def]
                     )
                 else:
                     _one_batch(
-                        user, out_values, slots[begin:end], labels[begin:end], errors[begin:end], exponents,
-                        user_gradient, user_rate * scale, item_rate * scale, decay,
+                        user, out_values, items[begin:end], slots[begin:end], labels[begin:end],
+                        errors[begin:end], exponents, repeats, user_gradient,
+                        user_rate * scale, item_rate * scale, decay,
                     )  # fmt: skip
         out_loss[device] = mean_logistic_loss(errors[:size])
         for slot in range(first, used):
@@ -151,7 +175,10 @@ def _learn(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _one_example(user: Floats, item: Floats, label, user_rate, item_rate, decay):  # type: ignore[no-untyped-def]
+def _one_example(
+    user: Floats, item: Floats, label: np.float32,
+    user_rate: np.float32, item_rate: np.float32, decay: np.float32,
+) -> np.float32:  # fmt: skip
     score = np.float32(0.0)
     for q in range(len(user)):
         score += user[q] * item[q]
@@ -161,26 +188,29 @@ def _one_example(user: Floats, item: Floats, label, user_rate, item_rate, decay)
         p, r = user[q], item[q]
         user[q] = p - user_rate * (error * r + decay * p)
         item[q] = r - item_rate * (error * p + decay * r)
-    return error
+    return np.float32(error)
 
 
 @jit
-def _one_batch(  # type: ignore[no-untyped-def]
-    user: Floats, rows: Floats, slots: Indices, labels: Floats, errors: Floats, exponents: Indices,
-    user_gradient: Floats, user_rate, item_rate, decay,
+def _one_batch(
+    user: Floats, rows: Floats, items: Indices, slots: Indices, labels: Floats,
+    errors: Floats, exponents: Indices, repeats: Indices, user_gradient: Floats,
+    user_rate: np.float32, item_rate: np.float32, decay: np.float32,
 ) -> None:  # fmt: skip
     size = len(slots)
     row_dots(rows, slots, user, errors)
     sigmoids(errors, size, exponents)
     for j in range(size):
         errors[j] -= labels[j]
+        repeats[items[j]] += 1  # an item can be drawn twice in a batch
     for q in range(len(user)):
         user_gradient[q] = decay * size * user[q]
     add_scaled_rows(rows, slots, errors, user_gradient)
-    shrink = np.float32(1.0) - item_rate * decay
     for j in range(size):
         row = rows[slots[j]]
         step = -item_rate * errors[j]
+        shrink = np.float32(1.0) - np.float32(repeats[items[j]]) * item_rate * decay
+        repeats[items[j]] = 0  # the row as it was before the batch decays, once for all repeats
         for q in range(len(user)):
             row[q] = shrink * row[q] + step * user[q]
     for q in range(len(user)):

@@ -10,13 +10,14 @@ from veilrec._jit import jit
 
 
 @jit
-def draw_epoch(  # type: ignore[no-untyped-def]
-    own: Indices, is_own: Indices, stamp, n_items, negatives, start, counter, items: Indices, labels: Floats
-):
+def draw_epoch(
+    own: Indices, is_own: Indices, stamp: int, n_items: int, negatives: int, start: np.uint64, counter: int,
+    items: Indices, labels: Floats,
+) -> int:  # fmt: skip
     """Fill an epoch: every own item once, in random order, each followed by items drawn from all others.
 
-    `own` is shuffled in place. `is_own[i] == stamp` marks the device's training items: only those are excluded, so a
-    held-out item is drawn as often as any other. Returns how many words of the stream have been used.
+    `own` is shuffled in place. `is_own[i] == stamp` marks the device's training items: only those are left
+    out, so a held-out item is drawn as often as any other. Returns how many words of the stream were used.
     """
     filled = 0
     for j in range(len(own)):

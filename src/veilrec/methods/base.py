@@ -98,7 +98,7 @@ def _parse(setting: str) -> dict[str, Any]:
 def _explain(method: Method[Any], error: ValidationError) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return str(unknown_name(f"setting of {method.name}", path, setting_names(method.config)))
     return f"setting {path} of {method.name} is {first['input']!r}: {first['msg'].lower()}"
 

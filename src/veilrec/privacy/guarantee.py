@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -31,6 +32,10 @@ class Guarantee:
             raise ValueError("a guarantee with basis 'none' promises nothing: leave the other fields out")
         if self.basis != "none" and any(field is None for field in fields):
             raise ValueError("an epsilon needs its unit, adjacency, delta, scope and trust")
+        if self.epsilon is not None and not 0.0 <= self.epsilon < math.inf:
+            raise ValueError(f"epsilon is {self.epsilon}: it is finite and not negative")
+        if self.delta is not None and not 0.0 <= self.delta < 1.0:
+            raise ValueError(f"delta is {self.delta}: it lies from 0 to below 1")
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for result files."""

@@ -6,9 +6,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from veilrec._arrays import Doubles, Floats, Indices
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.errors import unknown_name
+from veilrec.wire.codec import BadMessage
 from veilrec.wire.messages import Schema, Uploads
 
 Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
@@ -42,19 +43,21 @@ class Aggregator:
         """Add the messages of some devices."""
         weights = self._weights(uploads)
         for name, rows in uploads.tables.items():
-            _add_rows(
-                self._sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights
-            )
+            _add_rows(self._sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights)
         for name, values in uploads.dense.items():
-            flat = values.reshape(uploads.count, -1)
+            flat = values.reshape(uploads.count, self.schema[name].size)
             self._sums[name] += (weights @ flat).reshape(self.schema[name].shape)
         self.devices += uploads.count
         self.weight += float(weights.sum())
 
     def _weights(self, uploads: Uploads) -> Floats:
-        if self.aggregation == "weighted-mean" and uploads.examples is not None:
-            return uploads.examples.astype(np.float32)
-        return np.ones(uploads.count, np.float32)
+        if self.aggregation != "weighted-mean":
+            return np.ones(uploads.count, np.float32)
+        if uploads.examples is None:
+            raise BadMessage(
+                "the message does not tell its number of examples, by which this round weighs it"
+            )
+        return uploads.examples.astype(np.float32)
 
     def change(self) -> dict[str, Floats]:
         """The change of the model that the round asks for; all zero when nobody reported."""
@@ -74,7 +77,7 @@ class Aggregator:
 
 @jit
 def _add_rows(
-    sums: Floats, counts: Floats, offsets: np.ndarray, index: Indices, values: Floats, weights: Floats
+    sums: Floats, counts: Floats, offsets: Offsets, index: Indices, values: Floats, weights: Floats
 ) -> None:
     width = sums.shape[1]
     for device in range(len(weights)):

@@ -5,6 +5,7 @@ The change plays the part of the negative gradient (Reddi et al., Adaptive Feder
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -12,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec.errors import unknown_name
+from veilrec.errors import BadInput, unknown_name
 
 
 class ServerOptimiser(Protocol):
@@ -37,6 +38,14 @@ class ServerRate:
     momentum: float = 0.0  # beta_1
     second_momentum: float = 0.99  # beta_2 of FedAdam and FedYogi
     caution: float = 1e-3  # tau: keeps small second moments from giving large steps
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "caution"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise BadInput(f"server.{name} is {getattr(self, name)}: it has to be a number above 0")
+        for name in ("momentum", "second_momentum"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise BadInput(f"server.{name} is {getattr(self, name)}: it has to be from 0 to below 1")
 
 
 def make_optimiser(settings: ServerRate) -> ServerOptimiser:
@@ -104,6 +113,7 @@ class Adaptive:
 
     def load_state(self, state: Mapping[str, Floats]) -> None:
         """Go on from saved moments."""
+        self._first, self._second = {}, {}
         for key, value in state.items():
             kind, _, name = key.partition(".")
             (self._first if kind == "first" else self._second)[name] = value.copy()

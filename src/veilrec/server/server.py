@@ -18,7 +18,7 @@ class Server:
         self, schema: Schema, weights: Mapping[str, Floats], aggregation: Aggregation, rate: ServerRate
     ) -> None:
         self.schema = schema
-        self.weights = dict(weights)
+        self.weights = {name: value.copy() for name, value in weights.items()}
         self.round_number = 0
         self._aggregator = Aggregator(schema, aggregation)
         self._optimiser = make_optimiser(rate)
@@ -55,6 +55,6 @@ class Server:
         """Go on from a checkpoint."""
         for name in self.weights:
             self.weights[name][...] = state[f"weights.{name}"]
-        prefix = "optimiser."
-        self._optimiser.load_state({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+        saved = {key.partition(".")[2]: value for key, value in state.items() if key.startswith("optimiser.")}
+        self._optimiser.load_state(saved)
         self.round_number = round_number

@@ -53,7 +53,9 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], Progress]:
             progress = Progress(**json.loads((source.metadata() or {})["progress"]))
             return {name: source.get_tensor(name) for name in source.keys()}, progress  # noqa: SIM118
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-        raise BadInput(f"{path} is not a state of a veilrec run ({error}): remove it and resume again") from None
+        raise BadInput(
+            f"{path} is not a state of a veilrec run ({error}): remove it and resume again"
+        ) from None
 
 
 def checkpoint_path(folder: Path, rounds_done: int) -> Path:

@@ -31,12 +31,15 @@ class CohortSampler:
         if not 1 <= settings.size <= len(eligible):
             raise BadInput(
                 f"cohort.size is {settings.size}, but {len(eligible)} devices have something to learn from: "
-                f"choose a size from 1 to {len(eligible)}, for example --set cohort.size={min(100, len(eligible))}"
+                f"choose a size from 1 to {len(eligible)}, "
+                f"for example --set cohort.size={min(100, len(eligible))}"
             )
         for name in ("available", "drop_out"):
             value = getattr(settings, name)
             if not 0.0 <= value <= 1.0:
                 raise BadInput(f"cohort.{name} is {value}: it is a chance, from 0 to 1")
+        if not 0 <= seed < 2**63:
+            raise BadInput(f"seed is {seed}: it is a whole number from 0 to below 2^63")
         self.settings = settings
         self.eligible = eligible
         self.seed = seed

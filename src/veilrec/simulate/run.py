@@ -143,7 +143,9 @@ class _Loop:
         if s.patience is None:
             return False
         if s.watch not in p.metrics:
-            raise VeilrecError(f"cannot stop early on {s.watch!r}: this protocol gives {', '.join(p.metrics)}")
+            raise VeilrecError(
+                f"cannot stop early on {s.watch!r}: this protocol gives {', '.join(p.metrics)}"
+            )
         value = p.metrics[s.watch]
         if p.best_value is None or value > p.best_value:
             p.best_round, p.best_value, p.evaluations_without_gain = p.rounds_done, value, 0

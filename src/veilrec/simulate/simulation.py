@@ -19,15 +19,16 @@ from veilrec.simulate.trainer import StepReport
 from veilrec.wire import codec
 from veilrec.wire.messages import Rows, Uploads
 
-ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]  # (public weights, private states) -> model
+# (public weights, private states) -> model
+ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]
 
 
 class Simulation:
     """A population of simulated devices, a server, and the rounds between them."""
 
     def __init__(
-        self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker, seed: int,
-        *, upload: Upload = send_as_it_is, chunk: int = 16,
+        self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
+        seed: int, *, upload: Upload = send_as_it_is, chunk: int = 16,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner

@@ -1,8 +1,9 @@
 """Messages as bytes, and bytes as messages that have been checked.
 
-Layout, little-endian: magic `VRM1`, round u32, example count u32 (0 = not sent), number of tensors u8; then for each
-tensor its number in the schema u8 and its index coding u8, for a table the number of rows u32 and the index, and the
-float32 values. The index of a table is the cheapest of: nothing (all rows), a bitmap, a list of u16 or u32.
+Layout, little-endian: magic `VRM1`, round u32, example count u32 (0 = not sent), number of tensors u8; then
+for each tensor its number in the schema u8 and its index coding u8, for a table the number of rows u32 and
+the index, and the float32 values. The index of a table is the cheapest of: nothing (all rows), a bitmap, a
+list of u16 or u32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 
 import numpy as np
 
-from veilrec._arrays import Indices, Offsets
+from veilrec._arrays import Floats, Indices, Offsets
 from veilrec.errors import VeilrecError
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
@@ -24,7 +25,7 @@ _FLOAT = 4
 _MOST_U16 = 1 << 16
 
 
-class BadMessage(VeilrecError):
+class BadMessage(VeilrecError):  # noqa: N818 - named for what it is
     """Bytes that are not a message of this round's schema; nothing of them may reach the model."""
 
 
@@ -97,9 +98,12 @@ class _Reader:
         self.content = content
         self.position = 0
 
-    def take(self, length: int) -> memoryview:
+    def expect(self, length: int) -> None:
         if self.position + length > len(self.content):
-            raise BadMessage(f"the message ends after {len(self.content)} bytes, before its own announced end")
+            raise BadMessage(f"the message ends after {len(self.content)} bytes, before its announced end")
+
+    def take(self, length: int) -> memoryview:
+        self.expect(length)
         self.position += length
         return memoryview(self.content)[self.position - length : self.position]
 
@@ -118,7 +122,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
     for _ in range(tensors):
         number, coding = _TENSOR.unpack(reader.take(_TENSOR.size))
         if not last < number < len(schema.tensors):
-            raise BadMessage(f"tensor number {number} is out of place; the schema has {len(schema.tensors)} tensors")
+            raise BadMessage(f"tensor number {number} is out of place among {len(schema.tensors)} tensors")
         last = number
         tensor = schema.tensors[number]
         if tensor.by_row != (coding != _DENSE):
@@ -138,8 +142,9 @@ def _decode_rows(reader: _Reader, tensor: Tensor, coding: int) -> Rows:
     height = tensor.shape[0]
     if count > height:
         raise BadMessage(f"{count} rows announced for {tensor.name}, which has {height}")
-    index = _decode_index(reader, tensor, coding, count)
     width = tensor.size // height
+    reader.expect(count * width * _FLOAT)  # before anything as long as the announced count is made
+    index = _decode_index(reader, tensor, coding, count)
     values = np.frombuffer(reader.take(count * width * _FLOAT), "<f4").astype(np.float32)
     return Rows(np.array([0, count]), index, _finite(values, tensor).reshape(count, width))
 
@@ -147,25 +152,29 @@ def _decode_rows(reader: _Reader, tensor: Tensor, coding: int) -> Rows:
 def _decode_index(reader: _Reader, tensor: Tensor, coding: int, count: int) -> Indices:
     height = tensor.shape[0]
     if coding == _ALL_ROWS:
-        index = np.arange(height, dtype=np.int32)
+        index = np.arange(count, dtype=np.int32)
+        marked = height
     elif coding == _BITMAP:
         bits = np.unpackbits(np.frombuffer(reader.take((height + 7) // 8), np.uint8))
         if bits[height:].any():
             raise BadMessage(f"the bitmap of {tensor.name} marks rows that do not exist")
         index = np.flatnonzero(bits).astype(np.int32)
+        marked = len(index)
     elif coding == _LIST:
         kind = _list_type(tensor)
-        index = np.frombuffer(reader.take(count * kind.itemsize), kind).astype(np.int32)
-        if count and (index[-1] >= height or np.any(np.diff(index) <= 0)):
+        listed = np.frombuffer(reader.take(count * kind.itemsize), kind)
+        if count and (listed[-1] >= height or np.any(listed[1:] <= listed[:-1])):
             raise BadMessage(f"the row numbers of {tensor.name} must increase and stay below {height}")
+        index = listed.astype(np.int32)  # only now: a number above 2^31 would have become a negative one
+        marked = count
     else:
         raise BadMessage(f"unknown index coding {coding} for {tensor.name}")
-    if len(index) != count:
-        raise BadMessage(f"{count} rows announced for {tensor.name}, {len(index)} marked")
+    if marked != count:
+        raise BadMessage(f"{count} rows announced for {tensor.name}, {marked} marked")
     return index
 
 
-def _finite(values: np.ndarray[tuple[int], np.dtype[np.float32]], tensor: Tensor) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _finite(values: Floats, tensor: Tensor) -> Floats:
     if not np.isfinite(values).all():
         raise BadMessage(f"tensor {tensor.name} carries a value that is not finite")
     return values

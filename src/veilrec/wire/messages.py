@@ -1,7 +1,7 @@
-"""What may cross the door between devices and server: changed rows of tables, dense tensors, and nothing else.
+"""What may cross the door between devices and server: changed rows of tables, dense tensors, nothing else.
 
-An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a real
-device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
+An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a
+real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 
+MOST_TENSORS = 255  # a message numbers them with one byte
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -21,6 +23,12 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     by_row: bool  # True: a table of which a message carries some rows; False: always sent whole
+
+    def __post_init__(self) -> None:
+        if self.by_row and len(self.shape) != 2:
+            raise ValueError(f"table {self.name} has shape {self.shape}: a table has rows and columns")
+        if min(self.shape, default=1) < 1:
+            raise ValueError(f"tensor {self.name} has shape {self.shape}: every dimension is at least 1")
 
     @property
     def size(self) -> int:
@@ -34,8 +42,16 @@ class Schema:
 
     tensors: tuple[Tensor, ...]
 
+    def __post_init__(self) -> None:
+        names = {tensor.name for tensor in self.tensors}
+        if len(names) < len(self.tensors) or len(names) > MOST_TENSORS:
+            raise ValueError(f"a schema has at most {MOST_TENSORS} tensors, each with its own name")
+
     def __getitem__(self, name: str) -> Tensor:
-        return next(tensor for tensor in self.tensors if tensor.name == name)
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
 
     @property
     def tables(self) -> tuple[Tensor, ...]:

@@ -1,0 +1,40 @@
+# Every target does its own set-up in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench docs clean
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.ready  ## train on embedded data and write report.html
+	$(BIN)/veilrec demo --report report.html
+
+test: $(VENV)/.ready  ## all tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.ready  ## style, types, and the walls of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv-bench/.ready: pyproject.toml constraints-bench.txt
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-bench.txt -e '.[bench]'
+	touch $@
+
+bench: .venv-bench/.ready  ## against the peers, which live in an environment of their own
+	.venv-bench/bin/veilrec bench simulate
+
+docs: $(VENV)/.ready  ## check that every command in README and docs exists
+	$(BIN)/python -m pytest tests/test_docs.py
+
+clean:
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache report.html veilrec-demo runs

@@ -1,0 +1,153 @@
+"""One round of 100 devices on ML-100K: ours, the plain loop, pfl, Flower, and the kernel alone."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from veilrec.bench.machine import installed
+from veilrec.bench.numba_limit import KernelAlone
+from veilrec.bench.options import Options
+from veilrec.bench.results import Result
+from veilrec.bench.timing import Round, seconds_per_round
+from veilrec.bench.workload import LocalWork, Ratings, Workload, ml_100k
+from veilrec.errors import VeilrecError
+from veilrec.methods import fedmf, fedncf
+from veilrec.methods.base import Method, Problem, configure
+from veilrec.methods.training import peak_rss_mb
+from veilrec.simulate.simulation import Simulation
+
+_SEED = 1
+_COHORT = 100
+_OURS = "ours"
+_FAST = frozenset({_OURS, "numba_limit"})
+_FLOWER_ROUNDS, _FLOWER_ROUNDS_QUICK = 5, 2
+_LAYERS = (32, 16, 8)
+
+
+def fedmf_own_items(name: str, options: Options) -> Result:
+    """Own items with label 1, all in one step: no randomness but the cohort."""
+    ratings = ml_100k()
+    return _compare(name, fedmf.METHOD, LocalWork("mf", ratings.n_items), ratings, options)
+
+
+def fedmf_with_negatives(name: str, options: Options) -> Result:
+    """The communication paper's setting."""
+    ratings = ml_100k()
+    local = LocalWork("mf", ratings.n_items, negatives=4, batch=256)
+    return _compare(name, fedmf.METHOD, local, ratings, options)
+
+
+def fedncf_with_negatives(name: str, options: Options) -> Result:
+    """NeuMF as `fedncf` has it by default."""
+    ratings = ml_100k()
+    local = LocalWork(
+        "ncf", ratings.n_items, layers=_LAYERS, negatives=4, batch=256, rate=0.0005, reduction="mean"
+    )
+    return _compare(name, fedncf.METHOD, local, ratings, options)
+
+
+def _compare(name: str, method: Method[Any], local: LocalWork, ratings: Ratings, options: Options) -> Result:
+    """Let everybody take turns; our memory is read before torch and the peers come in."""
+    simulation = simulation_of(method, local, ratings, _COHORT)
+    workload = workload_of(simulation, local, _COHORT)
+    plan = options.plan
+    contenders: dict[str, Round] = {_OURS: simulation.step}
+    simulation.step(0)
+    memory = peak_rss_mb()
+    contenders["numba_limit"] = KernelAlone(simulation, range(plan.repeats * plan.rounds)).round
+    notes: list[str] = []
+    contenders["plain_loop"] = _plain_loop(workload, simulation)
+    if options.peers:
+        _add_pfl(contenders, workload, simulation, notes)
+    seconds = seconds_per_round(contenders, _FAST, plan)
+    ours = seconds.pop(_OURS)
+    if options.peers:
+        _add_flower(seconds, workload, _FLOWER_ROUNDS_QUICK if options.quick else _FLOWER_ROUNDS, notes)
+    return Result(name, ratings.source, _COHORT, ours, memory, seconds, notes=tuple(notes))
+
+
+def simulation_of(method: Method[Any], local: LocalWork, ratings: Ratings, cohort: int) -> Simulation:
+    """Our simulator, set to the work; the server averages, as the peers do."""
+    config, _ = configure(method, preset="tuned", dataset="", settings=settings_of(local, cohort))
+    trainer = method.build(config, Problem(ratings.train, ratings.n_items, _SEED))
+    if not isinstance(trainer, Simulation):
+        raise VeilrecError(f"{method.name} is not simulated device by device, so it has no rounds to compare")
+    return trainer
+
+
+def settings_of(local: LocalWork, cohort: int) -> Sequence[str]:
+    """The work as settings of our methods."""
+    common = {
+        "epochs": local.epochs, "negatives": local.negatives, "batch": local.batch,
+        "reduction": local.reduction, "user_rate": local.rate, "item_rate": local.rate, "decay": 0.0,
+    }  # fmt: skip
+    own: dict[str, Any] = {"dim": local.dim}
+    if local.model == "ncf":
+        layers = ",".join(map(str, local.layers))
+        own = {
+            "gmf": local.dim,
+            "mlp": local.dim,
+            "layers": layers,
+            "network_rate": local.rate,
+            "optimiser": "adam",
+        }
+    settings = [f"local.{key}={value}" for key, value in (common | own).items()]
+    return [*settings, f"cohort.size={cohort}", "aggregation=mean", "server.rate=1.0"]
+
+
+def workload_of(simulation: Simulation, local: LocalWork, cohort: int) -> Workload:
+    """The same work for the others, from the same starting values."""
+    public = {name: values.copy() for name, values in simulation.server.weights.items()}
+    private = {name: values.copy() for name, values in simulation.private.items()}
+    return Workload(local, simulation.train, cohort, public, private)
+
+
+def _plain_loop(workload: Workload, simulation: Simulation) -> Round:
+    import torch
+
+    from veilrec.bench.plain_loop import PlainLoop
+
+    torch.set_num_threads(1)
+    return PlainLoop(workload, simulation.sampler.draw).round
+
+
+def _add_pfl(
+    contenders: dict[str, Round], workload: Workload, simulation: Simulation, notes: list[str]
+) -> None:
+    """A peer is somebody else's code: whatever goes wrong in it is a note, not our failure."""
+    if installed("pfl") is None:
+        notes.append("pfl is not installed: pip install 'veilrec[bench]'")
+        return
+    try:
+        from veilrec.bench.pfl_peer import PflPeer
+
+        peer = PflPeer(workload, simulation.sampler.draw)
+        peer.round(0)
+    except Exception as error:
+        notes.append(_failed("pfl", error))
+        return
+    contenders["pfl"] = peer.round
+
+
+def _add_flower(seconds: dict[str, float], workload: Workload, rounds: int, notes: list[str]) -> None:
+    if installed("flwr") is None or installed("ray") is None:
+        notes.append("Flower with Ray is not installed: pip install 'veilrec[bench]'")
+        return
+    try:
+        from veilrec.bench.flower_peer import run_flower
+
+        with tempfile.TemporaryDirectory(prefix="veilrec-bench-") as folder:
+            seconds["flower"] = statistics.median(run_flower(workload, rounds, Path(folder)).seconds)
+    except Exception as error:
+        notes.append(_failed("Flower", error))
+
+
+def _failed(peer: str, error: Exception) -> str:
+    note = f"{peer} did not run: {type(error).__name__}: {error}".splitlines()[0]
+    sys.stderr.write(note + "\n")
+    return note

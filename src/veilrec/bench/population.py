@@ -1,0 +1,53 @@
+"""A round must cost what its cohort costs, however many people there are."""
+
+from __future__ import annotations
+
+from veilrec.bench.options import Options
+from veilrec.bench.results import Result
+from veilrec.bench.timing import Round, seconds_per_round
+from veilrec.data.synthetic_ratings import generate
+from veilrec.methods import fedmf
+from veilrec.methods.base import Problem, configure
+from veilrec.methods.training import peak_rss_mb
+from veilrec.simulate.trainer import Trainer
+
+_SEED = 1
+_COHORT = 100
+_ITEMS, _MEAN_HISTORY = 2000, 30.0  # the same in both populations
+_FEW, _MANY, _MANY_QUICK = 10_000, 1_000_000, 100_000
+
+
+def of_10k(name: str, options: Options) -> Result:
+    """The yardstick."""
+    trainer = _among(_FEW)
+    seconds = _measure({"10k": trainer.step}, options)
+    return Result(name, _source(_FEW), _COHORT, seconds["10k"], peak_rss_mb())
+
+
+def of_1m(name: str, options: Options) -> Result:
+    """The large population; the small one takes turns with it, and adds a few MB to its memory."""
+    users = _MANY_QUICK if options.quick else _MANY
+    many = _among(users)
+    seconds = _measure({"many": many.step, "10k": _among(_FEW).step}, options)
+    extra = {"users": users, "ratio_to_10k": round(seconds["many"] / seconds["10k"], 3)}
+    return Result(name, _source(users), _COHORT, seconds["many"], peak_rss_mb(), extra=extra)
+
+
+def _measure(contenders: dict[str, Round], options: Options) -> dict[str, float]:
+    for one_round in contenders.values():
+        one_round(0)  # compiles
+    return seconds_per_round(contenders, frozenset(contenders), options.plan)
+
+
+def _among(users: int) -> Trainer:
+    population = generate(users=users, items=_ITEMS, mean_history=_MEAN_HISTORY, seed=_SEED)
+    pairs, n_items = population.interactions.pairs(), population.n_items
+    del population  # times and ratings are not needed any more
+    config, _ = configure(
+        fedmf.METHOD, preset="tuned", dataset="synthetic-ratings", settings=[f"cohort.size={_COHORT}"]
+    )
+    return fedmf.METHOD.build(config, Problem(pairs, n_items, _SEED))
+
+
+def _source(users: int) -> str:
+    return f"synthetic-ratings:users={users},items={_ITEMS},mean_history={_MEAN_HISTORY:.0f},seed={_SEED}"

@@ -1,0 +1,93 @@
+"""`veilrec bench`: how fast, beside whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilrec.cli.output import Json, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed and memory beside other software, in one run.")
+
+_RIVALS = {"plain_loop": "plain torch loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
+_FIGURES = ("total_seconds", "ratio_to_10k", "hr@10")
+
+
+@app.callback()
+def bench() -> None:
+    """Keep `simulate` a command of its own."""
+
+
+@app.command()
+def simulate(
+    json_output: Json = False,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this task; give it several times for several.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Turns of every contender; the median counts.")] = 7,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller and shorter: to try it, not to quote.")
+    ] = False,
+    peers: Annotated[bool, typer.Option(help="Also run pfl and Flower where they are installed.")] = True,
+) -> None:
+    """Time rounds of the simulator beside a plain torch loop, pfl, Flower, and its own kernel.
+
+    Every task runs in a fresh process with one thread; the contenders take turns and do the same work.
+    Seconds are medians per round; compiling and starting up do not count, for anybody.
+    """
+    from veilrec.bench.options import Options
+    from veilrec.bench.simulate import run
+
+    report = run(task or (), Options(repeats, quick, peers), lambda line: typer.echo(line, err=True))
+    if json_output:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _show(report: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    machine = report["machine"]
+    console.print(
+        f"Time per round, one thread, on {machine['cpu']} (load {machine['load_before']} at the start). "
+        "In brackets: how many times faster we are."
+    )
+    console.print(_table(report["tasks"]))
+    for result in report["tasks"]:
+        for note in result["notes"]:
+            typer.echo(f"{result['name']}: {note}")
+        for name in result["missed"]:
+            typer.echo(f"{result['name']}: missed {name} {result['promised'][name]}")
+    if report["quick"]:
+        typer.echo("Measured with --quick: not for quoting.")
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table("task", "data")
+    for column in ("ours", *_RIVALS.values(), "devices/s", "memory", "more"):
+        table.add_column(column, justify="right")
+    for result in results:
+        rivals = (_beside(result, name) for name in _RIVALS)
+        more = ", ".join(f"{name} {result[name]:g}" for name in _FIGURES if name in result)
+        table.add_row(
+            result["name"], result["dataset"].partition(":")[0], _time(result["seconds_per_round"]), *rivals,
+            f"{result['clients_per_second']:,.0f}", f"{result['peak_rss_mb']:,.0f} MB", more,
+        )  # fmt: skip
+    return table
+
+
+def _beside(result: dict[str, Any], rival: str) -> str:
+    seconds, ratio = result["rival_seconds_per_round"][rival], result["ratios"][rival]
+    return "-" if seconds is None else f"{_time(seconds)} ({ratio:.3g}x)"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"

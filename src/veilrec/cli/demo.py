@@ -1,0 +1,113 @@
+"""`veilrec demo`: from nothing to a measured federated recommender and a report, in about a minute."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilrec.cli.output import Json, human_bytes, print_json
+
+if TYPE_CHECKING:
+    from veilrec.methods.training import Request
+    from veilrec.report.demo import Finding, Plan
+
+
+class Kind(StrEnum):
+    """Which made-up data the demo learns from."""
+
+    ratings = "ratings"
+    news = "news"
+
+
+def demo(
+    kind: Annotated[Kind, typer.Option(help="Made-up data to learn from: uses of items, or news with impressions.")] = Kind.ratings,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the data and every draw.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path("veilrec-demo"),
+    report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
+    json_output: Json = False,
+) -> None:  # fmt: skip
+    """Train on made-up data, compare with popularity, chance and centralised methods, and write a report.
+
+    Needs no download and no network. Everything that it does, `veilrec train` does for your own data.
+
+    Examples:
+
+        veilrec demo
+
+        veilrec demo --kind news --seed 3 --report news.html
+    """
+    from veilrec.report.demo import check_places, finish, plan
+
+    started = time.perf_counter()
+    chosen = plan(kind.value, seed)
+    check_places(chosen, out, report)
+    _say(f"1. Make up {chosen.what}.")
+    for number, (request, aim) in enumerate(zip(chosen.requests, chosen.aims, strict=True), 2):
+        _say(f"{number}. {aim}")
+        _train(request, out / request.method)
+    last = len(chosen.requests) + 2
+    _say(f"{last}. Compare them, recommend to one user, and write the report.")
+    finding = finish(chosen, out, report, _command(kind, seed, out, report))
+    if json_output:
+        print_json(finding.as_json() | {"seconds": round(time.perf_counter() - started, 1)})
+    else:
+        _show(chosen, finding, report, out)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
+    """The command as it would be typed, without what is the default anyway."""
+    given = [
+        ("--kind", kind.value, "ratings"),
+        ("--seed", str(seed), "0"),
+        ("--out", str(out), "veilrec-demo"),
+    ]
+    given.append(("--report", str(report), "report.html"))
+    return " ".join(["veilrec demo", *(f"{name} {value}" for name, value, usual in given if value != usual)])
+
+
+def _train(request: Request, folder: Path) -> dict[str, Any]:
+    from veilrec.cli.progress import following
+    from veilrec.methods import training
+    from veilrec.methods.registry import get
+
+    prepared = training.prepare(request)
+    unit = "round" if get(request.method).kind == "federated" else "epoch"
+    with following(f"   {request.method}", prepared.schedule.rounds, unit=unit) as listener:
+        return training.train(prepared, folder, listeners=(listener,))
+
+
+def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from veilrec.cli.tables import metrics_table
+
+    console = Console()
+    console.print(metrics_table(f"{plan.data}, {finding.protocol}, seed {plan.seed}", finding.scores))
+    for metric, value in finding.best_possible.items():
+        console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
+    shown = Table("", "item", "title", title=f"{plan.main} recommends to user {escape(finding.user)}")
+    for place, (item, title) in enumerate(finding.recommended, 1):
+        shown.add_row(str(place), escape(item), escape(title))
+    console.print(shown)
+    console.print(
+        f"{plan.main}: {finding.rounds} rounds, to devices {human_bytes(finding.down_bytes)}, "
+        f"from devices {human_bytes(finding.up_bytes)}."
+    )
+    console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)
+    console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
+    console.print(
+        f"Next: veilrec recommend {out / plan.main} --user {finding.user}, or veilrec train {plan.main} --data csv:YOUR.csv",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip

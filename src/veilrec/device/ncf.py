@@ -1,0 +1,125 @@
+"""Neural collaborative filtering (NeuMF) on the device: logistic loss, sampled negatives, only touched rows.
+
+The user's vector never leaves the device; the change of every touched item row and of the whole network is uploaded.
+The loss of an example with label y is  -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
+Adam is lazy: a batch moves the rows (weights and moments) of its own items only, and the moments start from zero in
+every round, because a device keeps no optimiser from one round to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from veilrec import _draws
+from veilrec._arrays import Floats, Offsets
+from veilrec.device.learner import Cohort, Learned
+from veilrec.device.ncf_kernel import Rules, learn_cohort, make_scratch
+from veilrec.models.neumf_scores import ITEMS, NeumfShape
+from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+
+USER = "user"
+
+
+def _split(value: object) -> object:
+    return value.split(",") if isinstance(value, str) else value
+
+
+Widths = Annotated[tuple[PositiveInt, ...], BeforeValidator(_split), Field(min_length=1)]  # "32,16,8" or a list
+
+
+@dataclass(frozen=True)
+class NcfSettings:
+    """Local learning of NeuMF."""
+
+    gmf: PositiveInt = 32  # length of the vectors that are multiplied entry by entry
+    mlp: PositiveInt = 32  # length of the vectors that enter the tower
+    layers: Widths = (32, 16, 8)  # widths of the tower's layers; it takes in 2 * mlp
+    start: PositiveFloat = 0.1  # standard deviation of the starting vectors
+    epochs: PositiveInt = 5  # local epochs in a round
+    negatives: NonNegativeInt = 4  # unused items drawn per used one, afresh every epoch
+    batch: NonNegativeInt = 256  # examples per step; 0 = the whole epoch
+    reduction: Literal["sum", "mean"] = "mean"  # of the losses in a batch
+    optimiser: Literal["sgd", "adam"] = "adam"
+    user_rate: NonNegativeFloat = 0.0005
+    item_rate: NonNegativeFloat = 0.0005
+    network_rate: NonNegativeFloat = 0.0005
+    decay: NonNegativeFloat = 0.0  # weight decay of the vectors that an example touches
+
+    @property
+    def shape(self) -> NeumfShape:
+        """The sizes of the model."""
+        return NeumfShape(self.gmf, self.mlp, self.layers)
+
+
+def schema(n_items: int, shape: NeumfShape) -> Schema:
+    """The public part of the model: one row per item, and the network."""
+    dense = (Tensor(name, size, by_row=False) for name, size in shape.network().items())
+    return Schema((Tensor(ITEMS, (n_items, shape.row), by_row=True), *dense))
+
+
+def start_weights(n_items: int, shape: NeumfShape, start: float, seed: int) -> dict[str, Floats]:
+    """The server's first model: layers as He et al. 2015 start rectifiers; the GMF half starts as plain MF."""
+    rows = np.arange(n_items, dtype=np.int64)
+    weights = {ITEMS: start * _draws.normals(seed, _draws.MODEL, 0, rows, shape.row)}
+    for number, (name, size) in enumerate(shape.network().items(), start=1):
+        if name.endswith("bias"):
+            weights[name] = np.zeros(size, np.float32)
+        elif name == "output.weight":
+            tower = _draws.normals(seed, _draws.MODEL, number, np.zeros(1, np.int64), shape.layers[-1])[0]
+            tower /= np.float32(np.sqrt(shape.layers[-1]))
+            weights[name] = np.concatenate([np.ones(shape.gmf, np.float32), tower])
+        else:
+            outputs = np.arange(size[0], dtype=np.int64)
+            spread = np.float32(np.sqrt(2.0 / size[1]))
+            weights[name] = spread * _draws.normals(seed, _draws.MODEL, number, outputs, size[1])
+    return weights
+
+
+class NcfLearner:
+    """Local learning of NeuMF for any number of devices."""
+
+    def __init__(self, settings: NcfSettings, seed: int, *, freeze_public: bool = False) -> None:
+        self.settings = settings
+        self.seed = seed
+        self.freeze_public = freeze_public  # only the user learns: how a new user joins a finished model
+
+    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+        """User vectors of devices that take part for the first time."""
+        s = self.settings
+        return {USER: s.start * _draws.normals(self.seed, _draws.PRIVATE_STATE, 0, devices, s.shape.row)}
+
+    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+        """Learn from each device's data."""
+        s = self.settings
+        table, network = model[ITEMS], s.shape.flat(model)
+        lengths = cohort.data.lengths()
+        most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
+        offsets = np.zeros(len(lengths) + 1, np.int64)
+        index = np.empty(int(most.sum()), np.int32)
+        rows = np.empty((len(index), s.shape.row), np.float32)
+        networks = np.empty((len(lengths), len(network)), np.float32)
+        loss = np.zeros(len(lengths), np.float32)
+        tower = s.shape.tower()
+        learn_cohort(
+            tower, self._rules(), make_scratch(tower, len(network)), cohort.devices, cohort.data.offsets, cohort.data.items,
+            cohort.private[USER], table, network, self.seed, round_number,
+            offsets, index, rows, networks, loss,
+        )  # fmt: skip
+        tables = {ITEMS: Rows(offsets, index[: offsets[-1]], rows[: offsets[-1]])}
+        examples = lengths * (1 + s.negatives) * s.epochs
+        uploads = Uploads(round_number, len(lengths), tables, s.shape.named(networks), examples)
+        return Learned(uploads, examples, loss)
+
+    def _rules(self) -> Rules:
+        s = self.settings
+        public = 0.0 if self.freeze_public else 1.0
+        return Rules(
+            s.epochs, s.negatives, s.batch, s.reduction == "mean", s.optimiser == "adam",
+            np.float32(s.user_rate), np.float32(public * s.item_rate), np.float32(public * s.network_rate),
+            np.float32(s.decay),
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""FCF: federated collaborative filtering, implicit-feedback least squares with the users' vectors on their devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.device import fcf
+from veilrec.methods.base import Config, Method, Problem
+from veilrec.models.factors import Factors
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.server.optimise import ServerRate
+from veilrec.server.server import Server
+from veilrec.simulate.cohort import CohortSettings
+from veilrec.simulate.simulation import Simulation
+from veilrec.simulate.trainer import Trainer
+from veilrec.wire.messages import Schema
+
+
+class FcfConfig(Config):
+    """Settings of FCF."""
+
+    local: fcf.FcfSettings = fcf.FcfSettings()
+    start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting item vectors
+    cohort: CohortSettings = CohortSettings()
+    server: ServerRate = ServerRate(optimiser="adam", rate=0.02, momentum=0.9, second_momentum=0.99, caution=1e-3)
+
+
+class FcfServer(Server):
+    """Adds to the devices' gradients what needs no device: the gradient of the items' own regularisation.
+
+    The loss sums over all devices (Eq. 2), so the mean of a cohort's f(u, i) stands for 1/n of its gradient (Eq. 12), and
+    the regularisation takes the same share.
+    """
+
+    def __init__(self, schema: Schema, weights: Mapping[str, Floats], rate: ServerRate, decay_share: float) -> None:
+        super().__init__(schema, weights, "mean", rate)
+        self._decay_share = np.float32(decay_share)
+
+    def step(self) -> None:
+        """End the round: Adam on the whole gradient, as in the paper."""
+        change = self._aggregator.change()
+        change[fcf.ITEMS] -= self._decay_share * self.weights[fcf.ITEMS]
+        self._optimiser.step(self.weights, change)
+        self._aggregator.clear()
+        self.round_number += 1
+
+
+class FcfModel:
+    """Every device solves its vector from its history and the items as they stand, when scores are asked for."""
+
+    def __init__(self, items: Floats, histories: Csr, settings: fcf.FcfSettings) -> None:
+        self.items = items
+        self.histories = histories
+        self.settings = settings
+        self.n_items = len(items)
+
+    def _solved(self, users: Offsets) -> Factors:
+        return Factors(fcf.solve_users(self.items, self.histories.take(users), self.settings), self.items)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item: [len(users), items]."""
+        return self._solved(users).score_all(np.arange(len(users)))
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of the given items: [T, C] for T users with C items each."""
+        return self._solved(users).score_some(np.arange(len(users)), items)
+
+    def fold_in(self, histories: Csr) -> FcfModel:
+        """New users do what all others do."""
+        return FcfModel(self.items, histories, self.settings)
+
+
+def build(config: FcfConfig, problem: Problem) -> Trainer:
+    """Put the parts together."""
+    local, train = config.local, problem.train
+    weights = fcf.start_weights(problem.n_items, local.dim, config.start, problem.seed)
+    decay_share = local.decay / max(1, np.count_nonzero(train.lengths()))
+    server = FcfServer(fcf.schema(problem.n_items, local.dim), weights, config.server, decay_share)
+
+    def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FcfModel:  # noqa: ARG001 (empty)
+        return FcfModel(public[fcf.ITEMS], train, local)
+
+    return Simulation(train, fcf.FcfLearner(local), server, config.cohort, make_model, problem.seed)
+
+
+def guarantee(config: FcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+    """Nothing is promised."""
+    return no_guarantee(
+        "The server sees a device's gradient of every item: all are multiples of the user's vector, and the sign of the "
+        "multiple tells which items the user has.",
+        "A simulated run protects nobody.",
+    )
+
+
+METHOD = Method(
+    name="fcf",
+    kind="federated",
+    paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized Recommendation System, 2019",
+    model="implicit-feedback least squares",
+    summary="devices solve their own vector and upload the gradient of every item vector in the clear",
+    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    config=FcfConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=200,
+    deviations=(
+        "a round takes a cohort of devices instead of all, and the gradient is scaled to match",
+        "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
+    ),
+    item_parameters=32,
+)

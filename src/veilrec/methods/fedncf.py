@@ -1,0 +1,85 @@
+"""FedNCF: federated neural collaborative filtering; the deep model of the communication paper, without protection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
+from veilrec.device import ncf
+from veilrec.device.learner import Cohort
+from veilrec.evaluate.scorer import Scorer
+from veilrec.methods.base import Config, Method, Problem
+from veilrec.models.neumf_scores import NeumfScores
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.server.aggregate import Aggregation
+from veilrec.server.optimise import ServerRate
+from veilrec.server.server import Server
+from veilrec.simulate.cohort import CohortSettings
+from veilrec.simulate.simulation import Simulation
+from veilrec.simulate.trainer import Trainer
+
+
+class FedNcfConfig(Config):
+    """Settings of FedNCF."""
+
+    local: ncf.NcfSettings = ncf.NcfSettings()
+    cohort: CohortSettings = CohortSettings()
+    aggregation: Aggregation = "row-sqrt"
+    server: ServerRate = ServerRate()
+    adapt_epochs: int = 20  # local epochs with which a new user joins the finished model
+
+
+class NeumfModel(NeumfScores):
+    """User vectors beside the public model, and how a new user joins."""
+
+    def __init__(self, users: Floats, public: Mapping[str, Floats], adapter: ncf.NcfLearner) -> None:
+        super().__init__(adapter.settings.shape, users, public)
+        self._public = public
+        self._adapter = adapter
+
+    def fold_in(self, histories: Csr) -> Scorer:
+        """New users: each learns its own vector on its device; items and network stay as they are."""
+        devices = np.arange(len(histories), dtype=np.int64)
+        private = self._adapter.fresh_private_state(devices)
+        self._adapter.learn(Cohort(devices, histories, private), self._public, 0)
+        return NeumfScores(self.shape, private[ncf.USER], self._public)
+
+
+def build(config: FedNcfConfig, problem: Problem) -> Trainer:
+    """Put the parts together."""
+    local, seed = config.local, problem.seed
+    weights = ncf.start_weights(problem.n_items, local.shape, local.start, seed)
+    adapter = ncf.NcfLearner(replace(local, epochs=config.adapt_epochs), seed, freeze_public=True)
+
+    def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> NeumfModel:
+        return NeumfModel(private[ncf.USER], public, adapter)
+
+    server = Server(ncf.schema(problem.n_items, local.shape), weights, config.aggregation, config.server)
+    return Simulation(problem.train, ncf.NcfLearner(local, seed), server, config.cohort, make_model, seed)
+
+
+def guarantee(config: FedNcfConfig) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee(
+        "The server sees the change of every item row that a device touched: it can tell which items a user has.",
+        "A simulated run protects nobody.",
+    )
+
+
+METHOD = Method(
+    name="fedncf",
+    kind="federated",
+    paper="x",
+    model="NeuMF",
+    summary="x",
+    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    config=FedNcfConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=100,
+    item_parameters=160,
+)

@@ -1,0 +1,66 @@
+"""Where random bits come from: a cryptographic source for people, a seeded one for simulations and tests."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+_TO_UNIT = 2.0**-53
+
+
+class Source(Protocol):
+    """Independent uniform 64-bit words."""
+
+    protects: bool  # whether noise made of it protects anybody: False for a seeded source
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words."""
+
+
+class _CounterCipher:
+    """AES-256 in counter mode, read as a stream of words: gigabytes a second, and as unpredictable as its key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        return np.frombuffer(self._stream.update(bytes(8 * count)), np.dtype("<u8"))
+
+
+class SecureSource:
+    """For real devices: keyed by the operating system's generator; the key never leaves the process."""
+
+    protects = True
+
+    def __init__(self) -> None:
+        self._cipher = _CounterCipher(os.urandom(32))
+        self._process = os.getpid()
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words; a forked process starts a stream of its own."""
+        if os.getpid() != self._process:
+            self.__init__()  # type: ignore[misc]
+        return self._cipher.words(count)
+
+
+class SeededSource:
+    """For simulations, tests and audits: the same seed gives the same noise, which therefore protects nobody."""
+
+    protects = False
+
+    def __init__(self, *seed: int) -> None:
+        words: NDArray[Any] = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
+        self._cipher = _CounterCipher(words.astype("<u4").tobytes())
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next `count` words."""
+        return self._cipher.words(count)
+
+
+def uniforms(source: Source, count: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) with 53 random bits."""
+    return (source.words(count) >> np.uint64(11)).astype(np.float64) * _TO_UNIT

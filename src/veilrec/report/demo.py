@@ -1,0 +1,198 @@
+"""The demo apart from its words on a terminal: what is trained, where it may be written, what comes of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec import __version__
+from veilrec._files import write_json, write_text
+from veilrec.data.population import Population
+from veilrec.errors import BadInput
+from veilrec.methods.training import Prepared, Request, open_run
+from veilrec.methods.using import recommend_known
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.report.charts import over_rounds
+from veilrec.report.html import Example, Story, refuse_foreign, scores, write_report
+from veilrec.report.plots import picture
+from veilrec.report.runs import RunSummary, main_metric, read_run
+from veilrec.report.units import human_bytes, spelt
+
+MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
+PICTURE = "curves.svg"
+_SHOWN_HISTORY, _SHOWN_ITEMS, _FEWEST_ITEMS = 10, 10, 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the demo trains, and why."""
+
+    kind: str
+    seed: int
+    data: str
+    what: str  # the data in words
+    main: str  # the federated method
+    requests: tuple[Request, ...]
+    aims: tuple[str, ...]  # one sentence for each request
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of it."""
+
+    plan: Plan
+    out: Path
+    report: Path
+    protocol: str
+    scores: Mapping[str, Mapping[str, float]]  # method or baseline -> metrics
+    best_possible: Mapping[str, float]
+    user: str
+    recommended: Sequence[tuple[str, str]]  # (item id, title)
+    rounds: int
+    down_bytes: int
+    up_bytes: int
+    guarantee: Guarantee
+
+    def as_json(self) -> dict[str, Any]:
+        """What `veilrec demo --json` prints."""
+        trained = [request.method for request in self.plan.requests]
+        return {
+            "kind": self.plan.kind, "data": self.plan.data, "seed": self.plan.seed, "protocol": self.protocol,
+            "method": self.plan.main, "rounds": self.rounds,
+            "metrics": {name: values for name, values in self.scores.items() if name in trained},
+            "baselines": {name: values for name, values in self.scores.items() if name not in trained},
+            "best_possible": dict(self.best_possible),
+            "communication": {"down_bytes": self.down_bytes, "up_bytes": self.up_bytes},
+            "guarantee": self.guarantee.to_json(),
+            "recommendations": {
+                "user": self.user, "items": [{"item": item, "title": title} for item, title in self.recommended],
+            },
+            "report": str(self.report), "out": str(self.out), "picture": str(self.out / PICTURE),
+        }  # fmt: skip
+
+
+def plan(kind: str, seed: int) -> Plan:
+    """What to train for a kind of data; settings were chosen on validation items of another seed's data."""
+    if kind == "ratings":
+        data = f"synthetic-ratings:users=4000,items=800,mean_history=40,seed={seed}"
+        return Plan(
+            kind, seed, data, "4,000 users, each with three interests that drift, and 800 items", "fedmf",
+            (
+                Request("fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300),
+                Request("mf", data, seed, "loo-99", settings=("decay=0.01",), rounds=14),
+                Request("ease", data, seed, "loo-99", settings=("ridge=600",)),
+            ),
+            (
+                "Train fedmf: in every round 100 simulated devices learn, and send what they changed.",
+                "Train mf, the same model with everybody's data in one place, to see what federation costs.",
+                "Train ease, a strong centralised method.",
+            ),
+            ("Settings were chosen on validation items of other made-up data, never on these test items.",),
+        )  # fmt: skip
+    data = f"synthetic-news:users=2000,seed={seed}"
+    return Plan(
+        kind, seed, data, "2,000 readers and a week of news; the last day is the test", "fedmf",
+        (
+            Request("fedmf", data, seed, "mind", rounds=150, evaluate_every=30),
+            Request("ease", data, seed, "mind"),
+        ),
+        (
+            "Train fedmf: in every round 100 simulated devices learn, and send what they changed.",
+            "Train ease, a strong centralised method, with everybody's data in one place.",
+        ),
+        (
+            "Every method here knows a news item by its id alone. Most news of the test day are new, so nobody has"
+            " clicked them before and all methods stay near chance (0.5): news need methods that read the text.",
+        ),
+    )  # fmt: skip
+
+
+def check_places(plan: Plan, out: Path, report: Path) -> None:
+    """Refuse to overwrite what is no former demo, before any work; then make room in the folder."""
+    refuse_foreign(report)
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise BadInput(f"{out} is not a folder: choose another --out")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise BadInput(f"{out} is not empty and no former demo (it has no {MARK}): choose another --out")
+    try:
+        for request in plan.requests:
+            folder = out / request.method
+            if folder.exists():
+                shutil.rmtree(folder)
+        write_json(out / MARK, {"veilrec_demo": __version__, "finished": False})
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written ({error.strerror}): choose another --out") from None
+
+
+def finish(plan: Plan, out: Path, report: Path, command: str) -> Finding:
+    """Compare the trained runs, recommend to one user, write report, picture and demo.json."""
+    runs = [read_run(out / request.method) for request in plan.requests]
+    prepared, _ = open_run(out / plan.main)
+    main, metric = runs[0], main_metric(runs[0].metrics)
+    best = _best_possible(prepared.population)
+    user, example = _example(prepared)
+    story = Story(
+        title=f"veilrec demo: {plan.main} on {main.dataset}", summary=_summary(runs, metric), command=command,
+        best_possible=best, examples=(example,), notes=plan.notes,
+    )  # fmt: skip
+    finding = Finding(
+        plan, out, report, main.protocol, {name: values for name, (_, values) in scores(runs).items()}, best,
+        user, example.recommended, main.rounds, main.down_bytes, main.up_bytes, main.guarantee,
+    )  # fmt: skip
+    try:
+        write_report(report, runs, story)
+        write_text(out / PICTURE, picture(over_rounds(runs, metric, best)))
+        write_json(out / MARK, {"veilrec_demo": __version__, "finished": True} | finding.as_json())
+    except OSError as error:
+        raise BadInput(
+            f"the report cannot be written to {report} ({error.strerror}): choose another --report"
+        ) from None
+    return finding
+
+
+def _best_possible(population: Population) -> dict[str, float]:
+    """What the probabilities that made up the data reach themselves."""
+    prefix = "oracle_"
+    return {
+        name.removeprefix(prefix): float(value)
+        for name, value in population.facts.items()
+        if name.startswith(prefix)
+    }
+
+
+def _example(prepared: Prepared) -> tuple[str, Example]:
+    """The first user with enough items: chosen by no result."""
+    pairs = prepared.population.interactions.pairs()
+    index = int(np.argmax(pairs.lengths() >= _FEWEST_ITEMS))
+    user = prepared.population.users[index]
+    found = recommend_known(prepared, user, _SHOWN_ITEMS)
+    latest = pairs.row(index)[::-1][:_SHOWN_HISTORY]
+    example = Example(
+        prepared.request.method, user,
+        [_named(prepared.population, int(item)) for item in latest],
+        [(entry["item"], entry["title"]) for entry in found],
+    )  # fmt: skip
+    return user, example
+
+
+def _named(population: Population, item: int) -> tuple[str, str]:
+    return population.items[item], population.catalogue.titles[item] if population.catalogue else ""
+
+
+def _summary(runs: Sequence[RunSummary], metric: str) -> str:
+    main, name = runs[0], spelt(metric)
+    others = ", ".join(
+        f"{run.method} with all data in one place {run.metrics[metric]:.3f}" for run in runs[1:]
+    )
+    baselines = " and ".join(f"{label} {values[metric]:.3f}" for label, values in main.baselines.items())
+    return (
+        f"{main.users:,} simulated devices trained {main.method} together in {main.rounds} rounds and reached"
+        f" {name} {main.metrics[metric]:.3f}, beside {others}; {baselines}. Users' vectors stayed on their devices;"
+        f" {human_bytes(main.up_bytes)} left them. Privacy: {main.guarantee.line()}; a simulated run protects nobody."
+    )

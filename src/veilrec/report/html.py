@@ -1,0 +1,197 @@
+"""One page about one or several runs: a file of its own that opens from disk and loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from veilrec import __version__
+from veilrec._files import write_text
+from veilrec.errors import BadInput
+from veilrec.report.charts import charts
+from veilrec.report.markup import Markup, join, markup, table, tag
+from veilrec.report.plots import Chart, inline
+from veilrec.report.provenance import provenance
+from veilrec.report.runs import COUNTS, RunSummary, main_metric
+from veilrec.report.style import CSS
+from veilrec.report.units import human_bytes, meaning
+
+GENERATOR = "veilrec report"
+_HEAD_BYTES = 600  # the generator stands within the first bytes of every report
+
+
+@dataclass(frozen=True)
+class Example:
+    """What one user had, and what a method recommends to that user: (item id, title), best first."""
+
+    method: str
+    user: str
+    history: Sequence[tuple[str, str]]
+    recommended: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a page says beside the runs."""
+
+    title: str
+    summary: str = ""
+    command: str = ""
+    best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is made up
+    examples: Sequence[Example] = ()
+    notes: Sequence[str] = ()
+
+
+def write_report(path: Path, runs: Sequence[RunSummary], story: Story) -> None:
+    """Write the page; a file that is no report of ours is never replaced."""
+    refuse_foreign(path)
+    write_text(path, render(runs, story))
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a path where something else lies, before any long work."""
+    if path.is_dir():
+        raise BadInput(
+            f"{path} is a folder: give the name of a file for the report, such as {path / 'report.html'}"
+        )
+    if path.exists():
+        with path.open("rb") as source:
+            if GENERATOR.encode() not in source.read(_HEAD_BYTES):
+                raise BadInput(
+                    f"{path} is there and is no report of veilrec: choose another name for the report"
+                )
+
+
+def render(runs: Sequence[RunSummary], story: Story) -> str:
+    """The page as text."""
+    if not runs:
+        raise BadInput("a report needs at least one run")
+    metric = main_metric(runs[0].metrics)
+    head = join([
+        tag("title", story.title),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        tag("style", Markup(CSS)),
+    ])  # fmt: skip
+    body = join([
+        tag("h1", story.title),
+        *([tag("p", story.summary, class_="lead")] if story.summary else []),
+        _results(runs, metric, story),
+        _curves(charts(runs, metric, story.best_possible)),
+        *([_examples(story.examples)] if story.examples else []),
+        _traffic(runs),
+        _privacy(runs),
+        _making(runs, story),
+    ])  # fmt: skip
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="generator" content="{GENERATOR} {__version__}">\n{head}\n</head>\n'
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, *content: object) -> Markup:
+    """A part of the page with its heading."""
+    return tag("section", tag("h2", title), *content)
+
+
+def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, float]]]:
+    """Every method with its kind and its metrics, baselines last; the first run's baselines stand for all."""
+    rows = {run.method: (run.kind, run.metrics) for run in runs}
+    return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
+
+
+def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
+    names = [name for name in runs[0].metrics if name not in COUNTS]
+    names.sort(key=lambda name: name != metric)  # the main one first, the others as they are
+    rows = [
+        [name, kind, *(f"{values[n]:.4f}" if n in values else "" for n in names)]
+        for name, (kind, values) in scores(runs).items()
+    ]
+    if story.best_possible:
+        best = story.best_possible
+        rows.append(
+            ["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)]
+        )
+    first = runs[0]
+    cases = f"{first.metrics['cases']:,.0f} test cases, " if "cases" in first.metrics else ""
+    return section(
+        "How good are the recommendations?",
+        table(["method", "kind", *names], rows, numbers=range(2, 2 + len(names))),
+        tag("p", f"{cases}protocol {first.protocol}, seed {first.seed}. {meaning(metric)}", class_="note"),
+        *(tag("p", note, class_="note") for note in story.notes),
+    )
+
+
+def _curves(drawn: Sequence[Chart]) -> Markup:
+    figures = [
+        tag("figure", Markup(inline(chart)), tag("figcaption", _caption(chart)), aria_label=chart.title)
+        for chart in drawn
+    ]
+    return section("How did it learn?", *figures) if figures else Markup("")
+
+
+def _caption(chart: Chart) -> str:
+    ends = [f"{c.label} ends at {c.y[-1]:.4f}" for c in chart.curves if c.y]
+    levels = [f"{label}: {height:.4f}" for label, height in chart.levels.items()]
+    return "; ".join(ends + levels) + "."
+
+
+def _examples(examples: Sequence[Example]) -> Markup:
+    return section(
+        "What does one user get?",
+        *(
+            tag(
+                "div",
+                tag("div", tag("h3", f"User {e.user} has"), _items(e.history)),
+                tag("div", tag("h3", f"{e.method} recommends"), _items(e.recommended)),
+                class_="columns",
+            )
+            for e in examples
+        ),
+    )
+
+
+def _items(items: Sequence[tuple[str, str]]) -> Markup:
+    return tag("ol", *(tag("li", tag("code", item), " ", title) for item, title in items))
+
+
+def _traffic(runs: Sequence[RunSummary]) -> Markup:
+    federated = [run for run in runs if run.kind == "federated"]
+    if not federated:
+        return Markup("")
+    rows = [
+        [run.method, f"{run.rounds:,}", human_bytes(run.down_bytes), human_bytes(run.up_bytes),
+         f"{run.seconds:.1f}"] for run in federated
+    ]  # fmt: skip
+    return section(
+        "What crossed the network?",
+        table(["method", "rounds", "to devices", "from devices", "seconds, simulated"], rows, numbers=range(1, 5)),
+        tag("p", "The length of the encoded messages, all devices and rounds together. A centralised method sends"
+            " everybody's data to one place before it starts.", class_="note"),
+    )  # fmt: skip
+
+
+def _privacy(runs: Sequence[RunSummary]) -> Markup:
+    statements = [
+        tag("dt", run.method, ": ", tag("strong", run.guarantee.line()))
+        + tag("dd", *(tag("p", caveat) for caveat in run.guarantee.caveats))
+        for run in runs
+    ]
+    return section("What is protected?", tag("dl", *(Markup(statement) for statement in statements)))
+
+
+def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
+    first = runs[0]
+    rows = [
+        *([("Command", tag("code", story.command))] if story.command else []),
+        ("Data", f"{first.data}: {first.users:,} users, {first.items:,} items, {first.rows:,} rows"),
+        ("Protocol, seed", f"{first.protocol}, {first.seed}"),
+        *provenance().items(),
+        *((f"{run.method}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),
+    ]
+    return section("How was it made?", tag("dl", *(_pair(*row) for row in rows), class_="facts"))
+
+
+def _pair(name: object, value: object) -> Markup:
+    return Markup(tag("dt", name) + tag("dd", markup(value)))

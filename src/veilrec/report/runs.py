@@ -1,0 +1,131 @@
+"""What a report needs of a finished run, read from its folder: config.yaml, metrics.jsonl, result.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from veilrec.errors import BadInput, bad_line
+from veilrec.methods.registry import get
+from veilrec.methods.training import read_config
+from veilrec.privacy.guarantee import Guarantee
+
+COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
+_MAIN_METRICS = ("auc", "hr@10", "ndcg@10")  # the first of them that a protocol gives
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation during a run."""
+
+    round: int
+    metrics: Mapping[str, float]
+    loss: float | None
+    down_bytes: int  # so far, all devices together
+    up_bytes: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A finished run: what was asked, how it went, how it ended."""
+
+    method: str
+    kind: str  # federated, centralised or baseline
+    dataset: str
+    data: str  # as it was asked for
+    protocol: str
+    seed: int
+    preset: str
+    settings: tuple[str, ...]
+    rounds: int
+    users: int
+    items: int
+    rows: int
+    metrics: Mapping[str, float]
+    baselines: Mapping[str, Mapping[str, float]]
+    guarantee: Guarantee
+    down_bytes: int
+    up_bytes: int
+    seconds: float
+    split: str  # which part the points were measured on: test or valid
+    points: tuple[Point, ...]
+
+    def command(self) -> str:
+        """The command that makes this run again."""
+        settings = "".join(f" --set {setting}" for setting in self.settings)
+        preset = "" if self.preset == "tuned" else f" --preset {self.preset}"
+        return (
+            f"veilrec train {self.method} --data {self.data} --rounds {self.rounds} --seed {self.seed}"
+            f" --protocol {self.protocol}{preset}{settings}"
+        )
+
+
+def main_metric(metrics: Mapping[str, float]) -> str:
+    """The metric that curves show: AUC for impressions, HR@10 where held-out items are ranked."""
+    names = [name for name in metrics if name not in COUNTS]
+    return next((name for name in _MAIN_METRICS if name in names), names[0])
+
+
+def read_run(folder: Path) -> RunSummary:
+    """Read the folder of a finished run."""
+    config = read_config(folder)
+    result = _read_result(folder)
+    split, points = _read_points(folder / "metrics.jsonl")
+    try:
+        return RunSummary(
+            method=result["method"], kind=get(result["method"]).kind, dataset=result["dataset"],
+            data=config["data"], protocol=result["protocol"], seed=result["seed"], preset=config["preset"],
+            settings=tuple(config["settings"]), rounds=result["rounds"],
+            users=config["users"], items=config["items"], rows=config["rows"],
+            metrics=result["metrics"], baselines=result["baselines"],
+            guarantee=Guarantee(**result["guarantee"] | {"caveats": tuple(result["guarantee"]["caveats"])}),
+            down_bytes=result["communication"]["down_bytes"], up_bytes=result["communication"]["up_bytes"],
+            seconds=result["seconds"], split=split, points=points,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"{folder} is not a whole run ({type(error).__name__}: {error}): train again into a new folder"
+        ) from None
+
+
+def _read_result(folder: Path) -> dict[str, Any]:
+    path = folder / "result.json"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise BadInput(
+            f"{folder} has no result.json: its training is not finished; go on with --resume"
+        ) from None
+    except ValueError as error:
+        raise BadInput(f"{path} is damaged ({error}): train again into a new folder") from None
+    if not isinstance(result, dict):
+        raise BadInput(f"{path} is damaged (no JSON object): train again into a new folder")
+    return result
+
+
+def _read_points(path: Path) -> tuple[str, tuple[Point, ...]]:
+    points, split = [], "test"
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            entry = json.loads(line)
+            split = entry["split"]
+            points.append(
+                Point(entry["round"], entry["metrics"], entry["loss"], entry["down_bytes"], entry["up_bytes"])
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise bad_line(
+                path, number, f"no evaluation of a run ({error}): train again into a new folder"
+            ) from None
+    return split, tuple(points)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        raise BadInput(
+            f"{path} is missing: the folder is not a whole run; train again into a new folder"
+        ) from None

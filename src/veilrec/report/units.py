@@ -1,0 +1,47 @@
+"""Numbers and names as people say them."""
+
+from __future__ import annotations
+
+_MEANINGS = {
+    "hr": "the share of held-out items that stand among the first {k}",
+    "ndcg": "1 when what the user wanted stands first, less the further down it stands, 0 below place {k}",
+    "auc": "the chance that a clicked item is ranked above one that was shown and not clicked; 0.5 is chance",
+    "mrr": "the mean of one over the place of each clicked item",
+}
+_SPELT = {
+    "hr": "HR",
+    "ndcg": "nDCG",
+    "auc": "AUC",
+    "mrr": "MRR",
+    "recall": "Recall",
+    "precision": "Precision",
+}
+
+
+def spelt(metric: str) -> str:
+    """A metric's name as it is written in papers: nDCG@10."""
+    base, at, cutoff = metric.partition("@")
+    return _SPELT.get(base, base) + at + cutoff
+
+
+def meaning(metric: str) -> str:
+    """One sentence on a metric, or nothing."""
+    base, _, cutoff = metric.partition("@")
+    return f"{spelt(metric)} is {_MEANINGS[base].format(k=cutoff)}." if base in _MEANINGS else ""
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def byte_scale(largest: float) -> tuple[float, str]:
+    """What to divide bytes by so that the axis of a plot has short numbers, and the unit's name."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= size:
+            return size, unit
+    return 1.0, "bytes"

@@ -1,0 +1,169 @@
+"""`veilrec data`: what it prints for people and for programs, and that bad input leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from veilrec.cli.data import app
+from veilrec.data import packed
+from veilrec.data.registry import DATASETS
+from veilrec.errors import BadInput
+
+LOG = "user,item,rating\nu,a,5\nu,b,4\nv,a,3\nv,a,3\n"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """An empty working folder, an empty cache, no data."""
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("VEILREC_DATA", raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    return work
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def run_json(*arguments: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(run(*arguments, "--json"))
+    return value
+
+
+def refused(*arguments: str) -> str:
+    """The one line of a refusal; the main program prints it and exits 2."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert isinstance(result.exception, BadInput), result.output
+    assert result.stdout == ""
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def test_list_names_every_data_set(tmp_path, monkeypatch):
+    (tmp_path / "data" / "ml-100k").mkdir(parents=True)
+    (tmp_path / "data" / "ml-100k" / "u.data").write_text("1\t1\t1\t1\n")
+    monkeypatch.setenv("VEILREC_DATA", str(tmp_path / "data"))
+    rows = {row["name"]: row for row in run_json("list")["datasets"]}
+    assert list(rows) == list(DATASETS)
+    assert rows["ml-100k"]["found"] == str(tmp_path / "data" / "ml-100k")
+    assert rows["ml-1m"]["found"] is None
+    assert "grouplens" in rows["ml-1m"]["how_to_get"]
+    text = run("list")
+    assert all(name in text for name in DATASETS)
+
+
+def test_check_counts_and_names_what_is_odd(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    report = run_json("check", "csv:log.csv")
+    assert (report["users"], report["items"], report["rows"]) == (2, 2, 3)
+    assert report["facts"]["duplicates_merged"] == 1
+    assert "1 rows that repeated another exactly and were merged" in report["odd"]
+    text = run("check", "csv:log.csv")
+    assert "items per user" in text
+    assert "what is odd" in text
+
+
+def test_import_writes_a_packed_population(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    (elsewhere / "more.csv").write_text("user,item,rating\nw,c,1\n")
+    summary = run_json("import", "log.csv", "more.csv", "--out", "shop", "--name", "my shop")
+    assert summary == {
+        "folder": "shop",
+        "name": "my shop",
+        "users": 3,
+        "items": 3,
+        "rows": 4,
+        "duplicates_merged": 1,
+    }
+    assert packed.load(elsewhere / "shop").name == "my shop"
+    assert run_json("check", "csv:shop")["users"] == 3
+    assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")
+
+
+def test_import_reads_impressions(elsewhere):
+    lines = [
+        {"user": "u", "time": 1000, "shown": ["a", "b"], "clicked": ["b"]},
+        {"user": "v", "time": 2000, "shown": ["a", "c"], "clicked": ["a"]},
+    ]
+    (elsewhere / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run_json("import", "log.jsonl", "--out", "news", "--kind", "impressions")["users"] == 2
+    assert run_json("check", "impressions:news")["splits"]["train"]["impressions"] >= 1
+    assert "from one file, got 2" in refused(
+        "import", "log.jsonl", "log.jsonl", "--out", "two", "--kind", "impressions"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"user,item\n", "has no rows"),
+        (b"user,item\nu,a\nv,a\n", "at least 2 items"),
+        (b"user,item\nu,a\nv,\xff\n", "line 3: not valid UTF-8"),
+        (b"user,item\nu,a\nv\n", "line 3: expected 2 fields"),
+    ],
+)
+def test_bad_files_leave_nothing_behind(elsewhere, content, fault):
+    (elsewhere / "log.csv").write_bytes(content)
+    assert fault in refused("import", "log.csv", "--out", "shop")
+    assert fault in refused("check", "csv:log.csv", "--json")
+    assert [path.name for path in elsewhere.iterdir()] == ["log.csv"]
+
+
+def test_import_refuses_to_overwrite(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    (elsewhere / "shop").mkdir()
+    (elsewhere / "shop" / "mine.txt").write_text("precious")
+    assert "exists already" in refused("import", "log.csv", "--out", "shop")
+    assert (elsewhere / "shop" / "mine.txt").read_text() == "precious"
+
+
+def test_unknown_names_list_the_nearest():
+    assert "did you mean ml-100k" in refused("check", "ml100k")
+    assert "did you mean frappe" in refused("fetch", "frape")
+
+
+def test_a_missing_folder_says_where_and_how():
+    line = refused("check", "ml-1m")
+    assert "$VEILREC_DATA/ml-1m" in line
+    assert "veilrec data fetch ml-1m" in line
+
+
+def test_fetch_shows_the_licence_and_needs_consent():
+    result = CliRunner().invoke(app, ["fetch", "ml-100k"])
+    assert isinstance(result.exception, BadInput)
+    assert "licence must be accepted" in str(result.exception)
+    assert "GroupLens" in result.stderr
+    assert result.stdout == ""
+
+
+def test_fetch_says_where_files_are(tmp_path):
+    folder = tmp_path / "cache" / "datasets" / "ml-100k"
+    folder.mkdir(parents=True)
+    (folder / "u.data").write_text("1\t1\t1\t1\n")
+    assert run_json("fetch", "ml-100k") == {"name": "ml-100k", "folder": str(folder)}
+    assert "veilrec data check ml-100k" in run("fetch", "ml-100k", "--accept-licence")
+    assert "is no web address" in refused("fetch", "ml-1m", "--accept-licence", "--mirror", "ftp://x")
+
+
+def test_export_writes_minds_format(elsewhere):
+    written = run_json("export", "synthetic-news:users=100,seed=1", "--format", "mind", "--out", "made-up")
+    assert "train/behaviors.tsv" in written["files"]
+    assert (elsewhere / "made-up" / "train" / "news.tsv").is_file()
+    assert run_json("check", "mind:made-up")["users"] <= 100
+    assert "has no impressions" in refused("export", "synthetic-ratings:users=50,items=60", "--out", "no")
+    assert "exists already" in refused("export", "synthetic-news:users=100", "--out", "made-up")
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["made-up"]
+
+
+@pytest.mark.parametrize("command", ["list", "check", "import", "fetch", "export"])
+def test_help_teaches_by_example(command):
+    assert f"veilrec data {command}" in run(command, "--help")

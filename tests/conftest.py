@@ -1,0 +1,42 @@
+"""What every test shares: one thread, and small populations written as lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy or torch load their thread pools
+
+import numpy as np
+import pytest
+
+from veilrec._csr import Csr
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_torch_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def packed() -> Callable[[Sequence[Sequence[int]]], Csr]:
+    """Rows written as lists -> Csr."""
+
+    def pack(rows: Sequence[Sequence[int]]) -> Csr:
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return Csr(offsets, np.array([item for row in rows for item in row], np.int32))
+
+    return pack
+
+
+@pytest.fixture(scope="session")
+def tiny_train() -> Csr:
+    """40 devices with 1 to 12 of 60 items; devices 0 and 7 have none."""
+    generator = np.random.default_rng(20)
+    lengths = generator.integers(1, 13, 40)
+    lengths[[0, 7]] = 0
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = [generator.choice(60, length, replace=False) for length in lengths]
+    return Csr(offsets, np.concatenate(rows).astype(np.int32))

@@ -1,0 +1,117 @@
+"""What `data check` counts and finds odd."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from veilrec._csr import Csr
+from veilrec.data.check import check, render
+from veilrec.data.movielens import read_100k
+from veilrec.data.population import Catalogue, Impressions, Interactions, Population
+from veilrec.data.strings import Strings
+
+
+def population(**changes) -> Population:
+    log = Interactions(
+        offsets=np.array([0, 3, 4]),
+        items=np.array([0, 1, 1, 2], np.int32),
+        ratings=np.array([1, 2, 2, -5], np.float32),
+        times=np.array([0, 10, 20, 86_400]),
+    )
+    return Population(
+        **{
+            "name": "small",
+            "users": Strings.of(["u", "v"]),
+            "items": Strings.of(["a", "b", "c", "d"]),
+            "interactions": log,
+            "facts": {"rows": 6, "duplicates_merged": 2},
+        }
+        | changes
+    )
+
+
+def impressions() -> Impressions:
+    """Three lists: a click among two, no click, clicks only."""
+    return Impressions(
+        users=np.array([0, 0, 1], np.int32),
+        times=np.array([5, 6, 7]),
+        shown=Csr(np.array([0, 2, 3, 4]), np.array([0, 1, 2, 3], np.int32)),
+        clicked=np.array([1, 0, 0, 1], np.uint8),
+        histories=Csr(np.array([0, 0, 1]), np.array([2], np.int32)),
+        history_of=np.array([0, 1, 1], np.int32),
+    )
+
+
+def test_counts():
+    report = check(population())
+    assert (report.users, report.items, report.rows, report.pairs) == (2, 4, 4, 3)
+    assert report.density == pytest.approx(3 / 8)
+    assert [(bin_.low, bin_.high, bin_.count) for bin_ in report.history_lengths] == [(1, 1, 1), (2, 3, 1)]
+    assert [(bin_.low, bin_.count) for bin_ in report.ratings] == [(-5, 1), (1, 1), (2, 2)]
+    assert (report.first_time, report.last_time) == ("1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
+
+
+def test_what_is_odd_is_said():
+    odd = check(population()).odd
+    assert any(line.startswith("1 users with fewer than 2 items") for line in odd)
+    assert "1 items that nobody ever used or was shown" in odd
+    assert "2 rows that repeated another exactly and were merged" in odd
+    assert "1 ratings below 0" in odd
+
+
+def test_impressions_are_counted():
+    catalogue = Catalogue(titles=Strings.of(["A", "", "C", "D"]), categories=Strings.of([""] * 4))
+    facts = {"unknown_candidates": 7, "columns_ignored": "age"}
+    report = check(population(impressions={"train": impressions()}, catalogue=catalogue, facts=facts))
+    split = report.splits["train"]
+    assert (split.impressions, split.shown, split.clicks, split.users) == (3, 4, 2, 2)
+    assert (split.without_both_labels, split.empty_histories) == (2, 1)
+    assert "2 impressions of train without both a click and a non-click" in report.odd
+    assert "7 shown candidates that the catalogue does not know" in report.odd
+    assert "1 items without a title" in report.odd
+    assert "columns that were ignored: age" in report.odd
+    assert not any("ever used or was shown" in line for line in report.odd)  # d was shown
+
+
+def test_milliseconds_and_a_lonely_user_are_odd():
+    log = Interactions(np.array([0, 2]), np.array([0, 1], np.int32), times=np.array([1_714_588_200_000] * 2))
+    report = check(Population("one", Strings.of(["u"]), Strings.of(["a", "b"]), log))
+    assert any("milliseconds" in line for line in report.odd)
+    assert any("only one user" in line for line in report.odd)
+
+
+@pytest.mark.parametrize("ratings", [np.arange(1, 501), np.linspace(0.5, 9.5, 500), -np.arange(500)])
+def test_many_rating_values_are_binned_without_loss(ratings):
+    log = Interactions(np.array([0, 500]), np.zeros(500, np.int32), ratings=ratings.astype(np.float32))
+    bins = check(Population("many", Strings.of(["u"]), Strings.of(["a"]), log)).ratings
+    assert len(bins) <= 12
+    assert sum(bin_.count for bin_ in bins) == 500
+
+
+def test_an_empty_population_is_reported():
+    empty = Interactions(np.zeros(1, np.int64), np.zeros(0, np.int32), ratings=np.zeros(0, np.float32))
+    report = check(Population("empty", Strings.of([]), Strings.of([]), empty))
+    assert (report.users, report.density, report.first_time) == (0, 0.0, None)
+
+
+def test_report_for_people_and_for_programs():
+    report = check(population(impressions={"dev": impressions()}))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(render(report))
+    text = console.export_text()
+    for expected in ("small", "37.5000%", "dev impressions", "2 to 3", "█", "what is odd"):
+        assert expected in text
+    plain = json.loads(json.dumps(report.as_json()))
+    assert plain["history_lengths"][0] == {"low": 1, "high": 1, "count": 1}
+    assert plain["splits"]["dev"]["clicks"] == 2
+
+
+def test_ml_100k_is_in_order(real):
+    report = check(read_100k(real("ml-100k")))
+    assert (report.pairs, sum(bin_.count for bin_ in report.history_lengths)) == (100_000, 943)
+    assert report.odd == ()

@@ -1,0 +1,225 @@
+"""Downloads against a server of our own: whole, resumed, refused, and never half-unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from veilrec.data import fetch as fetch_module
+from veilrec.data.fetch import Archive, fetch
+from veilrec.errors import BadInput
+
+U_DATA = b"1\t1\t5\t1\n1\t2\t4\t2\n2\t1\t3\t3\n" * 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves `server.files` with ranges; notes what was asked; may drop a connection early."""
+
+    def do_GET(self) -> None:
+        content = self.server.files.get(self.path)
+        asked = self.headers.get("Range")
+        self.server.asked.append((self.path, asked))
+        if content is None:
+            self.send_error(404)
+            return
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.ranges else 0
+        if start >= len(content):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        rest = content[start:]
+        self.wfile.write(rest[: self.server.cut_after] if self.server.cut_after else rest)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[ThreadingHTTPServer]:
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running.files, running.asked, running.ranges, running.cut_after = {}, [], True, 0
+    running.base = f"http://127.0.0.1:{running.server_port}/films"
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield running
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def archive(server, monkeypatch) -> bytes:
+    """ml-100k as our server has it, with matching checksums."""
+    content = zipped({"ml-100k/": b"", "ml-100k/u.data": U_DATA, "ml-100k/README": b"terms"})
+    publish(server, monkeypatch, content)
+    return content
+
+
+def publish(server, monkeypatch, content: bytes, file: str = "ml-100k.zip", **changes) -> None:
+    server.files[f"/films/{file}"] = content
+    checks = {
+        "md5": hashlib.md5(content, usedforsecurity=False).hexdigest(),
+        "sha256_inside": {"u.data": hashlib.sha256(U_DATA).hexdigest()},
+    } | changes
+    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive(file, (server.base,), **checks)})
+
+
+def yes(_licence: str) -> bool:
+    return True
+
+
+def leftovers(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "datasets").iterdir())
+
+
+def test_files_arrive_unpacked_and_checked(archive, server, cache):
+    shown, steps = [], []
+    folder = fetch(
+        "ml-100k", accept=lambda text: not shown.append(text), progress=lambda *step: steps.append(step)
+    )
+    assert folder == cache / "datasets" / "ml-100k"
+    assert (folder / "u.data").read_bytes() == U_DATA
+    assert "GroupLens" in shown[0]
+    assert steps[-1] == (len(archive), len(archive))
+    assert leftovers(cache) == ["ml-100k"]
+    assert fetch("ml-100k", accept=yes) == folder  # there already: nothing is asked or downloaded
+    assert len(server.asked) == 1
+
+
+def test_a_truncated_download_goes_on_where_it_broke_off(archive, server, cache):
+    (cache / "datasets").mkdir()
+    (cache / "datasets" / "ml-100k.zip.part").write_bytes(archive[:100])
+    fetch("ml-100k", accept=yes)
+    assert server.asked == [("/films/ml-100k.zip", "bytes=100-")]
+    assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
+
+
+def test_a_dropped_connection_keeps_what_has_come(archive, server, cache):
+    server.cut_after = 150
+    with pytest.raises(BadInput, match=r"ended after 150 of .* bytes.*run the command again"):
+        fetch("ml-100k", accept=yes)
+    assert (cache / "datasets" / "ml-100k.zip.part").read_bytes() == archive[:150]
+    server.cut_after = 0
+    fetch("ml-100k", accept=yes)
+    assert server.asked[-1] == ("/films/ml-100k.zip", "bytes=150-")
+    assert leftovers(cache) == ["ml-100k"]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_part_that_cannot_be_continued_is_started_again(archive, server, cache, ranges):
+    server.ranges = ranges
+    (cache / "datasets").mkdir()
+    (cache / "datasets" / "ml-100k.zip.part").write_bytes(b"x" * (len(archive) + (5 if ranges else -5)))
+    fetch("ml-100k", accept=yes)
+    assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
+
+
+def test_a_wrong_checksum_removes_the_file(archive, server, cache, monkeypatch):
+    publish(server, monkeypatch, archive, md5="0" * 32)
+    with pytest.raises(BadInput, match=r"md5 checksum .* published is 0000"):
+        fetch("ml-100k", accept=yes)
+    assert leftovers(cache) == []
+    publish(server, monkeypatch, archive, sha256_inside={"u.data": "0" * 64})
+    with pytest.raises(BadInput, match=r"u\.data in ml-100k\.zip has the sha256"):
+        fetch("ml-100k", accept=yes)
+    publish(server, monkeypatch, archive, sha256_inside={"u.nothing": "0" * 64})
+    with pytest.raises(BadInput, match=r"holds no u\.nothing"):
+        fetch("ml-100k", accept=yes)
+    assert leftovers(cache) == []
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "ok/../../evil", "..\\evil", "C:/evil"])
+def test_an_archive_cannot_write_outside_its_folder(server, cache, monkeypatch, name):
+    publish(server, monkeypatch, zipped({"u.data": U_DATA, name: b"evil"}))
+    with pytest.raises(BadInput, match="wants to write outside"):
+        fetch("ml-100k", accept=yes)
+    assert leftovers(cache) == []
+    assert not list(cache.rglob("*evil*"))
+
+
+def test_tar_archives_give_regular_files_only(server, cache, monkeypatch):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
+        member = tarfile.TarInfo("week/u.data")
+        member.size = len(U_DATA)
+        packed.addfile(member, io.BytesIO(U_DATA))
+        link = tarfile.TarInfo("week/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        packed.addfile(link)
+    publish(server, monkeypatch, buffer.getvalue(), "week.tar.gz", md5=None)
+    folder = fetch("ml-100k", accept=yes)
+    assert [path.name for path in folder.iterdir()] == ["u.data"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("a.zip", b"no zip"), ("a.tar.gz", gzip.compress(U_DATA)[:50])]
+)
+def test_a_broken_archive_is_removed(server, cache, monkeypatch, file, content):
+    publish(server, monkeypatch, content, file)
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        fetch("ml-100k", accept=yes)
+    assert leftovers(cache) == []
+
+
+def test_mirrors_are_tried_first_and_the_official_address_last(archive, server, cache):
+    fetch("ml-100k", accept=yes, mirror=server.base.replace("films", "empty"))
+    assert [path for path, _ in server.asked] == ["/empty/ml-100k.zip", "/films/ml-100k.zip"]
+
+
+def test_a_mirror_is_a_web_address(archive):
+    with pytest.raises(BadInput, match="'file:///etc' is no web address"):
+        fetch("ml-100k", accept=yes, mirror="file:///etc")
+
+
+def test_without_network_it_says_what_to_do_by_hand(monkeypatch, server, cache):
+    monkeypatch.setattr(fetch_module, "ARCHIVES", {"ml-100k": Archive("x.zip", ("http://127.0.0.1:1/",))})
+    by_hand = r"could not be downloaded .*download http://127\.0\.0\.1:1/x\.zip by hand and unpack it into"
+    with pytest.raises(BadInput, match=by_hand):
+        fetch("ml-100k", accept=yes)
+
+
+def test_nothing_is_downloaded_without_consent(archive, server):
+    with pytest.raises(BadInput, match="licence must be accepted"):
+        fetch("ml-100k", accept=lambda _text: False)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["mind", "ebnerd", "frappe"])
+def test_what_needs_a_form_is_explained(name, cache):
+    with pytest.raises(
+        BadInput, match=f"{name} cannot be fetched by a program: get .*https://.*unpack it into"
+    ):
+        fetch(name, accept=yes)
+
+
+def test_what_is_not_downloaded_says_so():
+    with pytest.raises(BadInput, match="csv is not downloaded"):
+        fetch("csv", accept=yes)
+    with pytest.raises(BadInput, match="unknown data set"):
+        fetch("netflix", accept=yes)
+
+
+def test_an_unwritable_cache_is_named(tmp_path, monkeypatch, archive):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "file"))
+    with pytest.raises(BadInput, match=r"cannot be written .*set VEILREC_CACHE"):
+        fetch("ml-100k", accept=yes)

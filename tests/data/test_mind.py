@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from veilrec.data import mind
+from veilrec.errors import BadInput
+
+NEWS = [
+    ["N1", "sport", "football", "First title", "An abstract", "", '[{"WikidataId": "Q1"}]', "[]"],
+    ["N2", "news", "politics", 'A "quoted" title', "", "", "[]", "[]"],
+    ["N3", "news", "world", "Third titlé", "", "", "[]", "[]"],
+]
+TRAIN = [
+    ["1", "U1", "11/13/2019 8:36:57 AM", "N1 N2", "N2-0 N3-1"],
+    ["2", "U2", "11/9/2019 12:00:00 PM", "", "N1-1 N9-0"],
+    ["3", "U1", "11/12/2019 8:36:57 PM", "N1 N2", "N1-1 N8-0 N9-1"],
+]
+DEV = [
+    ["1", "U3", "11/15/2019 1:00:00 PM", "N3 N7", "N2-0 N3-1"],
+    ["2", "U1", "11/15/2019 1:00:00 PM", "N1 N2", "N9-0"],
+]
+
+
+def lines(rows: list[list[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def write_split(folder: Path, behaviours: list[list[str]], news: list[list[str]] = NEWS) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "behaviors.tsv").write_text(lines(behaviours), encoding="utf-8")
+    (folder / "news.tsv").write_text(lines(news), encoding="utf-8")
+    return folder
+
+
+def test_reads_train_and_dev(tmp_path: Path) -> None:
+    write_split(tmp_path / "MINDsmall_train", TRAIN)
+    write_split(tmp_path / "MINDsmall_dev", DEV)
+    population = mind.read(tmp_path)
+    assert list(population.users) == ["U1", "U2", "U3"]
+    assert list(population.items) == ["N1", "N2", "N3", "N9", "N8", "N7"]
+    train, dev = population.impressions["train"], population.impressions["dev"]
+    assert train.users.tolist() == [0, 1, 0]
+    assert train.shown.row(0).tolist() == [1, 2]
+    assert train.clicked.tolist() == [0, 1, 1, 0, 1, 0, 1]
+    assert train.times[0] == datetime(2019, 11, 13, 8, 36, 57, tzinfo=UTC).timestamp()
+    assert train.times[1] == datetime(2019, 11, 9, 12, tzinfo=UTC).timestamp()
+    assert [train.histories.row(row).tolist() for row in train.history_of] == [[0, 1], [], [0, 1]]
+    assert len(train.histories) == 2
+    assert dev.histories.row(int(dev.history_of[0])).tolist() == [2, 5]
+    catalogue = population.catalogue
+    assert catalogue is not None
+    assert catalogue.abstracts is not None
+    assert catalogue.entities is not None
+    assert list(catalogue.titles) == ["First title", 'A "quoted" title', "Third titlé", "", "", ""]
+    assert catalogue.categories[0] == "sport"
+    assert catalogue.abstracts[0] == "An abstract"
+    assert catalogue.entities[0] == '[{"WikidataId": "Q1"}]'
+    assert population.facts == {
+        "rows": 5,
+        "shown": 10,
+        "clicks": 5,
+        "impressions_without_both_labels": 1,
+        "empty_histories": 1,
+        "news_without_text": 3,
+        "unknown_candidates": 4,
+        "duplicates_merged": 0,
+    }
+
+
+def test_interactions_are_history_then_training_clicks_in_time_without_dev_clicks(tmp_path: Path) -> None:
+    write_split(tmp_path / "train", TRAIN)
+    write_split(tmp_path / "dev", DEV)
+    population = mind.read(tmp_path)
+    ids = list(population.items)
+    offsets, items = population.interactions.offsets, population.interactions.items
+    used = [[ids[item] for item in items[offsets[u] : offsets[u + 1]]] for u in range(population.n_users)]
+    assert used == [["N1", "N2", "N9", "N3"], ["N1"], ["N3", "N7"]]
+
+
+def test_one_folder_of_gzip_files_is_train_alone(tmp_path: Path) -> None:
+    for name, rows in (("behaviors.tsv.gz", TRAIN), ("news.tsv.gz", NEWS)):
+        (tmp_path / name).write_bytes(gzip.compress(lines(rows).encode()))
+    assert list(mind.read(tmp_path).impressions) == ["train"]
+
+
+def test_repeated_rows_are_merged_and_counted(tmp_path: Path) -> None:
+    write_split(tmp_path / "train", [*TRAIN, ["4", *TRAIN[0][1:]]])
+    population = mind.read(tmp_path)
+    assert len(population.impressions["train"]) == 3
+    assert population.facts["duplicates_merged"] == 1
+
+
+def test_one_data_set_below_the_folder_is_found_and_two_are_named(tmp_path: Path) -> None:
+    write_split(tmp_path / "one" / "train", TRAIN)
+    assert mind.read(tmp_path).n_users == 2
+    write_split(tmp_path / "two" / "x_train", TRAIN)
+    with pytest.raises(BadInput, match=r"2 data sets: name one of .*one.*two"):
+        mind.read(tmp_path)
+
+
+def test_two_sizes_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("MINDsmall_train", "MINDlarge_train", "MINDlarge_dev"):
+        write_split(tmp_path / name, TRAIN)
+    with pytest.raises(BadInput, match=r"MINDlarge, .*MINDsmall"):
+        mind.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x_dev", "dev"])
+def test_dev_without_train_is_refused(tmp_path: Path, name: str) -> None:
+    write_split(tmp_path / name, DEV)
+    with pytest.raises(BadInput, match="no train"):
+        mind.read(tmp_path)
+
+
+def test_missing_files_say_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"behaviors\.tsv"):
+        mind.read(tmp_path)
+    with pytest.raises(BadInput, match="no folder"):
+        mind.read(tmp_path / "nowhere")
+    write_split(tmp_path / "train", TRAIN)
+    (tmp_path / "train" / "news.tsv").unlink()
+    with pytest.raises(BadInput, match=r"no news\.tsv"):
+        mind.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1"], "expected 5 fields"),
+        (["4", "U1", "2019-11-13", "N1", "N1-0"], "time '2019-11-13' is not like"),
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2"], "candidate 'N2' does not end in -0"),
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2-2"], "candidate 'N2-2' does not end in -0"),
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0  N2-1"], "stray blank"),
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 -1"], "candidate '-1' does not end"),
+        (["4", "U1", "11/13/2019 8:36:57 AM", "N1", ""], "candidates is empty"),
+        (["4", "", "11/13/2019 8:36:57 AM", "N1", "N1-0"], "user is empty"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, row: list[str], problem: str) -> None:
+    write_split(tmp_path / "train", [*TRAIN, row])
+    with pytest.raises(BadInput, match=rf"behaviors\.tsv, line 4: .*{problem}"):
+        mind.read(tmp_path)
+
+
+def test_the_line_is_right_after_merged_rows(tmp_path: Path) -> None:
+    write_split(tmp_path / "train", [TRAIN[0], TRAIN[0], ["3", *TRAIN[0][1:4], "N1"]])
+    with pytest.raises(BadInput, match="line 3: candidate 'N1'"):
+        mind.read(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+    folder = write_split(tmp_path / "train", TRAIN)
+    (folder / "news.tsv").write_bytes(lines(NEWS).encode() + b"N4\tnews\t\xff\t\t\t\t\t\n")
+    with pytest.raises(BadInput, match=r"news\.tsv, line 4: not valid UTF-8"):
+        mind.read(tmp_path)
+
+
+def test_entity_vectors_of_both_splits_are_joined(tmp_path: Path) -> None:
+    train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
+    (train / "entity_embedding.vec").write_text("Q1\t0.5\t-1\t\nQ2\t1\t2\t\n")
+    (dev / "entity_embedding.vec").write_text("Q1\t9\t9\t\nQ3\t3\t1e-3\t\n")
+    catalogue = mind.read(tmp_path).catalogue
+    assert catalogue is not None
+    assert catalogue.entity_vectors is not None
+    ids, vectors = catalogue.entity_vectors
+    assert list(ids) == ["Q1", "Q2", "Q3"]
+    np.testing.assert_allclose(vectors, [[0.5, -1], [1, 2], [3, 1e-3]])
+
+
+@pytest.mark.parametrize("line", ["Q2\t1", "Q2\t1\tx", "Q2"])
+def test_a_faulty_entity_vector_is_named(tmp_path: Path, line: str) -> None:
+    folder = write_split(tmp_path / "train", TRAIN)
+    (folder / "entity_embedding.vec").write_text(f"Q1\t0.5\t-1\n{line}\n")
+    with pytest.raises(BadInput, match=r"entity_embedding\.vec, line 2: expected an entity id and 2 numbers"):
+        mind.read(tmp_path)
+
+
+def test_entity_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    train, dev = write_split(tmp_path / "train", TRAIN), write_split(tmp_path / "dev", DEV)
+    (train / "entity_embedding.vec").write_text("Q1\t1\t2\n")
+    (dev / "entity_embedding.vec").write_text("Q1\t1\n")
+    with pytest.raises(BadInput, match="differ in length"):
+        mind.read(tmp_path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(alphabet="NU123/: APM-01\t\n", max_size=60))
+def test_any_text_is_read_or_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "news.tsv").write_text(lines(NEWS), encoding="utf-8")
+    (tmp_path / "behaviors.tsv").write_text(lines(TRAIN) + text, encoding="utf-8")
+    try:
+        population = mind.read(tmp_path)
+    except BadInput as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(population.impressions["train"]) >= 3
+
+
+def test_the_real_samples(real: Callable[[str], Path]) -> None:
+    folder = real("mind")
+    sample = mind.read(folder / "MINDsmall_train_sample5000")
+    assert sample.n_users == 4637
+    assert (sample.facts["rows"], sample.facts["shown"], sample.facts["clicks"]) == (5000, 189_359, 7542)
+    text = mind.read(folder / "MINDsmall_textsample")
+    assert {name: len(part) for name, part in text.impressions.items()} == {"train": 1308, "dev": 908}
+    assert text.facts["shown"] == 22_186 + 10_986
+    assert text.facts["clicks"] == 1605 + 977
+    assert text.facts["news_without_text"] == 0

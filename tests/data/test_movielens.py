@@ -1,0 +1,166 @@
+"""MovieLens 100K and 1M: known facts of the real files, and small files with every fault."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilrec.data.movielens import read_1m, read_100k
+from veilrec.errors import BadInput
+
+# user 3 rated 20 before 10 although the file says it later; user 1's two ratings share a second
+RATINGS = "3::10::4::200\n3::20::5::100\n1::30::1::50\n1::10::2::50\n2::20::3::7\n2::30::3::8\n"
+
+
+def write_1m(folder: Path, ratings: str = RATINGS) -> Path:
+    (folder / "ratings.dat").write_text(ratings)
+    movies = "10::Alpha (1999)::Action|War\n20::Béta::Drama\n30::Gamma::Comedy\n40::Never rated::Drama\n"
+    (folder / "movies.dat").write_bytes(movies.encode("latin-1"))
+    return folder
+
+
+def write_ncf(folder: Path, positives: list[tuple[int, int]], negatives: list[list[int]]) -> None:
+    (folder / "ncf").mkdir()
+    lines = [f"{user}\t{item}\t5\t0\n" for user, item in positives]
+    (folder / "ncf" / "ml-1m.test.rating").write_text("".join(lines))
+    rows = [
+        f"({user},{item})\t" + "\t".join(map(str, row)) + "\n"
+        for (user, item), row in zip(positives, negatives, strict=True)
+    ]
+    (folder / "ncf" / "ml-1m.test.negative.gz").write_bytes(gzip.compress("".join(rows).encode()))
+
+
+def test_ml_100k_has_its_known_counts(real):
+    population = read_100k(real("ml-100k"))
+    assert (population.n_users, population.n_items, len(population.interactions)) == (943, 1682, 100_000)
+    assert population.facts["duplicates_merged"] == 0
+    assert (population.users[0], population.items[0]) == ("1", "1")
+    assert population.catalogue is not None
+    assert population.catalogue.titles[0] == "Toy Story (1995)"
+    assert population.catalogue.categories[0] == "Animation|Children's|Comedy"
+    times, offsets = population.interactions.times, population.interactions.offsets
+    assert times is not None
+    later = np.diff(times) >= 0
+    later[offsets[1:-1] - 1] = True  # steps from one user to the next
+    assert later.all()
+
+
+def test_ml_1m_has_its_known_counts(real):
+    population = read_1m(real("ml-1m"))
+    assert (population.n_users, population.n_items, len(population.interactions)) == (6040, 3706, 1_000_209)
+    assert population.facts["items_listed"] == 3883
+    ratings = population.interactions.ratings
+    assert ratings is not None
+    assert np.bincount(ratings.astype(int)).tolist() == [0, 56174, 107557, 261197, 348971, 226310]
+    assert population.items[0] == "1193"  # the first line of ratings.dat
+    assert population.catalogue is not None
+    assert population.catalogue.titles[0] == "One Flew Over the Cuckoo's Nest (1975)"
+
+
+def test_the_published_test_of_ml_1m_fits(real):
+    folder = real("ml-1m")
+    if not (folder / "ncf").is_dir():
+        pytest.skip("the published NCF test files (ml-1m/ncf) are needed")
+    population = read_1m(folder)
+    assert population.fixed_test is not None
+    items, negatives = population.fixed_test
+    assert items.shape == (6040,)
+    assert negatives.shape == (6040, 99)
+    assert items[0] == 25  # first line of ml-1m.test.rating
+    assert population.facts["test_items_among_negatives"] == 156
+
+
+def test_order_within_a_user_is_time_then_file(tmp_path):
+    population = read_1m(write_1m(tmp_path))
+    assert list(population.users) == ["1", "2", "3"]
+    assert list(population.items) == ["10", "20", "30"]  # first appearance in ratings.dat
+    log = population.interactions
+    assert log.offsets.tolist() == [0, 2, 4, 6]
+    assert log.items.tolist() == [2, 0, 1, 2, 1, 0]
+    assert log.ratings is not None
+    assert log.ratings.tolist() == [1, 2, 3, 3, 5, 4]
+    assert population.catalogue is not None
+    assert list(population.catalogue.titles) == ["Alpha (1999)", "Béta", "Gamma"]
+    assert population.facts["items_listed"] == 4
+    assert population.fixed_test is None
+
+
+def test_exact_duplicates_are_merged_and_counted(tmp_path):
+    population = read_1m(write_1m(tmp_path, RATINGS + RATINGS))
+    assert len(population.interactions) == 6
+    assert population.facts["duplicates_merged"] == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("1::10::5", "expected 4 fields separated by '::', found 3"),
+        ("1::10::x::5", "rating 'x' is not a whole number"),
+        ("1::10::6::5", "rating '6' is above 5"),
+        ("0::10::5::5", "user '0' is below 1"),
+        ("1::ten::5::5", "item 'ten' is not a whole number"),
+        ("1::10::5::", "time is empty"),
+    ],
+)
+def test_a_malformed_rating_is_named(tmp_path, line, fault):
+    write_1m(tmp_path, RATINGS + line + "\n")
+    with pytest.raises(BadInput, match=rf"ratings\.dat, line 7: {fault}"):
+        read_1m(tmp_path)
+
+
+def test_a_film_listed_twice_is_named(tmp_path):
+    write_1m(tmp_path)
+    with (tmp_path / "movies.dat").open("a") as movies:
+        movies.write("30::Gamma again::Comedy\n")
+    with pytest.raises(BadInput, match=r"movies\.dat, line 5: item 30 is listed twice"):
+        read_1m(tmp_path)
+
+
+def test_the_published_test_is_read_when_it_fits(tmp_path):
+    write_1m(tmp_path)
+    write_ncf(tmp_path, [(0, 0), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 98 + [0]])
+    population = read_1m(tmp_path)
+    assert population.fixed_test is not None
+    assert population.fixed_test[0].tolist() == [0, 2, 0]
+    assert population.facts["test_items_among_negatives"] == 1
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "fault"),
+    [
+        ([(0, 1), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 99], "line 1: the test item is not among"),
+        ([(0, 0), (1, 2), (2, 0)], [[1] * 99, [1] * 99, [2] * 99], "line 2: a negative is among"),
+        ([(0, 0), (2, 0)], [[1] * 99, [2] * 99], "one line for each of the 3 users"),
+        ([(0, 0), (1, 9), (2, 0)], [[1] * 99, [0] * 99, [2] * 99], "line 2: item '9' is above 2"),
+        ([(0, 0), (1, 2), (2, 0)], [[1] * 98, [0] * 98, [2] * 98], "expected 100 fields"),
+    ],
+)
+def test_a_published_test_that_does_not_fit_is_refused(tmp_path, positives, negatives, fault):
+    write_1m(tmp_path)
+    write_ncf(tmp_path, positives, negatives)
+    with pytest.raises(BadInput, match=fault):
+        read_1m(tmp_path)
+
+
+def test_negatives_of_other_pairs_are_refused(tmp_path):
+    write_1m(tmp_path)
+    write_ncf(tmp_path, [(0, 0), (1, 2), (2, 0)], [[1] * 99, [0] * 99, [2] * 99])
+    path = tmp_path / "ncf" / "ml-1m.test.rating"
+    path.write_text(path.read_text().replace("2\t0\t", "2\t1\t"))
+    with pytest.raises(BadInput, match="does not name the pairs"):
+        read_1m(tmp_path)
+
+
+def test_ml_100k_without_titles_is_read(tmp_path):
+    (tmp_path / "u.data").write_text("2\t7\t5\t9\n1\t3\t4\t8\n")
+    population = read_100k(tmp_path)
+    assert population.catalogue is None
+    assert list(population.items) == ["3", "7"]
+    (tmp_path / "u.item").write_text("3|Three|d||u" + "|0" * 18 + "|1\n")
+    population = read_100k(tmp_path)
+    assert population.catalogue is not None
+    assert list(population.catalogue.titles) == ["Three", ""]
+    assert list(population.catalogue.categories) == ["Western", ""]

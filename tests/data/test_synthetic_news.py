@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from veilrec.data import synthetic_news
+from veilrec.data._made_up_text import COMMON_WORDS
+from veilrec.data._news_kernels import mean_auc
+from veilrec.data.population import Population
+from veilrec.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    return synthetic_news.generate(users=2000, seed=1)
+
+
+def test_shape_and_ranges(population: Population) -> None:
+    last_day = synthetic_news.FIRST_DAY + 6 * 86_400
+    assert population.impressions["train"].times.max() < last_day <= population.impressions["dev"].times.min()
+    for part in population.impressions.values():
+        lengths = part.shown.lengths()
+        assert (lengths.min(), lengths.max()) == (5, 40)
+        assert len(part.clicked) == len(part.shown.items)
+        keys = part.shown.row_numbers() * population.n_items + part.shown.items
+        assert len(np.unique(keys)) == len(keys)  # nothing is shown twice in an impression
+        clicks = np.add.reduceat(part.clicked.astype(int), part.shown.offsets[:-1])
+        assert clicks.min() >= 1
+    assert population.facts["rows"] == sum(len(part) for part in population.impressions.values())
+
+
+def test_a_dev_history_is_all_that_was_used_in_training(population: Population) -> None:
+    train, dev = population.impressions["train"], population.impressions["dev"]
+    log = population.interactions
+    for row in range(0, len(dev), 50):
+        user = dev.users[row]
+        used = log.items[log.offsets[user] : log.offsets[user + 1]]
+        np.testing.assert_array_equal(dev.histories.row(int(dev.history_of[row])), used)
+        before = train.histories.row(int(user))
+        np.testing.assert_array_equal(used[: len(before)], before)
+        clicked = {
+            int(item)
+            for visit in np.flatnonzero(train.users == user)
+            for item, click in zip(
+                train.shown.row(visit),
+                train.clicked[train.shown.offsets[visit] : train.shown.offsets[visit + 1]],
+                strict=True,
+            )
+            if click
+        }
+        assert set(used.tolist()) == clicked | set(before.tolist())
+
+
+def test_the_oracle_is_as_strong_as_intended_and_popularity_is_not(population: Population) -> None:
+    # Some 1,700 dev impressions: a standard error of about 0.006 for either.
+    assert 0.72 < float(population.facts["oracle_auc"]) < 0.79
+    assert float(population.facts["popularity_auc"]) < 0.6
+
+
+def test_auc_per_impression_is_sklearns(population: Population) -> None:
+    dev = population.impressions["dev"]
+    assert dev.oracle is not None
+    scores = np.round(dev.oracle.astype(np.float64))  # with ties
+    offsets = dev.shown.offsets[:101]
+    values = [
+        roc_auc_score(dev.clicked[low:high], scores[low:high])
+        for low, high in itertools.pairwise(offsets)
+        if 0 < dev.clicked[low:high].sum() < high - low
+    ]
+    assert mean_auc(scores, dev.clicked, offsets) == pytest.approx(np.mean(values))
+
+
+def test_words_tell_the_topic_and_topics_tell_the_clicks(population: Population) -> None:
+    catalogue, dev = population.catalogue, population.impressions["dev"]
+    assert catalogue is not None
+    words = [set(title.lower().split()) - set(COMMON_WORDS) for title in catalogue.titles]
+    topics = np.array(list(catalogue.categories))
+    shared = {True: [], False: []}  # type: dict[bool, list[int]]
+    pairs = np.random.default_rng(0).integers(0, population.n_items, (4000, 2))
+    for one, other in pairs[pairs[:, 0] != pairs[:, 1]]:
+        shared[topics[one] == topics[other]].append(len(words[one] & words[other]))
+    assert np.mean(shared[True]) > 0.4
+    assert max(shared[False]) == 0
+
+    _, topic = np.unique(topics, return_inverse=True)
+    read = np.zeros((population.n_users, topic.max() + 1))
+    np.add.at(read, (dev.histories.row_numbers(), topic[dev.histories.items]), 1)
+    read /= read.sum(1, keepdims=True) + 1
+    users = np.repeat(dev.users, dev.shown.lengths())
+    # The share of the topic in the history, without any training: about 0.66, standard error 0.006.
+    assert mean_auc(read[users, topic[dev.shown.items]], dev.clicked, dev.shown.offsets) > 0.62
+
+
+def test_a_user_depends_on_his_key_alone() -> None:
+    few, many = (
+        synthetic_news.generate(users=users, news=500, impressions_per_user=3, seed=7) for users in (60, 300)
+    )
+    one, other = few.impressions["train"], many.impressions["train"]
+    np.testing.assert_array_equal(one.shown.items, other.shown.items[: len(one.shown.items)])
+    np.testing.assert_array_equal(one.clicked, other.clicked[: len(one.clicked)])
+    np.testing.assert_array_equal(few.interactions.items, many.interactions.items[: len(few.interactions)])
+
+
+def test_seeds_differ_and_repeat() -> None:
+    one, same, other = (synthetic_news.generate(users=50, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.impressions["dev"].shown.items, same.impressions["dev"].shown.items)
+    assert list(one.catalogue.titles) == list(same.catalogue.titles)  # type: ignore[union-attr]
+    assert list(one.catalogue.titles) != list(other.catalogue.titles)  # type: ignore[union-attr]
+
+
+def test_sentences_look_like_sentences(population: Population) -> None:
+    catalogue = population.catalogue
+    assert catalogue is not None
+    assert catalogue.abstracts is not None
+    for title in list(catalogue.titles)[:200]:
+        assert 6 <= len(title.split(" ")) <= 14
+        assert title == title.strip().capitalize()
+    assert all(15 <= len(text.split(" ")) <= 30 for text in list(catalogue.abstracts)[:200])
+
+
+@pytest.mark.parametrize(
+    "options", [{"users": 0}, {"news": 100}, {"days": 1}, {"seed": -1}, {"impressions_per_user": 0.5}]
+)
+def test_impossible_sizes_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match="allowed"):
+        synthetic_news.generate(**options)
+
+
+def test_the_smallest_world_works() -> None:
+    population = synthetic_news.generate(users=5, news=200, days=2, impressions_per_user=20)
+    assert set(population.impressions) == {"train", "dev"}
+    assert population.n_items == 200
