@@ -87,6 +87,7 @@ def test_works_without_articles_and_without_validation(tmp_path: Path) -> None:
     population = ebnerd.read(tmp_path)
     assert population.catalogue is None
     assert list(population.impressions) == ["train"]
+    assert list(ebnerd.read(tmp_path / "train").impressions) == ["train"]
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and self.server.ranges else 0
         if start >= len(content):
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(content) - start))
@@ -122,6 +125,14 @@ def test_a_dropped_connection_keeps_what_has_come(archive, server, cache):
     fetch("ml-100k", accept=yes)
     assert server.asked[-1] == ("/films/ml-100k.zip", "bytes=150-")
     assert leftovers(cache) == ["ml-100k"]
+
+
+def test_a_whole_part_is_not_downloaded_again(archive, server, cache):
+    (cache / "datasets").mkdir()
+    (cache / "datasets" / "ml-100k.zip.part").write_bytes(archive)
+    fetch("ml-100k", accept=yes)
+    assert server.asked == [("/films/ml-100k.zip", f"bytes={len(archive)}-")]
+    assert (cache / "datasets" / "ml-100k" / "u.data").read_bytes() == U_DATA
 
 
 @pytest.mark.parametrize("ranges", [True, False])

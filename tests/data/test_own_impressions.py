@@ -99,6 +99,13 @@ def test_duplicates_are_merged_and_blank_lines_and_gzip_are_fine(tmp_path: Path)
     assert (facts["rows"], facts["duplicates_merged"], facts["item_lines_merged"]) == (6, 1, 1)
 
 
+def test_ids_that_look_like_json_and_long_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    rows = [{"user": 123456789012345678901234, "time": 1, "shown": ["[a]", "true", "b"], "clicked": ["b"]}]
+    population = own_impressions.read(write(tmp_path, rows))
+    assert list(population.users) == ["123456789012345678901234"]
+    assert list(population.items) == ["[a]", "true", "b"]
+
+
 def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> None:
     rows = [{"user": 7, "time": 1.5, "shown": [1, 2], "clicked": [2], "device": {"kind": "phone"}}]
     population = own_impressions.read(write(tmp_path, rows))
@@ -126,6 +133,15 @@ def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> 
         ('{"user": "u", "time": 1, "shown": ["a", null]}', "'shown' holds an empty item id"),
         ('{"user": "u", "time": 1, "shown": ["a"], "clicked": ["z"]}', 'under "clicked" is not among'),
         ('{"item": ""}', '"item" is empty'),
+        (
+            '{"user": {"id": 1}, "time": 1, "shown": ["a"]}',
+            "'user' must be a text or a number, found an object",
+        ),
+        (
+            '{"user": true, "time": 1, "shown": ["a"]}',
+            "'user' must be a text or a number, found true or false",
+        ),
+        ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', "found a list with a list"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path: Path, line: str, problem: str) -> None:

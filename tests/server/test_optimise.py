@@ -21,7 +21,7 @@ SETTINGS = [
 
 
 def changes(rounds: int) -> list[dict[str, np.ndarray]]:
-    """Large and small ones, so that the second moment of Yogi goes up and down; a row that is never touched."""
+    """Large and small ones, so that the second moment of Yogi goes up and down; row 2 is never touched."""
     generator = np.random.default_rng(3)
     result = []
     for number in range(rounds):

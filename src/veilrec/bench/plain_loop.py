@@ -87,7 +87,9 @@ class NcfModule(DeviceModule):
     def optimiser(self, rate: float) -> Optimiser:
         """Lazy Adam for the items, Adam for the rest."""
         rest = [values for name, values in self.named_parameters() if name != "items"]
-        return _Both(torch.optim.SparseAdam([self.items], lr=rate), torch.optim.Adam(rest, lr=rate))
+        # SparseAdam adds epsilon before the bias correction (about 0.03 in the first steps), Adam after it.
+        items = torch.optim.SparseAdam([self.items], lr=rate, eps=3e-10)
+        return _Both(items, torch.optim.Adam(rest, lr=rate, eps=1e-8))
 
 
 class _Unit(nn.Module):
@@ -148,7 +150,7 @@ class Examples:
         self.labels = torch.cat([torch.ones(len(own)), torch.zeros(n_negatives)])
 
     def epoch(self) -> Iterator[Batch]:
-        """Every own item once and fresh negatives, in random order; within one batch order does not matter."""
+        """Every own item once and fresh negatives, in random order (which a single batch does not need)."""
         local = self.local
         items = torch.cat([self.own, self._negatives()]) if local.negatives else self.own
         if local.batch == 0:

@@ -13,6 +13,8 @@ import typer
 from veilrec.cli.output import Json, human_bytes, print_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from veilrec.methods.training import Request
     from veilrec.report.demo import Finding, Plan
 
@@ -25,12 +27,16 @@ class Kind(StrEnum):
 
 
 def demo(
-    kind: Annotated[Kind, typer.Option(help="Made-up data to learn from: uses of items, or news with impressions.")] = Kind.ratings,
+    kind: Annotated[
+        Kind, typer.Option(help="Made-up data: uses of items, or news with impressions.")
+    ] = Kind.ratings,
     seed: Annotated[int, typer.Option(min=0, help="Decides the data and every draw.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path("veilrec-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path(
+        "veilrec-demo"
+    ),
     report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Train on made-up data, compare with popularity, chance and centralised methods, and write a report.
 
     Needs no download and no network. Everything that it does, `veilrec train` does for your own data.
@@ -88,8 +94,6 @@ def _train(request: Request, folder: Path) -> dict[str, Any]:
 
 def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
     from veilrec.cli.tables import metrics_table
 
@@ -97,17 +101,25 @@ def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
     console.print(metrics_table(f"{plan.data}, {finding.protocol}, seed {plan.seed}", finding.scores))
     for metric, value in finding.best_possible.items():
         console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
-    shown = Table("", "item", "title", title=f"{plan.main} recommends to user {escape(finding.user)}")
-    for place, (item, title) in enumerate(finding.recommended, 1):
-        shown.add_row(str(place), escape(item), escape(title))
-    console.print(shown)
+    console.print(_recommended(plan, finding))
     console.print(
         f"{plan.main}: {finding.rounds} rounds, to devices {human_bytes(finding.down_bytes)}, "
         f"from devices {human_bytes(finding.up_bytes)}."
     )
     console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
+    console.print("Next:", markup=False)
     console.print(
-        f"Next: veilrec recommend {out / plan.main} --user {finding.user}, or veilrec train {plan.main} --data csv:YOUR.csv",
-        soft_wrap=True, markup=False,
-    )  # fmt: skip
+        f"  veilrec recommend {out / plan.main} --user {finding.user}", soft_wrap=True, markup=False
+    )
+    console.print(f"  veilrec train {plan.main} --data csv:YOUR-FILE.csv", soft_wrap=True, markup=False)
+
+
+def _recommended(plan: Plan, finding: Finding) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("", "item", "title", title=f"{plan.main} recommends to user {escape(finding.user)}")
+    for place, (item, title) in enumerate(finding.recommended, 1):
+        table.add_row(str(place), escape(item), escape(title))
+    return table

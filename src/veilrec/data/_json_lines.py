@@ -41,18 +41,32 @@ class JsonLines:
 def read_json_lines(path: Path, schema: Schema) -> JsonLines:
     """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over."""
     content = read_utf8(path)
-    texts = content.split(b"\n")
-    lines = np.flatnonzero(np.fromiter((bool(text.strip()) for text in texts), np.bool_, len(texts))) + 1
-    if not len(lines):
+    if not content.strip():
         raise BadInput(f"{path} is empty: at least one line with a JSON object is needed")
+    frame = _read_fast(content, schema)
+    n_lines = content.rstrip(b"\n").count(b"\n") + 1
+    if frame is not None and len(frame) == n_lines:
+        return JsonLines(path, frame, np.arange(1, n_lines + 1))
+    texts = content.split(b"\n")
+    lines = [line for line, text in enumerate(texts, 1) if text.strip()]
+    if frame is None or len(frame) != len(lines):
+        rows = [_checked(path, line, texts[line - 1], schema) for line in lines]
+        frame = pl.DataFrame(rows, schema=dict(schema), orient="row")
+    return JsonLines(path, frame, np.array(lines, np.int64))
+
+
+def _read_fast(content: bytes, schema: Schema) -> pl.DataFrame | None:
+    """All lines at once; None when one cannot be read so, or may hold more than texts and numbers.
+
+    polars turns nested values, true and false into text, and writes very long numbers with an exponent.
+    """
     try:
         frame = pl.read_ndjson(content, schema=dict(schema))
     except pl.exceptions.PolarsError:
-        rows = [_checked(path, int(line), texts[line - 1], schema) for line in lines]
-        frame = pl.DataFrame(rows, schema=dict(schema), orient="row")
-    if len(frame) != len(lines):
-        raise BadInput(f"{path} could not be split into lines: {len(lines)} lines, {len(frame)} rows")
-    return JsonLines(path, frame, lines)
+        return None
+    columns = (column.explode() if column.dtype == TEXTS else column for column in frame)
+    suspect = r"^(?:[\[{]|true$|false$|-?\d\.\d*[eE])"
+    return None if any(column.str.contains(suspect).any() for column in columns) else frame
 
 
 def _checked(path: Path, line: int, text: bytes, schema: Schema) -> list[str | list[str] | None]:

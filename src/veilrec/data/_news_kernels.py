@@ -143,7 +143,7 @@ def _draw_fresh(state: draws.State, moment: float, published: Doubles, shown_in:
 @jit
 def _draw_clicks(state: draws.State, log_odds: Floats, clicked: Bytes) -> None:
     """Independent clicks; an impression without any gets one, drawn in proportion to exp(log-odds)."""
-    best, best_value, clicks = 0, -np.inf, 0
+    best, best_value, clicks = 0, -1e300, 0  # not -inf: the kernels are compiled for finite numbers
     for place in range(len(log_odds)):
         value = log_odds[place] - np.log(draws.exponential(state))  # the Gumbel trick
         if value > best_value:

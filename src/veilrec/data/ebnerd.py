@@ -22,7 +22,6 @@ from veilrec.data.population import Catalogue, Impressions, Population
 from veilrec.data.text_files import find_file, find_optional, pack
 from veilrec.errors import BadInput
 
-_FOLDERS = {"train": "train", "dev": "validation"}
 _BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
 _HISTORY = ("user_id", "article_id_fixed")
 _ARTICLES = ("article_id", "title", "subtitle", "category_str")
@@ -59,10 +58,8 @@ class _Split:
 
 
 def read(folder: Path) -> Population:
-    """Read EB-NeRD from a folder with train/, validation/ and, if it is there, articles.parquet."""
-    splits = {"train": _read_split(folder / "train")}
-    if (folder / "validation").is_dir():
-        splits["dev"] = _read_split(folder / "validation")
+    """Read EB-NeRD from a folder with train/ and validation/, or from one with the files of a split."""
+    splits = {split: _read_split(path) for split, path in _find_splits(folder).items()}
     articles = _read_articles(folder)
     user_codes, users = encode_together([part.behaviours["user_id"] for part in splits.values()])
     known = [] if articles is None else [articles["article_id"]]
@@ -87,6 +84,13 @@ def read(folder: Path) -> Population:
     return Population(
         "ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
     )
+
+
+def _find_splits(folder: Path) -> dict[str, Path]:
+    if find_optional(folder, "behaviors.parquet"):
+        return {"train": folder}
+    validation = folder / "validation"
+    return {"train": folder / "train", **({"dev": validation} if validation.is_dir() else {})}
 
 
 def _offsets(lists: pl.Series) -> Offsets:

@@ -143,6 +143,8 @@ def _resume(address: str, part: Path, progress: Progress) -> None:
     except HTTPError as error:
         if error.code != _RANGE_NOT_SATISFIABLE:
             raise
+        if error.headers.get("Content-Range") == f"bytes */{start}":
+            return  # it was whole already
         start, answer = 0, _open(address, 0)  # what is there is no beginning of this file
     with answer:
         resumed = answer.status == _PARTIAL_CONTENT

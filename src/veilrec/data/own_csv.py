@@ -39,14 +39,15 @@ def read(*paths: Path) -> Population:
                 f"{', '.join(parts[0][0].columns)}: files that are read together must have the same"
             )
     rows = pl.concat([part for part, _ in parts])
-    table = rows.unique(keep="first", maintain_order=True)
-    user_codes, users = encode(table["user"])
-    item_codes, items = encode(table["item"])
+    user_codes, users = encode(rows["user"])
+    item_codes, items = encode(rows["item"])
     if len(items) < 2:
         raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
+    coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))
+    table = coded.unique(keep="first", maintain_order=True)
     interactions = pack_interactions(
-        user_codes,
-        item_codes,
+        table["user"].to_numpy(),
+        table["item"].to_numpy(),
         len(users),
         ratings=table["rating"].to_numpy() if "rating" in table.columns else None,
         times=table["time"].to_numpy() if "time" in table.columns else None,

@@ -22,7 +22,7 @@ _HALF = np.float32(0.5)
 def sigmoids(values: Floats, size: int, exponents: Indices) -> None:
     """Replace the first `size` values x by 1 / (1 + exp(-x)); `exponents` is scratch space.
 
-    Single precision for |x| <= 87; beyond, the value at 87, which differs by less than 2e-38.
+    To single precision for |x| <= 87; beyond, the value at 87.
 
     numba calls exp one by one; this form is four times as fast because every step is a vector instruction.
     """

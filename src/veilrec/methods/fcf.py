@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -22,13 +23,22 @@ from veilrec.simulate.trainer import Trainer
 from veilrec.wire.messages import Schema
 
 
+@dataclass(frozen=True)
+class FcfRate(ServerRate):
+    """Adam, as in the paper."""
+
+    optimiser: Literal["sgd", "adam", "yogi"] = "adam"
+    rate: float = 0.02
+    momentum: float = 0.9
+
+
 class FcfConfig(Config):
     """Settings of FCF."""
 
     local: fcf.FcfSettings = fcf.FcfSettings()
     start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting item vectors
     cohort: CohortSettings = CohortSettings()
-    server: ServerRate = ServerRate(optimiser="adam", rate=0.02, momentum=0.9, second_momentum=0.99, caution=1e-3)
+    server: FcfRate = FcfRate()
 
 
 class FcfServer(Server):
@@ -92,8 +102,8 @@ def build(config: FcfConfig, problem: Problem) -> Trainer:
 def guarantee(config: FcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
     """Nothing is promised."""
     return no_guarantee(
-        "The server sees a device's gradient of every item: all are multiples of the user's vector, and the sign of the "
-        "multiple tells which items the user has.",
+        "The server sees a device's gradient of every item: whoever knows the model can compute from it which items the "
+        "user has, exactly.",
         "A simulated run protects nobody.",
     )
 

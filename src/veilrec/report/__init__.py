@@ -1,0 +1,1 @@
+"""What came of it, for people: tables, curves, the privacy statement, one page."""

@@ -71,7 +71,8 @@ class Finding:
             "communication": {"down_bytes": self.down_bytes, "up_bytes": self.up_bytes},
             "guarantee": self.guarantee.to_json(),
             "recommendations": {
-                "user": self.user, "items": [{"item": item, "title": title} for item, title in self.recommended],
+                "user": self.user,
+                "items": [{"item": item, "title": title} for item, title in self.recommended],
             },
             "report": str(self.report), "out": str(self.out), "picture": str(self.out / PICTURE),
         }  # fmt: skip
@@ -107,8 +108,9 @@ def plan(kind: str, seed: int) -> Plan:
             "Train ease, a strong centralised method, with everybody's data in one place.",
         ),
         (
-            "Every method here knows a news item by its id alone. Most news of the test day are new, so nobody has"
-            " clicked them before and all methods stay near chance (0.5): news need methods that read the text.",
+            "Every method here knows a news item by its id alone. Most news of the test day are new, so"
+            " nobody has clicked them before, and all methods stay near chance (0.5): news need methods that"
+            " read the text.",
         ),
     )  # fmt: skip
 
@@ -193,6 +195,7 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
     baselines = " and ".join(f"{label} {values[metric]:.3f}" for label, values in main.baselines.items())
     return (
         f"{main.users:,} simulated devices trained {main.method} together in {main.rounds} rounds and reached"
-        f" {name} {main.metrics[metric]:.3f}, beside {others}; {baselines}. Users' vectors stayed on their devices;"
-        f" {human_bytes(main.up_bytes)} left them. Privacy: {main.guarantee.line()}; a simulated run protects nobody."
+        f" {name} {main.metrics[metric]:.3f}, beside {others}; {baselines}. Users' vectors stayed on their"
+        f" devices; {human_bytes(main.up_bytes)} of other messages left them."
+        f" Privacy: {main.guarantee.line()}; a simulated run protects nobody."
     )

@@ -18,6 +18,10 @@ from veilrec.report.style import CSS
 from veilrec.report.units import human_bytes, meaning
 
 GENERATOR = "veilrec report"
+_TRAFFIC_NOTE = (
+    "The length of the encoded messages, all devices and rounds together. A centralised method sends"
+    " everybody's data to one place before it starts."
+)
 _HEAD_BYTES = 600  # the generator stands within the first bytes of every report
 
 
@@ -166,10 +170,13 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
     ]  # fmt: skip
     return section(
         "What crossed the network?",
-        table(["method", "rounds", "to devices", "from devices", "seconds, simulated"], rows, numbers=range(1, 5)),
-        tag("p", "The length of the encoded messages, all devices and rounds together. A centralised method sends"
-            " everybody's data to one place before it starts.", class_="note"),
-    )  # fmt: skip
+        table(
+            ["method", "rounds", "to devices", "from devices", "seconds, simulated"],
+            rows,
+            numbers=range(1, 5),
+        ),
+        tag("p", _TRAFFIC_NOTE, class_="note"),
+    )
 
 
 def _privacy(runs: Sequence[RunSummary]) -> Markup:

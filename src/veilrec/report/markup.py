@@ -1,4 +1,4 @@
-"""HTML that cannot be forgotten to be escaped: whatever is no `Markup` already is escaped when it becomes part of one."""
+"""HTML that nobody can forget to escape: what is no `Markup` yet is escaped when it becomes part of one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def join(parts: Iterable[object]) -> Markup:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: Iterable[int] = ()) -> Markup:
-    """A table with a heading row; the first cell of every row is its heading; `numbers` are right-aligned columns."""
+    """A table whose first row and first column are headings; the columns `numbers` are right-aligned."""
     right = set(numbers)
 
     def cell(name: str, column: int, content: object, **attributes: str) -> Markup:

@@ -1,4 +1,4 @@
-"""Curves as SVG text: safe for colour-blind readers, readable on light and dark pages, the same bytes every time."""
+"""Curves as SVG text: safe for colour-blind readers, readable on light and dark pages, always the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -20,12 +20,13 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ((0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1.5, 2)), (0, (1, 2.5)), (0, (9, 3)))
 _INK = "#3d4451"  # replaced by the page's own text colour where the picture is part of a page
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small, selectable, read aloud
     "svg.hashsalt": "veilrec",
     "font.family": "sans-serif", "font.size": 11,
-    "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": _INK, "grid.alpha": 0.18,
+    "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK,
+    "xtick.color": _INK, "ytick.color": _INK, "grid.color": _INK, "grid.alpha": 0.18,
+    "axes.grid": True, "axes.spines.top": False, "axes.spines.right": False,
     "lines.linewidth": 2.0, "lines.markersize": 4.5, "legend.frameon": False,
 }  # fmt: skip
 

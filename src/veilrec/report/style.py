@@ -1,7 +1,10 @@
 """The look of a report: one column, light or dark as the reader's system is, and fit for paper."""
 
 CSS = """
-:root { color-scheme: light dark; --ink: #1c2028; --soft: #5b6472; --paper: #ffffff; --line: #d9dde3; --mark: #eef3f8; }
+:root {
+  color-scheme: light dark;
+  --ink: #1c2028; --soft: #5b6472; --paper: #ffffff; --line: #d9dde3; --mark: #eef3f8;
+}
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e7eaef; --soft: #a3acb9; --paper: #15181d; --line: #363c46; --mark: #1f2630; }
 }

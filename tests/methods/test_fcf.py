@@ -1,0 +1,59 @@
+"""The server's part of federated collaborative filtering, and what comes of both parts together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilrec.device import fcf
+from veilrec.methods.base import configure
+from veilrec.methods.fcf import METHOD, FcfModel, FcfServer
+from veilrec.server.optimise import ServerRate
+from veilrec.wire.messages import Rows, Uploads
+
+from .tastes import build, small_problem
+
+
+def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettings) -> float:
+    """Eq. 2 at the best user vectors for these items."""
+    users = fcf.solve_users(items, histories, settings).astype(np.float64)
+    wanted = np.zeros((len(users), len(items)))
+    wanted[histories.row_numbers(), histories.items] = 1.0
+    fit = ((1.0 + settings.alpha * wanted) * (wanted - users @ items.T) ** 2).sum()
+    return float(fit + settings.decay * ((users**2).sum() + (items.astype(np.float64) ** 2).sum()))
+
+
+def test_the_server_adds_the_regularisation_of_the_items() -> None:
+    start = np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
+    server = FcfServer(fcf.schema(2, 2), {fcf.ITEMS: start.copy()}, ServerRate(rate=1.0), decay_share=0.1)
+    rows = Rows(np.array([0, 2, 4]), np.array([0, 1, 0, 1], np.int32), np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32))
+    server.add(Uploads(0, 2, {fcf.ITEMS: rows}))
+    server.step()
+    assert np.allclose(server.weights[fcf.ITEMS], 0.9 * start + [[2, 1], [1, 0]])
+    assert server.round_number == 1
+
+
+def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss() -> None:
+    """Uploads and regularisation together are the gradient of Eq. 2, so a small step along them must descend."""
+    problem = small_problem()
+    settings = ["cohort.size=60", "server.optimiser=sgd", "server.momentum=0", "server.rate=0.1"]
+    trainer = build("fcf", problem, settings)
+    losses = []
+    for number in range(6):
+        model = trainer.model()
+        assert isinstance(model, FcfModel)
+        losses.append(whole_loss(model.items.copy(), problem.train, model.settings))
+        trainer.step(number)
+    assert all(later < earlier for earlier, later in zip(losses, losses[1:], strict=False))
+
+
+def test_changing_one_server_setting_keeps_adam() -> None:
+    config, _ = configure(METHOD, preset="tuned", dataset="", settings=["server.rate=0.5"])
+    assert (config.server.optimiser, config.server.rate, config.server.momentum) == ("adam", 0.5, 0.9)
+
+
+def test_devices_keep_nothing_and_need_not_have_taken_part() -> None:
+    trainer = build("fcf", small_problem())
+    trainer.step(0)
+    assert not any(name.startswith("private.") for name in trainer.state())
+    scores = trainer.model().score_all(np.arange(60))
+    assert (np.abs(scores).max(axis=1) > 0).all()
