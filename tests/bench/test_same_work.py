@@ -47,14 +47,13 @@ def test_pfl_gives_our_model(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mf", "ncf"])
-def test_flower_gives_our_model(model, tmp_path):
+def test_flower_gives_our_model(tmp_path):
     """Flower draws its own cohorts, so everybody takes part; a vector that it lost would show in round 2."""
     pytest.importorskip("flwr", reason="the extra `bench` is not installed")
     pytest.importorskip("ray", reason="the extra `bench` is not installed")
     from veilrec.bench.flower_peer import run_flower
 
-    simulation, workload = contest(LOCAL[model])
+    simulation, workload = contest(LOCAL["mf"])
     for number in range(ROUNDS):
         simulation.step(number)
     run = run_flower(workload, ROUNDS - 1, tmp_path)
@@ -78,9 +77,7 @@ def test_negatives_are_fresh_and_never_own():
     _, workload = contest(replace(LOCAL["mf"], negatives=4, batch=16))
     examples: Examples = examples_of(workload)[0]
     epochs = [list(examples.epoch()) for _ in range(2)]
-    drawn = [
-        sorted(int(item) for items, labels in epoch for item in items[labels == 0]) for epoch in epochs
-    ]
+    drawn = [sorted(int(item) for items, labels in epoch for item in items[labels == 0]) for epoch in epochs]
     assert drawn[0] != drawn[1]
     assert not set(drawn[0]) & set(examples.own.tolist())
 

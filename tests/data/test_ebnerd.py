@@ -108,7 +108,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     [
         (behaviours([(1, 10, None, [1, 2], [1])]), "row 1: impression_time is missing"),
         (behaviours([(7, 10, NOON, [], [1])]), "impression 7 shows no article"),
-        (behaviours([(1, 10, NOON, [1, 2], [])]), "no shown article was clicked"),
+        (behaviours([(1, 10, NOON, [1, 2], [])]), "no impression has a click"),
         (behaviours([]), "has no rows"),
         (TRAIN.with_columns(impression_time=pl.lit("noon")), "impression_time must be a timestamp"),
         (TRAIN.with_columns(article_ids_inview=pl.lit("1,2")), "article_ids_inview must be a list"),

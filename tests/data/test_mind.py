@@ -150,6 +150,15 @@ def test_a_malformed_line_is_named(tmp_path: Path, row: list[str], problem: str)
         mind.read(tmp_path)
 
 
+def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path: Path) -> None:
+    write_split(tmp_path / "a", [["1", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2-0"]])
+    with pytest.raises(BadInput, match="no impression has a click"):
+        mind.read(tmp_path / "a")
+    write_split(tmp_path / "b", [["1", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-1"]], NEWS[:1])
+    with pytest.raises(BadInput, match="the only item is 'N1'"):
+        mind.read(tmp_path / "b")
+
+
 def test_the_line_is_right_after_merged_rows(tmp_path: Path) -> None:
     write_split(tmp_path / "train", [TRAIN[0], TRAIN[0], ["3", *TRAIN[0][1:4], "N1"]])
     with pytest.raises(BadInput, match="line 3: candidate 'N1'"):

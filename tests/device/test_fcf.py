@@ -12,7 +12,9 @@ from veilrec.errors import BadInput
 
 SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)
 N_ITEMS = 25
-HISTORIES = Csr(np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32))  # the second is empty
+HISTORIES = Csr(
+    np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32)
+)  # the second is empty
 
 
 def table() -> np.ndarray:
@@ -75,7 +77,7 @@ def test_a_message_depends_on_its_own_device_alone() -> None:
 
 
 def test_the_history_can_be_computed_from_what_is_sent() -> None:
-    """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every item that was not used, and for no other."""
+    """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every unused item, and for no other."""
     sent = learn([0]).uploads.tables[fcf.ITEMS].values.astype(np.float64)
     direction = sent[0] / np.linalg.norm(sent[0])
     squared_length = np.median(-(sent @ direction) / (table() @ direction))

@@ -60,7 +60,7 @@ class TorchDevice:
         is_own = np.full(n_items, -1, np.int32)
         is_own[own] = 0
         own = own.copy()
-        start = _draws.stream(SEED, _draws.LEARNING, ROUND, device)
+        start = np.uint64(_draws.stream(SEED, _draws.LEARNING, ROUND, device))
         counter, size = 0, len(own) * (1 + s.negatives)
         items, labels = np.empty(size, np.int32), np.empty(size, np.float32)
         for _ in range(s.epochs):

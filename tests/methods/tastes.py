@@ -1,4 +1,4 @@
-"""A made-up population that can be learnt from, and every method trained on it once."""
+"""A made-up population with plain tastes, and every method trained on it once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ from veilrec.simulate.trainer import Trainer
 USERS, ITEMS, TASTES, SEED = 500, 300, 15, 5
 COHORT = 50
 # Rounds in which a method learns the made-up population: enough to see that it learns, not to its best.
-ROUNDS = {"fedmf": 120, "fedncf": 120, "fcf": 60, "mf": 20, "ncf": 10, "popularity": 1, "random": 1, "ease": 1}
+ROUNDS = {
+    "fedmf": 120,
+    "fedncf": 120,
+    "fcf": 60,
+    "mf": 20,
+    "ncf": 10,
+    "popularity": 1,
+    "random": 1,
+    "ease": 1,
+}
 
 
 @cache
 def population() -> Population:
     """Users of 3 of 15 tastes: 9 of 10 uses come from them, the rest from anywhere; popular items more often.
 
-    The generator of `synthetic-ratings` is truer to life, but needs thousands of users before anything beats popularity.
+    The generator of `synthetic-ratings` is truer to life, but needs thousands of users to beat popularity.
     """
     generator = np.random.default_rng(SEED)
     taste_of = generator.permutation(np.arange(ITEMS) % TASTES)
@@ -36,7 +45,9 @@ def population() -> Population:
     for _ in range(USERS):
         liked = np.isin(taste_of, generator.choice(TASTES, 3, replace=False))
         chances = popularity * np.where(liked, 9.0 / (popularity @ liked), 1.0 / popularity.sum())
-        rows.append(generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum()))
+        rows.append(
+            generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum())
+        )
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     interactions = Interactions(offsets, np.concatenate(rows).astype(np.int32))
     names = [Strings.of(f"{kind}{n}" for n in range(count)) for kind, count in (("u", USERS), ("i", ITEMS))]

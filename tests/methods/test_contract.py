@@ -1,4 +1,4 @@
-"""What every method owes: it learns, repeats, resumes, takes in new users, and a simulated cohort is many devices."""
+"""What every method owes: it learns, repeats, resumes, takes in new users; a cohort is many devices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,12 @@ def test_real_devices_give_the_model_of_one_simulated_cohort(name: str) -> None:
         for d in map(int, real.sampler.draw(number)):
             if d not in devices:
                 devices[d] = Device(
-                    d, train.row(d), real.learner, server.schema, real.upload, tell_examples=server.weighs_examples
+                    d,
+                    train.row(d),
+                    real.learner,
+                    server.schema,
+                    real.upload,
+                    tell_examples=server.weighs_examples,
                 )
             server.receive(devices[d].take_part(broadcast, number))
         server.step()
@@ -90,7 +95,9 @@ def test_counted_bytes_are_the_bytes_of_the_messages(name: str) -> None:
     devices = sim.sampler.draw(0)
     private = {key: values[devices] for key, values in sim.private.items()}
     model = sim.server.weights
-    uploads = sim.upload(sim.learner.learn(Cohort(devices, sim.train.take(devices), private), model, 0).uploads)
+    uploads = sim.upload(
+        sim.learner.learn(Cohort(devices, sim.train.take(devices), private), model, 0).uploads
+    )
     lengths = [len(codec.encode(uploads, schema, device)) for device in range(len(devices))]
     assert codec.sizes(uploads, schema).tolist() == lengths
 
@@ -144,13 +151,17 @@ def test_scores_of_some_items_are_those_of_all(name: str) -> None:
     assert model.n_items == ITEMS
     assert everything.shape == (4, ITEMS)
     assert some.dtype == everything.dtype == np.float32
-    assert np.allclose(some, np.take_along_axis(everything, items.astype(np.int64), axis=1), rtol=1e-4, atol=1e-5)
+    assert np.allclose(
+        some, np.take_along_axis(everything, items.astype(np.int64), axis=1), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_takes_in_new_users(name: str) -> None:
     model = trained(name, "holdout-users").model()
-    histories = Csr(np.array([0, 0, 1, 4]), np.array([5, 1, 2, 3], np.int32))  # one of them has no history at all
+    histories = Csr(
+        np.array([0, 0, 1, 4]), np.array([5, 1, 2, 3], np.int32)
+    )  # one of them has no history at all
     before = saved_state(trained(name, "holdout-users"))
     scores = model.fold_in(histories).score_all(np.arange(3))
     assert scores.shape == (3, ITEMS)
@@ -181,7 +192,7 @@ def test_refuses_settings_that_do_not_exist(name: str) -> None:
     with pytest.raises(BadInput, match="unknown setting") as error:
         configure(method, preset="tuned", dataset="", settings=["no_such_thing=1"])
     assert "\n" not in str(error.value)
-    with pytest.raises(BadInput, match="unknown preset .*known are .*tuned"):
+    with pytest.raises(BadInput, match=r"unknown preset .*known are .*tuned"):
         configure(method, preset="no-such-preset", dataset="")
     with pytest.raises(BadInput, match="expected name=value"):
         configure(method, preset="tuned", dataset="", settings=["alone"])

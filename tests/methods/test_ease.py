@@ -17,7 +17,9 @@ RIDGE = 3.0
 def random_histories(users: int, n_items: int) -> tuple[Csr, np.ndarray]:
     used = np.random.default_rng(4).random((users, n_items)) < 0.3
     offsets = np.concatenate([[0], np.cumsum(used.sum(1))])
-    items = np.concatenate([np.flatnonzero(row)[::-1] for row in used]).astype(np.int32)  # unsorted, as in time order
+    items = np.concatenate([np.flatnonzero(row)[::-1] for row in used]).astype(
+        np.int32
+    )  # unsorted, as in time order
     return Csr(offsets, items), used.astype(np.float64)
 
 
@@ -59,7 +61,7 @@ def test_scores_are_history_times_weights() -> None:
 
 def test_refuses_too_many_items_before_any_work() -> None:
     problem = Problem(Csr(np.array([0, 1]), np.array([0], np.int32)), MOST_ITEMS + 1, seed=0)
-    with pytest.raises(BadInput, match=f"at most {MOST_ITEMS}; drop rare items, or use mf or fedmf"):
+    with pytest.raises(BadInput, match=f"at most {MOST_ITEMS} items; drop rare items, or use mf or fedmf"):
         METHOD.build(EaseConfig(), problem)
 
 

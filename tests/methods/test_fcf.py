@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from veilrec.device import fcf
@@ -25,7 +27,11 @@ def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettin
 def test_the_server_adds_the_regularisation_of_the_items() -> None:
     start = np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
     server = FcfServer(fcf.schema(2, 2), {fcf.ITEMS: start.copy()}, ServerRate(rate=1.0), decay_share=0.1)
-    rows = Rows(np.array([0, 2, 4]), np.array([0, 1, 0, 1], np.int32), np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32))
+    rows = Rows(
+        np.array([0, 2, 4]),
+        np.array([0, 1, 0, 1], np.int32),
+        np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32),
+    )
     server.add(Uploads(0, 2, {fcf.ITEMS: rows}))
     server.step()
     assert np.allclose(server.weights[fcf.ITEMS], 0.9 * start + [[2, 1], [1, 0]])
@@ -33,7 +39,7 @@ def test_the_server_adds_the_regularisation_of_the_items() -> None:
 
 
 def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss() -> None:
-    """Uploads and regularisation together are the gradient of Eq. 2, so a small step along them must descend."""
+    """Uploads and regularisation are the gradient of Eq. 2: a small step along them must descend."""
     problem = small_problem()
     settings = ["cohort.size=60", "server.optimiser=sgd", "server.momentum=0", "server.rate=0.1"]
     trainer = build("fcf", problem, settings)
@@ -43,7 +49,7 @@ def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss() -> None:
         assert isinstance(model, FcfModel)
         losses.append(whole_loss(model.items.copy(), problem.train, model.settings))
         trainer.step(number)
-    assert all(later < earlier for earlier, later in zip(losses, losses[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(losses))
 
 
 def test_changing_one_server_setting_keeps_adam() -> None:

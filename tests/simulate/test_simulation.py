@@ -1,4 +1,4 @@
-"""The simulator drives the same parts as real devices, counts their bytes, and can stop and go on anywhere."""
+"""The simulator drives the same parts as real devices, counts their bytes, and can stop and go on at will."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class Counting:
         return {"rounds": np.zeros((len(devices), 1), np.float32)}
 
     def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+        assert model.keys() == {"items", "layer"}
         n = len(cohort.devices)
         cohort.private["rounds"][...] += 1.0
         own = cohort.devices.astype(np.float32)

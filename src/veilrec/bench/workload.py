@@ -64,7 +64,7 @@ def read_workload(path: Path) -> Workload:
     facts = json.loads(arrays["facts"].tobytes())
     cohort = facts.pop("cohort")
     return Workload(
-        LocalWork(**facts),
+        LocalWork(**facts | {"layers": tuple(facts["layers"])}),
         Csr(arrays["offsets"], arrays["items"]),
         cohort,
         _named(arrays, "public."),

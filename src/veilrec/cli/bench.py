@@ -86,7 +86,9 @@ def _table(results: list[dict[str, Any]]) -> Table:
 
 def _beside(result: dict[str, Any], rival: str) -> str:
     seconds, ratio = result["rival_seconds_per_round"][rival], result["ratios"][rival]
-    return "-" if seconds is None else f"{_time(seconds)} ({ratio:.3g}x)"
+    if seconds is None:
+        return "-"
+    return f"{_time(seconds)} ({ratio:,.0f}x)" if ratio >= 10 else f"{_time(seconds)} ({ratio:.2f}x)"
 
 
 def _time(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from veilrec._jit import jit
 from veilrec.data.population import Impressions, Interactions
 from veilrec.data.strings import Strings
 from veilrec.data.text_files import encode
+from veilrec.errors import BadInput
 
 
 def encode_together(columns: Sequence[pl.Series]) -> tuple[list[Indices], Strings]:
@@ -75,6 +77,16 @@ def count_facts(impressions: Mapping[str, Impressions]) -> dict[str, int]:
     return facts
 
 
+def refuse_unlearnable(source: Path, items: Strings, clicks: int) -> None:
+    """Raise for a log that nothing can be learnt from: fewer than two items, or no click."""
+    if len(items) < 2:
+        raise BadInput(f"{source}: the only item is {items[0]!r}, and at least 2 items are needed")
+    if not clicks:
+        raise BadInput(
+            f"{source}: no impression has a click, so there is nothing to learn; give a log with clicks"
+        )
+
+
 def clicks_per_impression(impressions: Impressions) -> Offsets:
     """How many of the shown items were clicked, per impression."""
     running = offsets_of(impressions.clicked.astype(np.int64))
@@ -83,10 +95,11 @@ def clicks_per_impression(impressions: Impressions) -> Offsets:
 
 def labels(shown: Csr, clicked: Csr) -> Bytes:
     """1 for every shown item that is among the clicked items of the same row."""
-    width = int(max(shown.items.max(initial=0), clicked.items.max(initial=0))) + 1
-    shown_keys = shown.row_numbers() * width + shown.items
-    clicked_keys = clicked.row_numbers() * width + clicked.items
-    return np.isin(shown_keys, clicked_keys).astype(np.uint8)
+    marked = np.zeros(len(shown.items), np.uint8)
+    n_items = int(max(shown.items.max(initial=0), clicked.items.max(initial=0))) + 1
+    clicked_in = np.full(n_items, -1, np.int64)
+    _mark(shown.offsets, shown.items, clicked.offsets, clicked.items, clicked_in, marked)
+    return marked
 
 
 def chosen_impressions(impressions: Impressions, chosen: Bools) -> Impressions:
@@ -115,6 +128,22 @@ def _clicks_in_time(part: Impressions) -> tuple[Indices, Indices]:
     users = part.users[impression]
     order = np.lexsort((places, part.times[impression], users))
     return users[order], part.shown.items[places[order]]
+
+
+@jit
+def _mark(
+    shown_offsets: Offsets,
+    shown: Indices,
+    clicked_offsets: Offsets,
+    clicked: Indices,
+    clicked_in: Offsets,
+    marked: Bytes,
+) -> None:
+    for row in range(len(shown_offsets) - 1):
+        for place in range(clicked_offsets[row], clicked_offsets[row + 1]):
+            clicked_in[clicked[place]] = row
+        for place in range(shown_offsets[row], shown_offsets[row + 1]):
+            marked[place] = clicked_in[shown[place]] == row
 
 
 @jit

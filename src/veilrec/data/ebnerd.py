@@ -17,7 +17,14 @@ import polars as pl
 
 from veilrec._arrays import Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.data._impression_builder import count_facts, encode_together, interactions_of, labels, offsets_of
+from veilrec.data._impression_builder import (
+    count_facts,
+    encode_together,
+    interactions_of,
+    labels,
+    offsets_of,
+    refuse_unlearnable,
+)
 from veilrec.data.population import Catalogue, Impressions, Population
 from veilrec.data.text_files import find_file, find_optional, pack
 from veilrec.errors import BadInput
@@ -78,8 +85,7 @@ def read(folder: Path) -> Population:
     }
     if articles is not None:
         facts["news_without_text"] = len(items) - len(articles)
-    if not facts["clicks"]:
-        raise BadInput(f"{folder}: no shown article was clicked, so there is nothing to learn")
+    refuse_unlearnable(folder, items, facts["clicks"])
     catalogue = None if articles is None else _catalogue(articles, len(items))
     return Population(
         "ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts

@@ -17,7 +17,13 @@ import polars as pl
 
 from veilrec._arrays import Bytes, Floats, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.data._impression_builder import count_facts, encode_together, interactions_of, offsets_of
+from veilrec.data._impression_builder import (
+    count_facts,
+    encode_together,
+    interactions_of,
+    offsets_of,
+    refuse_unlearnable,
+)
 from veilrec.data.population import Catalogue, Impressions, Population
 from veilrec.data.strings import Strings
 from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table, read_utf8
@@ -88,6 +94,7 @@ def read(folder: Path) -> Population:
         "unknown_candidates": unknown_candidates,
         "duplicates_merged": sum(part.duplicates for part in behaviours.values()),
     }
+    refuse_unlearnable(folder, items, facts["clicks"])
     return Population(
         "mind",
         users,

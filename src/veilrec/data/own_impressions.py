@@ -30,6 +30,7 @@ from veilrec.data._impression_builder import (
     interactions_of,
     labels,
     offsets_of,
+    refuse_unlearnable,
 )
 from veilrec.data._json_lines import TEXT, TEXTS, JsonLines, read_json_lines
 from veilrec.data.population import Catalogue, Impressions, Population
@@ -60,12 +61,7 @@ def read(path: Path) -> Population:
     shown, clicked, given = (
         Csr(offsets_of(column.list.len()), code) for column, code in zip(columns, codes, strict=True)
     )
-    if len(items) < 2:
-        raise BadInput(f"{path}: the only item is {items[0]!r}, and at least 2 items are needed")
-    if not len(clicked.items):
-        raise BadInput(
-            f'{path}: no impression has a click, so there is nothing to learn; list clicks under "clicked"'
-        )
+    refuse_unlearnable(path, items, len(clicked.items))
     marked = labels(shown, clicked)
     _refuse_clicks_elsewhere(log, shown, clicked)
 

@@ -1,7 +1,7 @@
-"""Federated collaborative filtering on the device: solve the user's vector, send the gradient of every item's.
+"""Federated collaborative filtering on the device: solve the user's vector, send every item's gradient.
 
-Ammad-ud-din et al. 2019, with preference p_ui = 1 for a used item and 0 for any other, confidence c_ui = 1 + alpha p_ui,
-and item vectors Y:
+Ammad-ud-din et al. 2019, with preference p_ui = 1 for a used item and 0 for any other, confidence
+c_ui = 1 + alpha p_ui, and item vectors Y:
 
     x_u = (Y^T C_u Y + decay I)^-1 Y^T C_u p_u        (Eq. 7), solved on the device and kept by nobody
     f(u, i) = c_ui (p_ui - x_u . y_i) x_u             (Eq. 11), uploaded for every item i
@@ -61,7 +61,7 @@ def solve_users(table: Floats, histories: Csr, settings: FcfSettings) -> Floats:
 
 
 class FcfLearner:
-    """Local learning of federated collaborative filtering for any number of devices; draws nothing, keeps nothing."""
+    """Local learning of federated collaborative filtering: draws nothing, keeps nothing."""
 
     def __init__(self, settings: FcfSettings) -> None:
         self.settings = settings
@@ -91,7 +91,7 @@ def _solve_all(  # type: ignore[no-untyped-def]
 ) -> None:
     """Double precision, because the equations of a long history are badly conditioned."""
     n_items, dim = table.shape
-    # Y^T C_u Y + decay I = (Y^T Y + decay I) + alpha Y_u^T Y_u, and only the second part differs between users.
+    # Y^T C_u Y + decay I = (Y^T Y + decay I) + alpha Y_u^T Y_u: only the second part differs between users.
     shared = decay * np.eye(dim)
     _add_outer_products(table, np.arange(n_items, dtype=np.int32), 1.0, shared)
     right = np.empty(dim)
@@ -125,7 +125,7 @@ def _add_outer_products(rows: Floats, index: Indices, scale, matrix: Doubles) ->
 
 @jit
 def _solve_in_place(matrix: Doubles, right: Doubles) -> None:
-    """Cholesky: `right` becomes the solution; only the lower triangle of the matrix is read, and it is lost."""
+    """Cholesky: `right` becomes the solution; the lower triangle of the matrix is read, and is lost."""
     dim = len(right)
     for a in range(dim):
         for b in range(a + 1):
@@ -151,7 +151,7 @@ def _gradients(
     weights = np.empty(n_items, np.float32)  # c_ui (p_ui - x_u . y_i)
     for device in range(len(users)):
         user = users[device]
-        total = 0.0
+        total = np.float64(0.0)
         for i in range(n_items):
             score = np.float32(0.0)
             for q in range(dim):

@@ -1,4 +1,4 @@
-"""EASE: the linear model that few centralised methods beat on film ratings; the reference for what privacy costs."""
+"""EASE: the linear model that few methods beat on film ratings; the reference for what privacy costs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def build(config: EaseConfig, problem: Problem) -> Trainer:
     """Solve once."""
     if problem.n_items > MOST_ITEMS:
         raise BadInput(
-            f"ease keeps a number for every pair of items, and {problem.n_items} items would take "
-            f"{problem.n_items**2 * 12 / 1e9:.0f} GB: it takes at most {MOST_ITEMS}; drop rare items, or use mf or fedmf"
+            f"ease keeps numbers for every pair of items, and {problem.n_items} items would take"
+            f" {problem.n_items**2 * 12 / 1e9:.0f} GB: it takes at most {MOST_ITEMS} items;"
+            " drop rare items, or use mf or fedmf"
         )
 
     def compute() -> Arrays:

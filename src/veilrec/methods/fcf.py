@@ -1,4 +1,4 @@
-"""FCF: federated collaborative filtering, implicit-feedback least squares with the users' vectors on their devices."""
+"""FCF: federated collaborative filtering, implicit-feedback least squares with users' vectors on devices."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ class FcfConfig(Config):
 class FcfServer(Server):
     """Adds to the devices' gradients what needs no device: the gradient of the items' own regularisation.
 
-    The loss sums over all devices (Eq. 2), so the mean of a cohort's f(u, i) stands for 1/n of its gradient (Eq. 12), and
-    the regularisation takes the same share.
+    The loss sums over all n devices (Eq. 2), so the mean of a cohort's f(u, i) stands for 1/n of its
+    gradient (Eq. 12), and the regularisation takes the same share.
     """
 
-    def __init__(self, schema: Schema, weights: Mapping[str, Floats], rate: ServerRate, decay_share: float) -> None:
+    def __init__(
+        self, schema: Schema, weights: Mapping[str, Floats], rate: ServerRate, decay_share: float
+    ) -> None:
         super().__init__(schema, weights, "mean", rate)
         self._decay_share = np.float32(decay_share)
 
@@ -62,7 +64,7 @@ class FcfServer(Server):
 
 
 class FcfModel:
-    """Every device solves its vector from its history and the items as they stand, when scores are asked for."""
+    """When scores are asked for, a device solves its vector from its history and the items as they stand."""
 
     def __init__(self, items: Floats, histories: Csr, settings: fcf.FcfSettings) -> None:
         self.items = items
@@ -90,7 +92,7 @@ def build(config: FcfConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
     local, train = config.local, problem.train
     weights = fcf.start_weights(problem.n_items, local.dim, config.start, problem.seed)
-    decay_share = local.decay / max(1, np.count_nonzero(train.lengths()))
+    decay_share = local.decay / max(1, int((train.lengths() > 0).sum()))
     server = FcfServer(fcf.schema(problem.n_items, local.dim), weights, config.server, decay_share)
 
     def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FcfModel:  # noqa: ARG001 (empty)
@@ -102,8 +104,8 @@ def build(config: FcfConfig, problem: Problem) -> Trainer:
 def guarantee(config: FcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
     """Nothing is promised."""
     return no_guarantee(
-        "The server sees a device's gradient of every item: whoever knows the model can compute from it which items the "
-        "user has, exactly.",
+        "The server sees a device's gradient of every item, and can compute from it exactly which items the"
+        " user has.",
         "A simulated run protects nobody.",
     )
 
@@ -111,7 +113,8 @@ def guarantee(config: FcfConfig) -> Guarantee:  # noqa: ARG001 (no setting chang
 METHOD = Method(
     name="fcf",
     kind="federated",
-    paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized Recommendation System, 2019",
+    paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized"
+    " Recommendation System, 2019",
     model="implicit-feedback least squares",
     summary="devices solve their own vector and upload the gradient of every item vector in the clear",
     datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),

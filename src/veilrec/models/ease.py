@@ -1,7 +1,7 @@
 """EASE: a linear model of the history with a closed form.
 
-H. Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019: with the Gram matrix G = X^T X of the used
-items and P = (G + ridge I)^-1 (Eq. 7), the weights are B_ij = -P_ij / P_jj and B_jj = 0 (Eq. 8).
+H. Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019: with the Gram matrix G = X^T X of the
+used items and P = (G + ridge I)^-1, the weights are B_ij = -P_ij / P_jj and B_jj = 0 (Eq. 8).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def ease_weights(histories: Csr, n_items: int, ridge: float) -> Floats:
     # In place, and only the lower triangle: a third of the work of a general inverse.
     factor, failed = lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise BadInput(f"ridge is {ridge:g}, too small for this data: the item matrix is singular; try 100 or more")
+        raise BadInput(
+            f"ridge is {ridge:g}, too small for this data: the item matrix is singular; try 100 or more"
+        )
     inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
     weights = np.empty((n_items, n_items), np.float32)
     _normalise(inverse, weights)

@@ -57,10 +57,10 @@ def _over_bytes(
 def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
     curves = []
     for run in runs:
-        known = [(point.round, point.loss) for point in run.points if point.loss is not None]
+        known = [(100 * p.round / run.rounds, p.loss) for p in run.points if p.loss is not None]
         curves.append(Curve(run.method, [at for at, _ in known], [loss for _, loss in known]))
     return Chart(
-        "loss", "Training loss", "Round (federated) or epoch (centralised)", "Mean loss per example (nats)",
+        "loss", "Training loss", "Share of all rounds or epochs (%)", "Mean loss per example (nats)",
         curves, {}, colours,
     )  # fmt: skip
 

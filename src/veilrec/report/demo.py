@@ -108,9 +108,8 @@ def plan(kind: str, seed: int) -> Plan:
             "Train ease, a strong centralised method, with everybody's data in one place.",
         ),
         (
-            "Every method here knows a news item by its id alone. Most news of the test day are new, so"
-            " nobody has clicked them before, and all methods stay near chance (0.5): news need methods that"
-            " read the text.",
+            "Every method here knows a news item by its id alone, and about half of what is shown on the test"
+            " day was never clicked before: all stay near chance (0.5). News need methods that read text.",
         ),
     )  # fmt: skip
 
@@ -138,14 +137,14 @@ def finish(plan: Plan, out: Path, report: Path, command: str) -> Finding:
     prepared, _ = open_run(out / plan.main)
     main, metric = runs[0], main_metric(runs[0].metrics)
     best = _best_possible(prepared.population)
-    user, example = _example(prepared)
+    example = _example(prepared)
     story = Story(
         title=f"veilrec demo: {plan.main} on {main.dataset}", summary=_summary(runs, metric), command=command,
         best_possible=best, examples=(example,), notes=plan.notes,
     )  # fmt: skip
     finding = Finding(
         plan, out, report, main.protocol, {name: values for name, (_, values) in scores(runs).items()}, best,
-        user, example.recommended, main.rounds, main.down_bytes, main.up_bytes, main.guarantee,
+        example.user, example.recommended, main.rounds, main.down_bytes, main.up_bytes, main.guarantee,
     )  # fmt: skip
     try:
         write_report(report, runs, story)
@@ -168,23 +167,25 @@ def _best_possible(population: Population) -> dict[str, float]:
     }
 
 
-def _example(prepared: Prepared) -> tuple[str, Example]:
+def _example(prepared: Prepared) -> Example:
     """The first user with enough items: chosen by no result."""
-    pairs = prepared.population.interactions.pairs()
+    population = prepared.population
+    pairs = population.interactions.pairs()
     index = int(np.argmax(pairs.lengths() >= _FEWEST_ITEMS))
-    user = prepared.population.users[index]
-    found = recommend_known(prepared, user, _SHOWN_ITEMS)
-    latest = pairs.row(index)[::-1][:_SHOWN_HISTORY]
-    example = Example(
-        prepared.request.method, user,
-        [_named(prepared.population, int(item)) for item in latest],
-        [(entry["item"], entry["title"]) for entry in found],
-    )  # fmt: skip
-    return user, example
+    user = population.users[index]
+    found = [population.items.find(e["item"]) for e in recommend_known(prepared, user, _SHOWN_ITEMS)]
+    return Example(
+        method=prepared.request.method,
+        user=user,
+        history=[_named(population, int(item)) for item in pairs.row(index)[::-1][:_SHOWN_HISTORY]],
+        recommended=[_named(population, item) for item in found if item is not None],
+    )
 
 
 def _named(population: Population, item: int) -> tuple[str, str]:
-    return population.items[item], population.catalogue.titles[item] if population.catalogue else ""
+    """An item's id, and its title with the category behind it."""
+    known = population.catalogue
+    return population.items[item], f"{known.titles[item]} ({known.categories[item]})" if known else ""
 
 
 def _summary(runs: Sequence[RunSummary], metric: str) -> str:
@@ -196,6 +197,6 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
     return (
         f"{main.users:,} simulated devices trained {main.method} together in {main.rounds} rounds and reached"
         f" {name} {main.metrics[metric]:.3f}, beside {others}; {baselines}. Users' vectors stayed on their"
-        f" devices; {human_bytes(main.up_bytes)} of other messages left them."
+        f" devices; {human_bytes(main.up_bytes)} of item changes left them."
         f" Privacy: {main.guarantee.line()}; a simulated run protects nobody."
     )

@@ -13,15 +13,19 @@ from veilrec.report.charts import charts
 from veilrec.report.markup import Markup, join, markup, table, tag
 from veilrec.report.plots import Chart, inline
 from veilrec.report.provenance import provenance
-from veilrec.report.runs import COUNTS, RunSummary, main_metric
+from veilrec.report.runs import RunSummary, main_metric
 from veilrec.report.style import CSS
 from veilrec.report.units import human_bytes, meaning
 
 GENERATOR = "veilrec report"
+_TRAFFIC_HEAD = (
+    "method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds",
+)  # fmt: skip
 _TRAFFIC_NOTE = (
-    "The length of the encoded messages, all devices and rounds together. A centralised method sends"
-    " everybody's data to one place before it starts."
+    "The length of the encoded messages: all devices and rounds together, and the mean of one device in one"
+    " round. Seconds are the simulation's. A centralised method gets everybody's data before it starts."
 )
+_SHOWN = ("hr@10", "ndcg@10", "hr@5", "ndcg@5", "auc", "mrr")
 _HEAD_BYTES = 600  # the generator stands within the first bytes of every report
 
 
@@ -106,8 +110,8 @@ def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, floa
 
 
 def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
-    names = [name for name in runs[0].metrics if name not in COUNTS]
-    names.sort(key=lambda name: name != metric)  # the main one first, the others as they are
+    others = [name for name in _SHOWN if name in runs[0].metrics and name != metric]
+    names = [metric, *others]
     rows = [
         [name, kind, *(f"{values[n]:.4f}" if n in values else "" for n in names)]
         for name, (kind, values) in scores(runs).items()
@@ -164,17 +168,15 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
     federated = [run for run in runs if run.kind == "federated"]
     if not federated:
         return Markup("")
-    rows = [
-        [run.method, f"{run.rounds:,}", human_bytes(run.down_bytes), human_bytes(run.up_bytes),
-         f"{run.seconds:.1f}"] for run in federated
-    ]  # fmt: skip
+    rows = []
+    for run in federated:
+        sizes = (run.down_bytes, run.up_bytes, *run.bytes_of_one_visit())
+        rows.append(
+            [run.method, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"]
+        )
     return section(
         "What crossed the network?",
-        table(
-            ["method", "rounds", "to devices", "from devices", "seconds, simulated"],
-            rows,
-            numbers=range(1, 5),
-        ),
+        table(_TRAFFIC_HEAD, rows, numbers=range(1, len(_TRAFFIC_HEAD))),
         tag("p", _TRAFFIC_NOTE, class_="note"),
     )
 

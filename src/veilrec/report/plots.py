@@ -26,7 +26,7 @@ _STYLE: Any = {
     "font.family": "sans-serif", "font.size": 11,
     "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK,
     "xtick.color": _INK, "ytick.color": _INK, "grid.color": _INK, "grid.alpha": 0.18,
-    "axes.grid": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.facecolor": "none", "axes.grid": True, "axes.spines.top": False, "axes.spines.right": False,
     "lines.linewidth": 2.0, "lines.markersize": 4.5, "legend.frameon": False,
 }  # fmt: skip
 
@@ -83,6 +83,9 @@ def _draw(chart: Chart) -> Figure:
     axes.set_title(chart.title, loc="left", fontsize=12)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
+    axes.set_xlim(left=0.0)
+    if chart.levels:
+        axes.set_ylim(bottom=0.0)  # heights are compared, so they start at nothing
     handles, labels = axes.get_legend_handles_labels()
     best_first = sorted(zip(handles, labels, strict=True), key=lambda pair: -final[pair[1]])
     if best_first:

@@ -24,6 +24,7 @@ class Point:
     round: int
     metrics: Mapping[str, float]
     loss: float | None
+    devices: int  # that took part so far, counted again in every round
     down_bytes: int  # so far, all devices together
     up_bytes: int
 
@@ -52,6 +53,11 @@ class RunSummary:
     seconds: float
     split: str  # which part the points were measured on: test or valid
     points: tuple[Point, ...]
+
+    def bytes_of_one_visit(self) -> tuple[float, float]:
+        """What one device receives and sends in one round, on average."""
+        visits = max(self.points[-1].devices, 1) if self.points else 1
+        return self.down_bytes / visits, self.up_bytes / visits
 
     def command(self) -> str:
         """The command that makes this run again."""
@@ -113,7 +119,14 @@ def _read_points(path: Path) -> tuple[str, tuple[Point, ...]]:
             entry = json.loads(line)
             split = entry["split"]
             points.append(
-                Point(entry["round"], entry["metrics"], entry["loss"], entry["down_bytes"], entry["up_bytes"])
+                Point(
+                    round=entry["round"],
+                    metrics=entry["metrics"],
+                    loss=entry["loss"],
+                    devices=entry["devices"],
+                    down_bytes=entry["down_bytes"],
+                    up_bytes=entry["up_bytes"],
+                )
             )
         except (ValueError, KeyError, TypeError) as error:
             raise bad_line(

@@ -1,0 +1,219 @@
+"""Several events after one another, as one privacy loss distribution (dp-accounting, pessimistic connect-the-dots).
+
+Every event is given by its exact profile delta(epsilon), which is that of a dominating pair of distributions. Such
+pairs compose even when a later mechanism is chosen by the outputs of earlier ones (Zhu, Dong and Wang 2022), so the
+numbers hold for training, where every round depends on the last. Composing profiles ourselves, rather than handing
+dp-accounting its own events, avoids its two traps: it ignores the count of randomised response, and it doubles the
+sensitivity of a Gaussian under replace-one in one accountant but not in the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec.errors import BadInput
+from veilrec.privacy.accounting.amplification import amplified_epsilon, sampled_delta
+from veilrec.privacy.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PureEvent,
+    SampledEvent,
+    TreeEvent,
+)
+from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+SMALLEST_DELTA = 1e-12  # below it the rounding of the Fourier transform would show
+_WIDEST_INTERVAL = 2e-4  # of the grid of privacy losses
+_MOST_POINTS = 2**20
+_MOST_POINTS_OF_ONE = 2**18
+_LOST_TAIL = 1e-20  # mass beyond the grid of one event; it is counted as a loss of infinity
+
+Simple = GaussianEvent | LaplaceEvent | PureEvent | SampledEvent
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A composition with nothing nested: all Gaussian releases as one, the rest counted."""
+
+    mu: float
+    counts: tuple[tuple[LaplaceEvent | PureEvent | SampledEvent, int], ...]
+    in_the_clear: bool = False
+
+    @property
+    def pure(self) -> bool:
+        """Whether everything in it is epsilon-private with delta 0."""
+        return self.mu == 0.0 and not any(isinstance(event, SampledEvent) for event, _ in self.counts)
+
+
+def flattened(event: Event) -> Parts:
+    """The simple events of a composition; one that is not known raises."""
+    counts: Counter[LaplaceEvent | PureEvent | SampledEvent] = Counter()
+    mu_squared = 0.0
+    in_the_clear = False
+    todo: list[tuple[Event, int]] = [(event, 1)]
+    while todo:
+        part, count = todo.pop()
+        match part:
+            case ComposedEvent(parts):
+                todo += [(inner, count * _checked_count(times)) for inner, times in parts]
+            case NonPrivateEvent():
+                in_the_clear |= count > 0
+            case GaussianEvent(mu):
+                mu_squared += count * _checked(mu=mu) ** 2
+            case TreeEvent():
+                mu_squared += count * tree_mu(part) ** 2
+            case SampledEvent(mu, rate, "fixed" | "padding" | "poisson") if 0.0 < rate <= 1.0:
+                if rate == 1.0:
+                    mu_squared += count * _checked(mu=mu) ** 2
+                elif _checked(mu=mu) > 0.0:
+                    counts[part] += count
+            case LaplaceEvent(epsilon) | PureEvent(epsilon):
+                if _checked(epsilon=epsilon) > 0.0:
+                    counts[part] += count
+            case _:
+                raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
+    _check_one_adjacency(counts)
+    return Parts(
+        math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear
+    )
+
+
+def tree_mu(tree: TreeEvent) -> float:
+    """Gaussian mu of a tree: a leaf is part of one node per level, and each node has its own noise."""
+    if not (tree.noise_multiplier > 0.0 and tree.steps >= 1):
+        raise BadInput(f"{tree!r}: give a noise multiplier above 0 and at least 1 step")
+    return math.sqrt(tree.steps.bit_length()) / tree.noise_multiplier
+
+
+def composed(parts: Parts) -> PrivacyLossDistribution:
+    """The distribution of the privacy loss of all parts together."""
+    return _composed(parts)
+
+
+@lru_cache(maxsize=16)
+def _composed(parts: Parts) -> PrivacyLossDistribution:
+    events: list[tuple[Simple, int]] = list(parts.counts)
+    if parts.mu > 0.0:
+        events.append((GaussianEvent(parts.mu), 1))
+    interval = _interval(events)
+    total: PrivacyLossDistribution | None = None
+    for event, count in events:
+        one = _distribution(event, interval)
+        several = one.self_compose(count) if count > 1 else one
+        total = several if total is None else total.compose(several, 1e-15)
+    if total is None:
+        raise ValueError("nothing to compose")
+    return total
+
+
+def profile(event: Simple, epsilon: Doubles) -> Doubles:
+    """Exact delta at epsilons that are not negative; of a sampled event in its worse direction."""
+    match event:
+        case GaussianEvent(mu):
+            return delta_gaussian(epsilon, mu)
+        case SampledEvent(mu, rate, _):
+            return sampled_delta(epsilon, mu, rate)
+        case LaplaceEvent(top):
+            return -np.expm1(np.minimum((epsilon - top) / 2.0, 0.0))
+        case PureEvent(top):
+            # (e^top - e^epsilon) / (1 + e^top), randomised response
+            return np.exp(-np.logaddexp(0.0, -top)) * -np.expm1(np.minimum(epsilon - top, 0.0))
+
+
+def _distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    top = math.ceil(_largest_loss(event) / interval) + 1
+    if isinstance(event, SampledEvent) and event.sampling == "poisson":
+        return PrivacyLossDistribution(*_poisson_masses(event, interval, top))
+    upper = profile(event, np.arange(top + 1) * interval)
+    # Replace-one is symmetric: delta(-eps) = 1 - e^-eps + e^-eps delta(eps).
+    below = np.arange(top, 0, -1) * interval
+    lower = -np.expm1(-below) + np.exp(-below) * upper[:0:-1]
+    return PrivacyLossDistribution(_masses(np.concatenate((lower, upper)), -top, top, interval))
+
+
+def _poisson_masses(event: SampledEvent, interval: float, top: int) -> tuple[Any, Any]:
+    bottom = math.ceil(-math.log1p(-event.rate) / interval) + 1  # without the person no loss exceeds -log(1 - rate)
+    grid = np.arange(-bottom, top + 1) * interval
+    removed = sampled_delta(grid, event.mu, event.rate)
+    # The other direction: delta_QP(eps) = 1 - e^eps + e^eps delta_PQ(-eps).
+    added = np.where(grid < 0, -np.expm1(grid), 0.0)[::-1]
+    mirrored = -grid[::-1]
+    added = np.maximum(-np.expm1(mirrored) + np.exp(mirrored) * removed[::-1], 0.0)
+    return _masses(removed, -bottom, top, interval), _masses(added, -top, bottom, interval)
+
+
+def _masses(deltas: Doubles, first: int, last: int, interval: float) -> Any:
+    from dp_accounting.pld import pld_pmf
+
+    falling = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, falling)
+
+
+def _largest_loss(event: Simple) -> float:
+    match event:
+        case GaussianEvent(mu):
+            return epsilon_gaussian(mu, _LOST_TAIL)
+        case SampledEvent(mu, rate, _):
+            return amplified_epsilon(epsilon_gaussian(mu, _LOST_TAIL), rate=rate)
+        case LaplaceEvent(top) | PureEvent(top):
+            return top
+
+
+def _spread(event: Simple) -> float:
+    """Standard deviation of the privacy loss, roughly: it only decides how fine the grid is."""
+    match event:
+        case GaussianEvent(mu):
+            return mu
+        case SampledEvent(mu, rate, _):
+            return min(mu, rate * math.sqrt(math.expm1(min(mu * mu, 100.0))))
+        case LaplaceEvent(top) | PureEvent(top):
+            return top
+
+
+def _interval(events: list[tuple[Simple, int]]) -> float:
+    """Fine enough that rounding adds little to the variance of the loss, coarse enough to be quick."""
+    variance = sum(count * _spread(event) ** 2 for event, count in events)
+    fine = 0.05 * math.sqrt(variance / sum(count for _, count in events))
+    # 17 standard deviations hold all but 1e-15 of the total loss.
+    coarse = max(
+        17.0 * math.sqrt(variance) / _MOST_POINTS,
+        max(_largest_loss(event) for event, _ in events) / _MOST_POINTS_OF_ONE,
+    )
+    return max(min(_WIDEST_INTERVAL, fine), coarse)
+
+
+def _check_one_adjacency(counts: Counter[LaplaceEvent | PureEvent | SampledEvent]) -> None:
+    ways = {event.sampling for event in counts if isinstance(event, SampledEvent)}
+    if "poisson" in ways and len(ways) > 1:
+        raise BadInput(
+            "a composition mixes Poisson sampling (add-remove) with fixed-size sampling or padding (replace-one): "
+            "account for each adjacency by itself"
+        )
+
+
+def _checked(**values: float) -> float:
+    ((name, value),) = values.items()
+    if not 0.0 <= value < math.inf:
+        raise BadInput(f"{name} is {value}: a privacy event has a finite {name} that is not negative")
+    return value
+
+
+def _checked_count(count: int) -> int:
+    if count < 0:
+        raise BadInput(f"an event is repeated {count} times: give 0 or more")
+    return count

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import time
+
+from veilrec.bench.timing import Plan, seconds_per_round
+
+
+def test_contenders_take_turns_and_do_the_same_rounds():
+    calls: list[tuple[str, int]] = []
+    contenders = {name: lambda number, name=name: calls.append((name, number)) for name in ("slow", "fast")}
+    seconds_per_round(contenders, frozenset({"fast"}), Plan(repeats=2, rounds=2, laps=2))
+    assert calls == [
+        ("slow", 0), ("slow", 0), ("slow", 1),
+        ("fast", 0), ("fast", 0), ("fast", 1), ("fast", 0), ("fast", 1),
+        ("slow", 2), ("slow", 2), ("slow", 3),
+        ("fast", 2), ("fast", 2), ("fast", 3), ("fast", 2), ("fast", 3),
+    ]  # fmt: skip
+
+
+def test_median_of_the_turns_without_the_warm_up():
+    """One round of 50 ms among rounds of 1 ms does not move the median; nor does a warm-up that compiles."""
+    rounds = 0
+
+    def one_round(_number: int) -> None:
+        nonlocal rounds
+        rounds += 1
+        time.sleep(0.05 if rounds in (1, 4) else 0.001)
+
+    seconds = seconds_per_round({"it": one_round}, frozenset(), Plan(repeats=3, rounds=1, laps=1))
+    assert 0.001 <= seconds["it"] < 0.04
