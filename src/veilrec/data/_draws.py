@@ -11,37 +11,29 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilrec._draws import mix
 from veilrec._jit import jit
 
 State: TypeAlias = NDArray[np.uint64]  # [1]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
+_S11 = np.uint64(11)
 _TO_UNIT = 2.0**-53
-
-
-@jit
-def _mixed(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> _S30)) * _MIX_1
-    value = (value ^ (value >> _S27)) * _MIX_2
-    return value ^ (value >> _S31)
 
 
 @jit
 def start(state: State, seed: int, stream: int, index: int) -> None:
     """Set `state` to the beginning of the stream with this key."""
-    key = _mixed(np.uint64(seed) + _GOLDEN)
-    key = _mixed(key + np.uint64(stream) + _GOLDEN)
-    state[0] = _mixed(key + np.uint64(index) + _GOLDEN)
+    key = mix(np.uint64(seed) + _GOLDEN)
+    key = mix(key + np.uint64(stream) + _GOLDEN)
+    state[0] = mix(key + np.uint64(index) + _GOLDEN)
 
 
 @jit
 def uniform(state: State) -> float:
     """A number in (0, 1)."""
     state[0] += _GOLDEN
-    return (float(_mixed(state[0]) >> _S11) + 0.5) * _TO_UNIT
+    return (float(mix(state[0]) >> _S11) + 0.5) * _TO_UNIT
 
 
 @jit

@@ -18,6 +18,9 @@ from veilrec.report.style import CSS
 from veilrec.report.units import human_bytes, meaning
 
 GENERATOR = "veilrec report"
+_BEST_NOTE = (
+    "Best possible: a ranking by the very probabilities that the data was drawn from, on a sample of users."
+)
 _TRAFFIC_HEAD = (
     "method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds",
 )  # fmt: skip
@@ -116,8 +119,10 @@ def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
         [name, kind, *(f"{values[n]:.4f}" if n in values else "" for n in names)]
         for name, (kind, values) in scores(runs).items()
     ]
+    notes = []
     if story.best_possible:
         best = story.best_possible
+        notes.append(_BEST_NOTE)
         rows.append(
             ["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)]
         )
@@ -127,7 +132,7 @@ def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
         "How good are the recommendations?",
         table(["method", "kind", *names], rows, numbers=range(2, 2 + len(names))),
         tag("p", f"{cases}protocol {first.protocol}, seed {first.seed}. {meaning(metric)}", class_="note"),
-        *(tag("p", note, class_="note") for note in story.notes),
+        *(tag("p", note, class_="note") for note in (*story.notes, *notes)),
     )
 
 

@@ -18,7 +18,7 @@ h3 { font-size: 1rem; margin: 0 0 .3rem; }
 .note, figcaption { color: var(--soft); font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { text-align: left; padding: .3rem .55rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; }
 .number { text-align: right; }
 tbody tr:first-child { background: var(--mark); }

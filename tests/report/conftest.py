@@ -1,0 +1,29 @@
+"""A federated and a centralised run, small enough to train in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from veilrec.methods.training import Request, prepare, train
+from veilrec.report.runs import RunSummary, read_run
+
+DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
+
+
+@pytest.fixture(scope="session")
+def run_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("runs")
+    requests = {
+        "fedmf": Request("fedmf", DATA, rounds=4, settings=("cohort.size=20",), evaluate_every=2),
+        "mf": Request("mf", DATA, rounds=3),
+    }
+    for name, request in requests.items():
+        train(prepare(request), base / name)
+    return {name: base / name for name in requests}
+
+
+@pytest.fixture(scope="session")
+def runs(run_folders: dict[str, Path]) -> list[RunSummary]:
+    return [read_run(folder) for folder in run_folders.values()]
