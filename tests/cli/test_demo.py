@@ -117,7 +117,7 @@ def test_the_news_demo_is_honest_about_ids() -> None:
 
 @pytest.mark.slow
 def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fedmf ends above popularity and close to the same model trained in one place (4,000 cases: sd 0.008)."""
+    """Above popularity, and close to the same model trained in one place (4,000 cases: sd 0.008)."""
     monkeypatch.chdir(tmp_path)
     said = json.loads(_run("--json").stdout)
     hits = {name: values["hr@10"] for name, values in (said["metrics"] | said["baselines"]).items()}

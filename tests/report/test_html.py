@@ -61,8 +61,8 @@ def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary
     fedmf, mf = runs
     for expected in (
         f"{fedmf.metrics['hr@10']:.4f}", f"{mf.metrics['hr@10']:.4f}", "popularity", "random", "0.9100",
-        "no privacy guarantee", *fedmf.guarantee.caveats, fedmf.command(), "veilrec demo", "numpy", "OMP_NUM_THREADS",
-        "loo-99", "150 users",
+        "no privacy guarantee", *fedmf.guarantee.caveats, fedmf.command(), "veilrec demo", "numpy",
+        "OMP_NUM_THREADS", "loo-99", "150 users",
     ):  # fmt: skip
         assert expected in page
     assert page.count("<svg") == 3

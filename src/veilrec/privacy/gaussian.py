@@ -7,13 +7,13 @@ Gaussian releases are one release with mu = sqrt(mu_1^2 + mu_2^2 + ...).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
 from veilrec._arrays import Doubles
+from veilrec.privacy._search import smallest
 from veilrec.privacy.checks import positive, probability
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -53,30 +53,17 @@ def epsilon_gaussian(mu: float, delta: float) -> float:
     probability(delta=delta)
     if delta_gaussian(0.0, mu) <= delta:
         return 0.0
-    return _smallest(lambda epsilon: delta_gaussian(epsilon, mu) <= delta)
+    return smallest(lambda epsilon: delta_gaussian(epsilon, mu) <= delta)
 
 
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu = sensitivity / sigma that keeps (epsilon, delta)."""
     positive(epsilon=epsilon)
     probability(delta=delta)
-    return 1.0 / _smallest(lambda noise: delta_gaussian(epsilon, 1.0 / noise) <= delta)
+    return 1.0 / smallest(lambda noise: delta_gaussian(epsilon, 1.0 / noise) <= delta)
 
 
 def sigma_for(epsilon: float, delta: float, sensitivity: float) -> float:
     """The smallest standard deviation that makes a release of this L2 sensitivity (epsilon, delta)-private."""
     positive(sensitivity=sensitivity)
     return sensitivity / mu_for(epsilon, delta)
-
-
-def _smallest(suffices: Callable[[float], bool]) -> float:
-    """The smallest positive number that suffices, to the last bits and from the safe side, if all larger ones do."""
-    high = 1.0
-    while not suffices(high):
-        high *= 2.0
-    low = high / 2.0
-    while low > 1e-300 and suffices(low):
-        low, high = low / 2.0, low
-    while (middle := 0.5 * (low + high)) not in (low, high) and high - low > 1e-15 * high:
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high

@@ -23,6 +23,7 @@ _INK = "#3d4451"  # replaced by the page's own text colour where the picture is 
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small, selectable, read aloud
     "svg.hashsalt": "veilrec",
+    "text.parse_math": False,  # a dollar sign is a dollar sign
     "font.family": "sans-serif", "font.size": 11,
     "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK,
     "xtick.color": _INK, "ytick.color": _INK, "grid.color": _INK, "grid.alpha": 0.18,

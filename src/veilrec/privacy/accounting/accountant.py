@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from veilrec.errors import BadInput
-from veilrec.privacy.accounting.amplification import sampled_delta, sampled_epsilon
-from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Parts, composed, flattened, profile
+from veilrec.privacy._search import smallest
+from veilrec.privacy.accounting.amplification import sampled_epsilon
+from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, Parts, composed, flattened, profile
 from veilrec.privacy.checks import probability
 from veilrec.privacy.events import Event, PureEvent, SampledEvent
 from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
@@ -32,10 +33,10 @@ def epsilon_of(event: Event, delta: float) -> float:
     basic = sum(n * e.epsilon for e, n in parts.counts if not isinstance(e, SampledEvent)) if parts.pure else math.inf
     if delta == 0.0:
         return basic
-    only = _only(parts)
-    if isinstance(only, SampledEvent):
-        return sampled_epsilon(only.mu, only.rate, delta)
-    _check_not_too_small(delta)
+    if exact := _single_kind(parts):
+        return _epsilon_exact(*exact, delta)
+    if delta < SMALLEST_DELTA:
+        raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
     return min(basic, max(0.0, float(composed(parts).get_epsilon_for_delta(delta))))
 
 
@@ -48,16 +49,45 @@ def delta_of(event: Event, epsilon: float) -> float:
         return 1.0
     if not parts.counts:
         return delta_gaussian(epsilon, parts.mu)
-    only = _only(parts)
-    if only is not None:
-        return float(profile(only, np.array([epsilon]))[0])
-    ((first, count), *more) = parts.counts
-    if isinstance(first, PureEvent) and not more and parts.mu == 0.0:
-        return _delta_repeated_response(first.epsilon, count, epsilon)
+    if exact := _single_kind(parts):
+        return _delta_exact(*exact, epsilon)
     return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
 
 
-def _only(parts: Parts) -> object:
-    if parts.mu == 0.0 and len(parts.counts) == 1 and parts.counts[0][1] == 1:
-        return parts.counts[0][0]
-    return None
+def _epsilon_all_gaussian(mu: float, delta: float) -> float:
+    if delta == 0.0:
+        return 0.0 if mu == 0.0 else math.inf
+    return epsilon_gaussian(mu, delta)
+
+
+def _single_kind(parts: Parts) -> tuple[Countable, int] | None:
+    """The one event of a composition that has a formula: anything once, or a pure event repeated."""
+    if parts.mu != 0.0 or len(parts.counts) != 1:
+        return None
+    ((event, count),) = parts.counts
+    return (event, count) if count == 1 or isinstance(event, PureEvent) else None
+
+
+def _epsilon_exact(event: Countable, count: int, delta: float) -> float:
+    if isinstance(event, SampledEvent):
+        return sampled_epsilon(event.mu, event.rate, delta)
+    if _delta_exact(event, count, 0.0) <= delta:
+        return 0.0
+    return smallest(lambda epsilon: _delta_exact(event, count, epsilon) <= delta, relative_tolerance=1e-12)
+
+
+def _delta_exact(event: Countable, count: int, epsilon: float) -> float:
+    if count == 1:
+        return float(profile(event, np.array([epsilon]))[0])
+    if not isinstance(event, PureEvent):
+        raise TypeError(f"{event!r} has no formula for {count} of it")
+    return _delta_repeated_response(event.epsilon, count, epsilon)
+
+
+def _delta_repeated_response(epsilon_of_one: float, count: int, epsilon: float) -> float:
+    """Kairouz, Oh and Viswanath 2015: `lies` of `count` answers are turned round, the loss is (count - 2 lies) eps."""
+    lies = np.arange(count + 1)
+    log_choices = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
+    log_chance = log_choices - lies * epsilon_of_one - count * np.logaddexp(0.0, -epsilon_of_one)
+    excess = epsilon - (count - 2 * lies) * epsilon_of_one
+    return float(np.sum(np.exp(log_chance) * -np.expm1(np.minimum(excess, 0.0))))

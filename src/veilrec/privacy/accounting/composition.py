@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 
 SMALLEST_DELTA = 1e-12  # below it the rounding of the Fourier transform would show
 _WIDEST_INTERVAL = 2e-4  # of the grid of privacy losses
-_MOST_POINTS = 2**20
-_MOST_POINTS_OF_ONE = 2**18
+_MOST_POINTS = 2**18
+_MOST_POINTS_OF_ONE = 2**16
 _LOST_TAIL = 1e-20  # mass beyond the grid of one event; it is counted as a loss of infinity
 
-Simple = GaussianEvent | LaplaceEvent | PureEvent | SampledEvent
+Countable: TypeAlias = LaplaceEvent | PureEvent | SampledEvent
+Simple: TypeAlias = GaussianEvent | Countable
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Parts:
     """A composition with nothing nested: all Gaussian releases as one, the rest counted."""
 
     mu: float
-    counts: tuple[tuple[LaplaceEvent | PureEvent | SampledEvent, int], ...]
+    counts: tuple[tuple[Countable, int], ...]
     in_the_clear: bool = False
 
     @property
@@ -60,7 +61,7 @@ class Parts:
 
 def flattened(event: Event) -> Parts:
     """The simple events of a composition; one that is not known raises."""
-    counts: Counter[LaplaceEvent | PureEvent | SampledEvent] = Counter()
+    counts: Counter[Countable] = Counter()
     mu_squared = 0.0
     in_the_clear = False
     todo: list[tuple[Event, int]] = [(event, 1)]
@@ -98,13 +99,9 @@ def tree_mu(tree: TreeEvent) -> float:
     return math.sqrt(tree.steps.bit_length()) / tree.noise_multiplier
 
 
+@lru_cache(maxsize=16)
 def composed(parts: Parts) -> PrivacyLossDistribution:
     """The distribution of the privacy loss of all parts together."""
-    return _composed(parts)
-
-
-@lru_cache(maxsize=16)
-def _composed(parts: Parts) -> PrivacyLossDistribution:
     events: list[tuple[Simple, int]] = list(parts.counts)
     if parts.mu > 0.0:
         events.append((GaussianEvent(parts.mu), 1))
@@ -151,7 +148,6 @@ def _poisson_masses(event: SampledEvent, interval: float, top: int) -> tuple[Any
     grid = np.arange(-bottom, top + 1) * interval
     removed = sampled_delta(grid, event.mu, event.rate)
     # The other direction: delta_QP(eps) = 1 - e^eps + e^eps delta_PQ(-eps).
-    added = np.where(grid < 0, -np.expm1(grid), 0.0)[::-1]
     mirrored = -grid[::-1]
     added = np.maximum(-np.expm1(mirrored) + np.exp(mirrored) * removed[::-1], 0.0)
     return _masses(removed, -bottom, top, interval), _masses(added, -top, bottom, interval)
@@ -197,7 +193,7 @@ def _interval(events: list[tuple[Simple, int]]) -> float:
     return max(min(_WIDEST_INTERVAL, fine), coarse)
 
 
-def _check_one_adjacency(counts: Counter[LaplaceEvent | PureEvent | SampledEvent]) -> None:
+def _check_one_adjacency(counts: Counter[Countable]) -> None:
     ways = {event.sampling for event in counts if isinstance(event, SampledEvent)}
     if "poisson" in ways and len(ways) > 1:
         raise BadInput(

@@ -1,0 +1,129 @@
+"""Renyi and zero-concentrated accounting: what the ledger adds up, and a second opinion on the composed distributions."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec.errors import BadInput
+from veilrec.privacy._search import smallest
+from veilrec.privacy.accounting.composition import Simple, flattened
+from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
+
+ORDERS: tuple[float, ...] = (
+    1.001, 1.002, 1.005, 1.01, 1.02, 1.05, *(1.0 + x / 10.0 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024
+)  # fmt: skip
+_LOGS = np.concatenate((np.linspace(-7.0, 14.0, 4201), [20.0, 30.0, 50.0, 100.0]))
+_FINE_ORDERS = 1.0 + np.exp(_LOGS)
+
+
+def rho_of(event: Event) -> float:
+    """Zero-concentrated privacy (zCDP): mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of a pure mechanism, added up.
+
+    What is gained by sampling has no such form; a sampled event is charged as if everybody took part.
+    """
+    parts = flattened(event)
+    if parts.in_the_clear:
+        return math.inf
+    return 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
+
+
+def _half_square(event: Simple) -> float:
+    match event:
+        case GaussianEvent(mu) | SampledEvent(mu, _, _):
+            return 0.5 * mu * mu
+        case LaplaceEvent(epsilon) | PureEvent(epsilon):
+            return 0.5 * epsilon * epsilon
+
+
+def epsilon_zcdp(rho: float, delta: float) -> float:
+    """Epsilon of rho-zCDP: min over alpha of rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1)."""
+    probability(delta=delta)
+    if rho == 0.0:
+        return 0.0
+    # Any alpha gives a valid epsilon, so a grid is safe; the curve is flat at its minimum.
+    return float(max(0.0, np.min(_converted(_FINE_ORDERS, rho * _FINE_ORDERS, delta))))
+
+
+def rho_max(epsilon: float, delta: float) -> float:
+    """The zCDP budget of a ledger of mixed mechanisms: the largest rho that still gives (epsilon, delta)."""
+    positive(epsilon=epsilon)
+    return 1.0 / smallest(lambda x: epsilon_zcdp(1.0 / x, delta) <= epsilon, relative_tolerance=1e-12)
+
+
+def epsilon_renyi(event: Event, delta: float) -> float:
+    """Epsilon by Renyi accounting: looser than `epsilon_of`, from different mathematics."""
+    probability(delta=delta)
+    parts = flattened(event)
+    if parts.in_the_clear:
+        return math.inf
+    orders = np.array(ORDERS)
+    total = 0.5 * parts.mu**2 * orders
+    for part, count in parts.counts:
+        total = total + count * np.array(_curve(part))
+    return float(max(0.0, np.min(_converted(orders, total, delta))))
+
+
+def epsilon_classical(orders: Doubles, divergences: Doubles, delta: float) -> float:
+    """The older conversion from Renyi divergences, min of divergence + log(1/delta) / (alpha - 1) (Mironov 2017)."""
+    return float(np.min(divergences + math.log(1.0 / delta) / (orders - 1.0)))
+
+
+def sampled_curve(mu: float, rate: float, orders: Doubles) -> Doubles:
+    """Renyi divergences of Gaussian noise on a fixed-size sample (Wang, Balle and Kasiviswanathan 2019, theorem 27)."""
+    from dp_accounting import dp_event
+
+    whole = 2**40  # the curve depends on the rate only, which dp-accounting wants as two integers; rounded up
+    sampled = dp_event.SampledWithoutReplacementDpEvent(whole, math.ceil(rate * whole), _gaussian(mu))
+    return _divergences(sampled, orders, replace_one=True)
+
+
+@lru_cache(maxsize=64)
+def _curve(event: Simple) -> tuple[float, ...]:
+    from dp_accounting import dp_event
+
+    orders = np.array(ORDERS)
+    match event:
+        case SampledEvent(mu, rate, "poisson"):
+            curve = _divergences(dp_event.PoissonSampledDpEvent(rate, _gaussian(mu)), orders, replace_one=False)
+        case SampledEvent(mu, rate, _):
+            curve = sampled_curve(mu, rate, orders)
+        case LaplaceEvent(epsilon):
+            curve = _divergences(dp_event.LaplaceDpEvent(1.0 / epsilon), orders, replace_one=False)
+        case PureEvent(epsilon):
+            curve = _response_divergences(epsilon, orders)
+        case _:
+            raise BadInput(f"no Renyi divergence is known for {event!r}")
+    return tuple(float(value) for value in curve)
+
+
+def _divergences(event: object, orders: Doubles, *, replace_one: bool) -> Doubles:
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    relation = NeighboringRelation.REPLACE_ONE if replace_one else NeighboringRelation.ADD_OR_REMOVE_ONE
+    return np.asarray(RdpAccountant(orders.tolist(), relation).compose(event).rdp, np.float64)
+
+
+def _gaussian(mu: float) -> object:
+    from dp_accounting import dp_event
+
+    return dp_event.GaussianDpEvent(1.0 / mu)
+
+
+def _response_divergences(epsilon: float, orders: Doubles) -> Doubles:
+    """log(p^a q^(1-a) + q^a p^(1-a)) / (a - 1) with p = e^eps q, q = 1 / (1 + e^eps)."""
+    log_q = -np.logaddexp(0.0, epsilon)
+    log_p = log_q + epsilon
+    one = orders * log_p + (1.0 - orders) * log_q
+    other = orders * log_q + (1.0 - orders) * log_p
+    return np.asarray(np.logaddexp(one, other) / (orders - 1.0), np.float64)
+
+
+def _converted(orders: Doubles, divergences: Doubles, delta: float) -> Doubles:
+    # Canonne, Kamath and Steinke 2020, proposition 12
+    return divergences + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)

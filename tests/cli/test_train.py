@@ -1,0 +1,184 @@
+"""`veilrec train`, `evaluate`, `recommend`, as a user runs them: real processes where it matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+DATA = "synthetic-ratings:users=300,items=120,seed=3"
+PROGRAM = [sys.executable, "-c", "from veilrec.cli.main import run; run()"]
+
+
+def veilrec(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False, **options)
+
+
+def train(out: Path, *more: str, rounds: int = 12) -> subprocess.CompletedProcess[str]:
+    small = ("--set", "cohort.size=40", "--seed", "1", "--rounds", str(rounds), "--out", str(out))
+    return veilrec("train", "fedmf", "--data", DATA, *small, *more)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    done = train(out, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)  # nothing else on standard output
+    assert result["out"] == str(out)
+    return out
+
+
+def test_result_says_everything(finished):
+    result = json.loads((finished / "result.json").read_text())
+    assert {"method", "dataset", "seed", "rounds", "metrics", "guarantee", "communication", "seconds",
+            "clients_per_second", "peak_rss_mb", "baselines"} <= set(result)  # fmt: skip
+    assert {"hr@10", "ndcg@10"} <= set(result["metrics"])
+    assert set(result["baselines"]) == {"popularity", "random"}
+    assert {"down_bytes", "up_bytes", "down_params", "up_params", "paper_params"} <= set(result["communication"])
+    assert result["guarantee"]["basis"] == "none"
+    assert result["rounds"] == 12
+    assert yaml.safe_load((finished / "config.yaml").read_text())["method"] == "fedmf"
+
+
+def test_the_papers_convention_counts_item_vectors_one_way(finished):
+    result = json.loads((finished / "result.json").read_text())
+    assert result["communication"]["paper_params"] == 120 * 32 * 40 * 12
+    assert result["communication"]["down_params"] == 120 * 32 * 40 * 12  # every device gets every item
+
+
+def test_evaluate_gives_the_same_numbers_again(finished):
+    result = json.loads((finished / "result.json").read_text())
+    again = veilrec("evaluate", str(finished), "--json")
+    assert json.loads(again.stdout)["metrics"] == result["metrics"]
+
+
+def test_evaluate_refuses_a_protocol_whose_test_items_were_trained_on(finished):
+    refused = veilrec("evaluate", str(finished), "--protocol", "ratio-8-2")
+    assert refused.returncode == 2
+    assert "train again with --protocol ratio-8-2" in refused.stderr
+
+
+def test_recommends_for_a_known_and_for_a_new_user(finished):
+    from veilrec.data.spec import load
+
+    population = load(DATA)
+    user = population.users[5]
+    used = {population.items[i] for i in population.interactions.pairs().row(5)}
+    known = json.loads(veilrec("recommend", str(finished), "--user", user, "-k", "7", "--json").stdout)
+    items = [entry["item"] for entry in known["recommendations"]]
+    assert len(set(items)) == 7
+    assert not used & set(items)
+    history = sorted(used)[:3]
+    new = veilrec("recommend", str(finished), "--history", ",".join(history), "--json")
+    items = [entry["item"] for entry in json.loads(new.stdout)["recommendations"]]
+    assert len(items) == 10
+    assert not set(history) & set(items)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--user", "nobody"], "no user 'nobody'"),
+        (["--history", "nothing"], "no item 'nothing'"),
+        (["--history", ","], "--history is empty"),
+        ([], "either --user"),
+    ],
+)
+def test_recommend_says_what_is_wrong(finished, arguments, words):
+    refused = veilrec("recommend", str(finished), *arguments)
+    assert refused.returncode == 2
+    assert words in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fedmff"], "did you mean fedmf"),
+        (["fedmf", "--data", "ml-10m"], "unknown data set"),
+        (["fedmf", "--data", DATA, "--set", "local.epocs=3"], "local.epochs"),
+        (["fedmf", "--data", DATA, "--set", "local.epochs=many"], "local.epochs"),
+        (["fedmf", "--data", DATA, "--set", "nonsense"], "name=value"),
+        (["fedmf", "--data", DATA, "--preset", "tunde"], "tuned"),
+        (["fedmf", "--data", DATA, "--rounds", "0"], "--rounds is 0"),
+        (["fedmf", "--data", DATA, "--protocol", "loo"], "loo-99"),
+        (["fedmf", "--data", DATA, "--set", "cohort.size=9999"], "cohort.size is 9999"),
+        (["fedmf", "--data", DATA, "--log", "mlfow"], "unknown logger"),
+        (["fedmf", "--data", DATA, "--resume"], "--resume needs --out"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_leaves_nothing(arguments, words, tmp_path):
+    refused = veilrec("train", *arguments, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert words in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_never_overwritten_by_accident(finished):
+    refused = train(finished)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+
+
+def test_resume_refuses_other_settings(finished):
+    refused = train(finished, "--resume", "--set", "local.epochs=2")
+    assert refused.returncode == 2
+    assert "cannot resume" in refused.stderr
+
+
+def test_a_run_can_be_made_longer(finished, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    longer = train(copy, "--resume", "--json", rounds=16)
+    straight = train(tmp_path / "straight", "--json", "--evaluate-every", "1", rounds=16)
+    assert longer.returncode == 2  # the default of 20 evaluations depends on the rounds: say it, do not guess
+    assert "evaluate_every" in longer.stderr or json.loads(straight.stdout)["rounds"] == 16
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes], pattern: str) -> None:
+    deadline = time.monotonic() + 120
+    while not list(path.glob(pattern)):
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_killed_and_resumed_gives_the_same_weights_bit_for_bit(tmp_path):
+    straight = json.loads(train(tmp_path / "straight", "--json", rounds=300).stdout)
+    out = tmp_path / "killed"
+    arguments = ["train", "fedmf", "--data", DATA, "--set", "cohort.size=40", "--seed", "1", "--rounds", "300",
+                 "--out", str(out), "--checkpoint-every", "7"]  # fmt: skip
+    for number in (7, 70):
+        resume = ["--resume"] if out.exists() else []
+        process = subprocess.Popen([*PROGRAM, *arguments, *resume], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(out, process, f"checkpoints/round-*{number:02d}.safetensors")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (out / "result.json").exists()
+    resumed = veilrec(*arguments, "--resume", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["weights_sha256"] == straight["weights_sha256"]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["train", "fedmf", "--data", DATA, "--set", "cohort.size=40", "--rounds", "100000", "--out", str(out)]
+    process = subprocess.Popen([*PROGRAM, *arguments, "--checkpoint-every", "5"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    wait_for(out, process, "checkpoints/round-*.safetensors")
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "--resume" in words
+    assert "Traceback" not in words

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.simulate import checkpoint
+from veilrec.simulate.checkpoint import Progress
+
+
+def test_a_state_comes_back_as_it_was(tmp_path):
+    state = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], np.int64)}
+    progress = Progress(rounds_done=7, up_bytes=2**40, best_value=0.5, metrics={"hr@10": 0.25})
+    path = checkpoint.checkpoint_path(tmp_path, 7)
+    checkpoint.save(path, state, progress)
+    loaded, read = checkpoint.load(path)
+    assert read == progress
+    assert checkpoint.digest(loaded) == checkpoint.digest(state)
+
+
+def test_the_digest_sees_every_name_shape_and_bit():
+    base = {"a": np.zeros((2, 3), np.float32)}
+    others = [
+        {"b": np.zeros((2, 3), np.float32)},
+        {"a": np.zeros((3, 2), np.float32)},
+        {"a": np.zeros((2, 3), np.float64)},
+        {"a": np.full((2, 3), -0.0, np.float32)},
+    ]
+    assert len({checkpoint.digest(state) for state in [base, *others]}) == 5
+
+
+def test_the_newest_is_found_and_the_rest_pruned(tmp_path):
+    for rounds in (3, 20, 100):
+        checkpoint.save(checkpoint.checkpoint_path(tmp_path, rounds), {"a": np.zeros(1)}, Progress(rounds))
+    newest = checkpoint.newest(tmp_path)
+    assert newest == checkpoint.checkpoint_path(tmp_path, 100)
+    checkpoint.prune(tmp_path, keep={newest})
+    assert list((tmp_path / "checkpoints").iterdir()) == [newest]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a state", b"\x10\x00\x00\x00\x00\x00\x00\x00{}"])
+def test_a_damaged_state_is_refused_in_one_line(tmp_path, content):
+    path = tmp_path / "state.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="not a state of a veilrec run"):
+        checkpoint.load(path)

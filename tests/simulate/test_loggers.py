@@ -1,0 +1,53 @@
+import builtins
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.loggers import make_loggers
+from veilrec.simulate.trainer import StepReport
+
+
+def follow(name, folder):
+    (logger,) = make_loggers([name], folder)
+    logger.on_round(Progress(rounds_done=1), StepReport(loss=0.5))
+    logger.on_metrics(Progress(rounds_done=1), {"hr@10": 0.25})
+
+
+def test_tensorboard_gets_loss_and_metrics(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    follow("tensorboard", tmp_path)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Scalars("loss")[0].value == 0.5
+    assert events.Scalars("hr@10")[0].value == 0.25
+
+
+def test_mlflow_gets_loss_and_metrics(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(f"file://{tmp_path}/mlruns")
+    follow("mlflow", tmp_path)
+    run = mlflow.last_active_run()
+    mlflow.end_run()
+    assert mlflow.get_run(run.info.run_id).data.metrics == {"loss": 0.5, "hr_at_10": 0.25}
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_missing_extra_is_named(name, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(module, *rest):
+        if module.startswith(("mlflow", "torch.utils.tensorboard")):
+            raise ImportError(module)
+        return real(module, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BadInput, match=rf"veilrec\[{name}\]"):
+        make_loggers([name], tmp_path)
+
+
+def test_an_unknown_logger_names_the_known_ones(tmp_path):
+    with pytest.raises(BadInput, match="mlflow"):
+        make_loggers(["mlfow"], tmp_path)

@@ -1,0 +1,124 @@
+"""The run loop, on a trainer whose whole state is one number."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilrec.errors import VeilrecError
+from veilrec.simulate import checkpoint
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.run import Interrupted, Schedule, run
+from veilrec.simulate.trainer import StepReport
+
+
+class Counter:
+    """Adds (round + 1) every round: the sum tells exactly which rounds were done."""
+
+    def __init__(self, interrupt_at: int | None = None) -> None:
+        self.total = 0
+        self.interrupt_at = interrupt_at
+
+    def step(self, number: int) -> StepReport:
+        self.total += number + 1
+        if number == self.interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return StepReport(devices=2, down_bytes=10, up_bytes=5, down_params=3, up_params=1, loss=0.5)
+
+    def model(self) -> Counter:
+        return self
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"total": np.array([self.total])}
+
+    def load_state(self, state, steps_done: int) -> None:
+        self.total = int(state["total"][0])
+
+
+def metric(model: Counter) -> dict[str, float]:
+    return {"ndcg@10": float(model.total)}
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_counts_evaluates_and_checkpoints(tmp_path):
+    trainer = Counter()
+    progress = run(tmp_path, trainer, Schedule(rounds=7, evaluate_every=3, checkpoint_every=2), metric, split_name="test")
+    assert trainer.total == 28
+    assert (progress.rounds_done, progress.devices, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
+    assert [line["round"] for line in lines(tmp_path)] == [3, 6, 7]
+    assert [line["split"] for line in lines(tmp_path)] == ["test"] * 3
+    assert checkpoint.newest(tmp_path) == checkpoint.checkpoint_path(tmp_path, 7)
+
+
+def test_ctrl_c_finishes_the_round_writes_a_checkpoint_and_resumes_to_the_same_end(tmp_path):
+    schedule = Schedule(rounds=9, evaluate_every=4, checkpoint_every=100)
+    with pytest.raises(Interrupted, match="after round 5"):
+        run(tmp_path, Counter(interrupt_at=4), schedule, metric, split_name="test")
+    trainer = Counter()
+    progress = run(tmp_path, trainer, schedule, metric, split_name="test", resume=True)
+    assert trainer.total == 45
+    assert progress.devices == 18
+    assert [line["round"] for line in lines(tmp_path)] == [4, 8, 9]
+
+
+def test_resume_forgets_what_came_after_the_checkpoint(tmp_path):
+    schedule = Schedule(rounds=4, evaluate_every=1, checkpoint_every=2)
+    run(tmp_path, Counter(), schedule, metric, split_name="test")
+    early = checkpoint.checkpoint_path(tmp_path, 2)
+    checkpoint.save(early, {"total": np.array([3])}, Progress(rounds_done=2, devices=4))
+    checkpoint.checkpoint_path(tmp_path, 4).unlink()
+    with (tmp_path / "metrics.jsonl").open("a") as journal:
+        journal.write('{"round": 4, "metr')  # cut short by a crash
+    trainer = Counter()
+    run(tmp_path, trainer, schedule, metric, split_name="test", resume=True)
+    assert trainer.total == 10
+    assert [line["round"] for line in lines(tmp_path)] == [1, 2, 3, 4]
+
+
+def rises_then_falls(model: Counter) -> dict[str, float]:
+    return {"ndcg@10": -abs(model.total - 10.0)}  # best after round 4
+
+
+def test_early_stopping_ends_and_returns_to_the_best_round(tmp_path):
+    trainer = Counter()
+    schedule = Schedule(rounds=50, evaluate_every=1, patience=3)
+    progress = run(tmp_path, trainer, schedule, rises_then_falls, split_name="valid")
+    assert (progress.rounds_done, progress.best_round, progress.stopped_early) == (7, 4, True)
+    assert trainer.total == 10
+
+
+def test_early_stopping_survives_a_resume(tmp_path):
+    schedule = Schedule(rounds=50, evaluate_every=1, checkpoint_every=1, patience=3)
+    with pytest.raises(Interrupted):
+        run(tmp_path, Counter(interrupt_at=4), schedule, rises_then_falls, split_name="valid")
+    trainer = Counter()
+    progress = run(tmp_path, trainer, schedule, rises_then_falls, split_name="valid", resume=True)
+    assert (progress.best_round, progress.rounds_done, trainer.total) == (4, 7, 10)
+
+
+def test_stopping_on_a_metric_that_does_not_exist_says_which_do(tmp_path):
+    schedule = Schedule(rounds=2, evaluate_every=1, patience=1, watch="auc")
+    with pytest.raises(VeilrecError, match="cannot stop early on 'auc'.*ndcg@10"):
+        run(tmp_path, Counter(), schedule, metric, split_name="valid")
+
+
+def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
+    heard = []
+
+    class Ear:
+        def on_round(self, progress, report):
+            heard.append(("round", progress.rounds_done, report.loss))
+
+        def on_metrics(self, progress, metrics):
+            heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
+
+    run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
+    assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
