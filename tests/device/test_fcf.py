@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from veilrec._csr import Csr
 from veilrec.device import fcf
 from veilrec.device.learner import Cohort
-from veilrec.errors import BadInput
 
 SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)
 N_ITEMS = 25
@@ -83,9 +81,3 @@ def test_the_history_can_be_computed_from_what_is_sent() -> None:
     squared_length = np.median(-(sent @ direction) / (table() @ direction))
     unlike_unused = np.abs(sent @ direction + squared_length * (table() @ direction)) > 1e-4
     assert set(np.flatnonzero(unlike_unused)) == set(HISTORIES.row(0).tolist())
-
-
-@pytest.mark.parametrize("setting", [{"dim": 0}, {"alpha": -1.0}, {"decay": 0.0}])
-def test_refuses_settings_that_cannot_be_solved(setting: dict[str, float]) -> None:
-    with pytest.raises(BadInput, match=f"local.{next(iter(setting))} is"):
-        fcf.FcfSettings(**setting)  # type: ignore[arg-type]

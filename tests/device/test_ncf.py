@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec import _draws
 from veilrec._csr import Csr
@@ -68,13 +69,15 @@ class TorchDevice:
             losses = []
             for begin in range(0, size, s.batch or size):
                 part = slice(begin, begin + (s.batch or size))
-                losses.append(self.step(torch.from_numpy(items[part].astype(np.int64)), torch.tensor(labels[part])))
+                numbers = torch.from_numpy(items[part].astype(np.int64))
+                losses.append(self.step(numbers, torch.tensor(labels[part])))
         return sum(losses) / size
 
     def step(self, items, labels):
         s, net = self.settings, self.net
         users = torch.zeros_like(items)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(net(users, items), labels, reduction="sum")
+        logits = net(users, items)
+        loss = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
         penalty = net.users(users).square().sum() + net.items(items).square().sum()
         net.zero_grad()
         scale = 1.0 / len(items) if s.reduction == "mean" else 1.0
@@ -90,7 +93,7 @@ class TorchDevice:
                 elif parameter is net.items.weight:
                     rate = s.item_rate
                 move = self.move(parameter, touched if parameter is net.items.weight else 1.0)
-                parameter -= rate * move
+                parameter.sub_(rate * move)
         return loss.item()
 
     def move(self, parameter, touched):
@@ -154,7 +157,8 @@ def test_a_cohort_learns_what_its_devices_learn_alone():
         alone, user = learn(SMALL, data, [device])
         mine = slice(rows.offsets[device], rows.offsets[device + 1])
         np.testing.assert_array_equal(alone.uploads.tables[ITEMS].index, rows.index[mine])
-        np.testing.assert_allclose(alone.uploads.tables[ITEMS].values, rows.values[mine], rtol=1e-5, atol=1e-8)
+        values = alone.uploads.tables[ITEMS].values
+        np.testing.assert_allclose(values, rows.values[mine], rtol=1e-5, atol=1e-8)
         np.testing.assert_allclose(user[0], users[device], rtol=1e-5)
         for name, values in together.uploads.dense.items():
             np.testing.assert_allclose(alone.uploads.dense[name][0], values[device], rtol=1e-5, atol=1e-8)

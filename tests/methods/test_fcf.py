@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from veilrec.device import fcf
+from veilrec.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.fcf import METHOD, FcfModel, FcfServer
 from veilrec.server.optimise import ServerRate
@@ -63,3 +65,11 @@ def test_devices_keep_nothing_and_need_not_have_taken_part() -> None:
     assert not any(name.startswith("private.") for name in trainer.state())
     scores = trainer.model().score_all(np.arange(60))
     assert (np.abs(scores).max(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize(
+    "setting", ["local.dim=0", "local.alpha=-1", "local.decay=0", "local.decay=inf", "start=0"]
+)
+def test_refuses_settings_that_cannot_be_solved(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"setting {setting.partition('=')[0]} of fcf is"):
+        configure(METHOD, preset="tuned", dataset="", settings=[setting])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from veilrec._csr import Csr
-from veilrec.methods.base import Problem
-from veilrec.methods.mf import MfConfig, MfTrainer
+from veilrec.errors import BadInput
+from veilrec.methods.base import Problem, configure
+from veilrec.methods.mf import METHOD, MfConfig, MfTrainer
 
 from .tastes import ITEMS, SEED, small_problem
 
@@ -33,9 +35,8 @@ def test_the_loss_falls_and_no_message_is_counted() -> None:
     assert all(report.up_bytes == report.down_bytes == 0 for report in reports)
 
 
-def test_an_epoch_shows_every_used_item_once() -> None:
-    """With vectors at rest (rate 0 is refused, so a tiny one), only touched rows move: all of them."""
-    trainer = MfTrainer(MfConfig(rate=1e-3), small_problem())
+def test_an_epoch_reaches_every_user() -> None:
+    trainer = MfTrainer(MfConfig(), small_problem())
     before = trainer.users.copy()
     trainer.step(0)
     assert (np.abs(trainer.users - before).max(axis=1) > 0).all()
@@ -48,3 +49,11 @@ def test_users_without_data_keep_their_start_and_can_be_scored() -> None:
     trainer.step(0)
     assert np.array_equal(trainer.users[0], before)
     assert np.isfinite(trainer.model().score_all(np.array([0]))).all()
+
+
+@pytest.mark.parametrize(
+    "setting", ["dim=0", "rate=-1", "rate=inf", "decay=-0.1", "negatives=0", "adapt_epochs=0"]
+)
+def test_refuses_values_that_cannot_learn(setting: str) -> None:
+    with pytest.raises(BadInput, match=f"setting {setting.partition('=')[0]} of mf is"):
+        configure(METHOD, preset="tuned", dataset="", settings=[setting])

@@ -122,3 +122,12 @@ def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
 
     run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
     assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
+
+
+def test_a_diverged_loss_stops_the_run_and_says_what_to_do(tmp_path):
+    class Diverging(Counter):
+        def step(self, number: int) -> StepReport:
+            return StepReport(loss=float("nan"))
+
+    with pytest.raises(VeilrecError, match="diverged.*round 1.*lower the learning rates"):
+        run(tmp_path, Diverging(), Schedule(rounds=3), metric, split_name="test")

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
-from veilrec.errors import BadInput
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
@@ -29,17 +30,13 @@ ITEMS = "items"
 class FcfSettings:
     """What a device solves."""
 
-    dim: int = 32  # length of user and item vectors
-    alpha: float = 4.0  # a used item counts 1 + alpha times as much as another
-    decay: float = 10.0  # lambda of the user's ridge regression
-
-    def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise BadInput(f"setting local.dim is {self.dim}: a vector needs at least 1 entry")
-        if self.alpha < 0.0:
-            raise BadInput(f"setting local.alpha is {self.alpha}: it must be 0 or more")
-        if self.decay <= 0.0:
-            raise BadInput(f"setting local.decay is {self.decay}: it must be above 0")
+    dim: PositiveInt = 32  # length of user and item vectors
+    alpha: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = (
+        4.0  # a used item counts 1 + alpha times as much as another
+    )
+    decay: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
+        10.0  # lambda of the user's ridge regression
+    )
 
 
 def schema(n_items: int, dim: int) -> Schema:

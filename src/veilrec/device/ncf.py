@@ -1,9 +1,10 @@
 """Neural collaborative filtering (NeuMF) on the device: logistic loss, sampled negatives, only touched rows.
 
-The user's vector never leaves the device; the change of every touched item row and of the whole network is uploaded.
-The loss of an example with label y is  -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
-Adam is lazy: a batch moves the rows (weights and moments) of its own items only, and the moments start from zero in
-every round, because a device keeps no optimiser from one round to the next.
+The user's vector never leaves the device; the change of every touched item row and of the whole network is
+uploaded. The loss of an example with label y is
+    -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
+Adam is lazy: a batch moves the rows (weights and moments) of its own items only. Its moments start from zero
+in every round, because a device keeps no optimiser from one round to the next.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
@@ -29,7 +30,9 @@ def _split(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
-Widths = Annotated[tuple[PositiveInt, ...], BeforeValidator(_split), Field(min_length=1)]  # "32,16,8" or a list
+# "32,16,8" or a list
+Widths = Annotated[tuple[PositiveInt, ...], BeforeValidator(_split), Field(min_length=1)]
+Rate = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,16 @@ class NcfSettings:
     gmf: PositiveInt = 32  # length of the vectors that are multiplied entry by entry
     mlp: PositiveInt = 32  # length of the vectors that enter the tower
     layers: Widths = (32, 16, 8)  # widths of the tower's layers; it takes in 2 * mlp
-    start: PositiveFloat = 0.1  # standard deviation of the starting vectors
+    start: Rate = 0.1  # standard deviation of the starting vectors
     epochs: PositiveInt = 5  # local epochs in a round
     negatives: NonNegativeInt = 4  # unused items drawn per used one, afresh every epoch
     batch: NonNegativeInt = 256  # examples per step; 0 = the whole epoch
     reduction: Literal["sum", "mean"] = "mean"  # of the losses in a batch
     optimiser: Literal["sgd", "adam"] = "adam"
-    user_rate: NonNegativeFloat = 0.0005
-    item_rate: NonNegativeFloat = 0.0005
-    network_rate: NonNegativeFloat = 0.0005
-    decay: NonNegativeFloat = 0.0  # weight decay of the vectors that an example touches
+    user_rate: Rate = 0.02
+    item_rate: Rate = 0.02
+    network_rate: Rate = 0.0005
+    decay: Rate = 0.005  # weight decay of the vectors that an example touches
 
     @property
     def shape(self) -> NeumfShape:
@@ -63,7 +66,11 @@ def schema(n_items: int, shape: NeumfShape) -> Schema:
 
 
 def start_weights(n_items: int, shape: NeumfShape, start: float, seed: int) -> dict[str, Floats]:
-    """The server's first model: layers as He et al. 2015 start rectifiers; the GMF half starts as plain MF."""
+    """The server's first model.
+
+    Layers start as rectifiers should (normal, variance 2 / inputs); w_g is 1, so that the GMF half starts as
+    plain matrix factorisation and its vectors learn at full speed from the first round.
+    """
     rows = np.arange(n_items, dtype=np.int64)
     weights = {ITEMS: start * _draws.normals(seed, _draws.MODEL, 0, rows, shape.row)}
     for number, (name, size) in enumerate(shape.network().items(), start=1):
@@ -106,8 +113,8 @@ class NcfLearner:
         loss = np.zeros(len(lengths), np.float32)
         tower = s.shape.tower()
         learn_cohort(
-            tower, self._rules(), make_scratch(tower, len(network)), cohort.devices, cohort.data.offsets, cohort.data.items,
-            cohort.private[USER], table, network, self.seed, round_number,
+            tower, self._rules(), make_scratch(tower, len(network)), self.seed, round_number,
+            cohort.devices, cohort.data.offsets, cohort.data.items, cohort.private[USER], table, network,
             offsets, index, rows, networks, loss,
         )  # fmt: skip
         tables = {ITEMS: Rows(offsets, index[: offsets[-1]], rows[: offsets[-1]])}

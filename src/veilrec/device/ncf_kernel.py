@@ -1,16 +1,15 @@
 """NeuMF on the device, compiled: forward, gradient and optimiser in one pass over a batch.
 
 What makes it fast, apart from being compiled:
-- in a batch of one user, examples of the same item have the same score and the same gradient: each distinct item is
-  computed once, weighted by how often it occurs. No item's row is then needed twice in a batch, and it is changed as
-  soon as its tile is done;
+- in a batch of one user, examples of the same item have the same score and the same gradient: each distinct
+  item is computed once, weighted by how often it occurs. No row is then needed twice in a batch, and it is
+  changed as soon as its tile is done;
 - the user's half of the first layer is computed once per batch, and its gradient is one outer product;
 - activations lie feature by feature in tiles that stay in the first cache (see `veilrec._matrix`).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -92,16 +91,19 @@ class Scratch(NamedTuple):
 
 def make_scratch(tower: Tower, network_size: int) -> Scratch:
     """Space for one call."""
-    floats = partial(np.zeros, dtype=np.float32)
-    shape = (tower.rows_at[-1], TILE)
+
+    def floats(*shape: int) -> Floats:
+        return np.zeros(shape, np.float32)
+
+    height = int(tower.rows_at[-1])
     row = tower.gmf + tower.mlp
     return Scratch(
-        tile=floats(shape),
-        deltas=floats(shape),
+        tile=floats(height, TILE),
+        deltas=floats(height, TILE),
         scores=floats(TILE),
         gmf_scores=floats(TILE),
         exponents=np.zeros(TILE, np.int32),
-        user_terms=floats(tower.widths[1]),
+        user_terms=floats(int(tower.widths[1])),
         gmf_weights=floats(tower.gmf),
         gmf_sums=floats(tower.gmf),
         row_gradient=floats(row),
@@ -115,14 +117,14 @@ def learn_cohort(
     tower: Tower,
     rules: Rules,
     scratch: Scratch,
+    seed: int,
+    round_number: int,
     devices: Offsets,
     offsets: Offsets,
     data: Indices,
     users: Floats,
     table: Floats,
     network: Floats,
-    seed: int,
-    round_number: int,
     out_offsets: Offsets,
     out_index: Indices,
     out_rows: Floats,
@@ -137,12 +139,11 @@ def learn_cohort(
     most = longest * (1 + rules.negatives)
     items, slots = np.empty(most, np.int32), np.empty(most, np.int32)
     labels = np.empty(most, np.float32)
-    batch = Batch(
-        np.empty(most, np.int32), np.empty(most, np.float32), np.empty(most, np.float32), np.empty(most, np.float32)
-    )
+    counts, errors, distinct_labels = np.empty((3, most), np.float32)
+    batch = Batch(np.empty(most, np.int32), distinct_labels, counts, errors)
     own = np.empty(longest, np.int32)
     is_own = np.full(n_items, -1, np.int32)
-    slot_of = np.full(n_items, -1, np.int32)  # where an item's row lies in out_rows; below `first`: not met yet
+    slot_of = np.full(n_items, -1, np.int32)  # an item's row in out_rows; below `first`: not met yet
     met_at_most = min(longest * (1 + rules.negatives * rules.epochs), n_items)
     place = np.zeros(met_at_most, np.int32)
     row_moments = np.empty((met_at_most if rules.adam else 0, 2, width), np.float32)
@@ -198,7 +199,7 @@ def learn_cohort(
 
 @jit
 def _gather_distinct(slots: Indices, labels: Floats, place: Indices, batch: Batch) -> int:
-    """Fill the batch with each distinct item once; `place` needs no clearing, because every entry is checked."""
+    """Fill the batch with each distinct item once; `place` needs no clearing: every entry is checked."""
     distinct = 0
     for j in range(len(slots)):
         at = place[slots[j]]
@@ -244,7 +245,8 @@ def _learn_batch(
     _finish_gradients(tower, device, rules.decay * scale * np.float32(examples), scratch)
     _move(rules, rules.user_rate, step, device.user, device.user_moments, scratch.user_gradient)
     if rules.network_rate > _ZERO:
-        _move(rules, rules.network_rate, step, device.network, device.network_moments, scratch.network_gradient)
+        gradient, moments = scratch.network_gradient, device.network_moments
+        _move(rules, rules.network_rate, step, device.network, moments, gradient)
 
 
 @jit

@@ -20,7 +20,9 @@ _WEIGHTS = "weights"
 class EaseConfig(Config):
     """Settings of EASE."""
 
-    ridge: Annotated[float, Field(gt=0.0)] = 300.0  # lambda: what is added to the diagonal of the Gram matrix
+    ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
+        500.0  # lambda: what is added to the diagonal of the Gram matrix
+    )
 
 
 def build(config: EaseConfig, problem: Problem) -> Trainer:
@@ -54,4 +56,5 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=1,
+    presets={"tuned@ml-100k": {"ridge": 300.0}, "tuned@ml-1m": {"ridge": 700.0}},
 )

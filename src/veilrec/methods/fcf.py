@@ -36,7 +36,9 @@ class FcfConfig(Config):
     """Settings of FCF."""
 
     local: fcf.FcfSettings = fcf.FcfSettings()
-    start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting item vectors
+    start: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
+        0.1  # standard deviation of the starting item vectors
+    )
     cohort: CohortSettings = CohortSettings()
     server: FcfRate = FcfRate()
 
@@ -122,9 +124,12 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=200,
+    presets={
+        "tuned@ml-100k": {"rounds": 150},
+        "tuned@ml-1m": {"cohort": {"size": 200}},
+    },
     deviations=(
         "a round takes a cohort of devices instead of all, and the gradient is scaled to match",
         "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
     ),
-    item_parameters=32,
 )

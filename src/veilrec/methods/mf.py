@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
@@ -22,15 +22,20 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import StepReport, Trainer
 
 
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
 class MfConfig(Config):
     """Settings of MF; loss and negatives are those of FedMF."""
 
-    dim: Annotated[int, Field(ge=1)] = 32  # length of user and item vectors
-    start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting vectors
-    negatives: Annotated[int, Field(ge=1)] = 4  # unused items drawn per used one, afresh every epoch
-    rate: Annotated[float, Field(gt=0.0)] = 0.02
-    decay: Annotated[float, Field(ge=0.0)] = 0.005  # weight decay of the rows that an example touches
-    adapt_epochs: Annotated[int, Field(ge=1)] = 20  # epochs with which a new user joins the finished model
+    dim: PositiveInt = 32  # length of user and item vectors
+    start: Positive = 0.1  # standard deviation of the starting vectors
+    negatives: PositiveInt = 4  # unused items drawn per used one, afresh every epoch
+    rate: Positive = 0.02
+    decay: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = (
+        0.005  # weight decay of the rows that an example touches
+    )
+    adapt_epochs: PositiveInt = 20  # epochs with which a new user joins the finished model
 
 
 class MfTrainer:

@@ -50,8 +50,9 @@ class NcfTrainer:
         self.config = config
         self.problem = problem
         settings = ncf.NcfSettings(
-            gmf=config.gmf, mlp=config.mlp, layers=config.layers, start=config.start, epochs=config.adapt_epochs,
-            negatives=config.negatives, batch=32, user_rate=config.adapt_rate, decay=config.decay,
+            gmf=config.gmf, mlp=config.mlp, layers=config.layers, start=config.start,
+            epochs=config.adapt_epochs, negatives=config.negatives, batch=32, user_rate=config.adapt_rate,
+            decay=config.decay,
         )  # fmt: skip
         self.adapter = ncf.NcfLearner(settings, problem.seed, freeze_public=True)
         n_users = len(problem.train)
@@ -67,9 +68,9 @@ class NcfTrainer:
         """One epoch."""
         import torch
 
-        c, train = self.config, self.problem.train
-        users, items, labels = draw_examples(train, self.problem.n_items, c.negatives, self.problem.seed, number)
-        key = np.random.SeedSequence([self.problem.seed, _draws.LEARNING, number])
+        c, p = self.config, self.problem
+        users, items, labels = draw_examples(p.train, p.n_items, c.negatives, p.seed, number)
+        key = np.random.SeedSequence([p.seed, _draws.LEARNING, number])
         order = np.random.Generator(np.random.Philox(key)).permutation(len(users))
         total = 0.0
         for begin in range(0, len(order), c.batch):
@@ -127,7 +128,9 @@ class NcfTrainer:
         return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
 
 
-def draw_examples(train: Csr, n_items: int, negatives: int, seed: int, epoch: int) -> tuple[Offsets, Offsets, Floats]:
+def draw_examples(
+    train: Csr, n_items: int, negatives: int, seed: int, epoch: int
+) -> tuple[Offsets, Offsets, Floats]:
     """Users, items and labels of an epoch: what every device would draw for itself, user after user."""
     drawn = np.where(train.lengths() < n_items, negatives, 0)
     offsets = np.zeros(len(train) + 1, np.int64)
@@ -167,14 +170,14 @@ METHOD = Method(
     kind="centralised",
     paper="He et al., Neural Collaborative Filtering, 2017",
     model="NeuMF",
-    summary="matrix factorisation beside a tower of layers, learnt by Adam from everybody's data in one place",
+    summary="matrix factorisation beside a tower of layers, learnt from everybody's data in one place",
     datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
     config=NcfConfig,
     build=build,
     guarantee=guarantee,
     rounds=20,
     deviations=(
-        "The two halves are not trained beforehand (section 3.4.1 of the paper): Adam starts from random vectors.",
+        "The two halves are not trained beforehand (section 3.4.1): vectors start at random, w_g at 1.",
         "The vectors of both halves of a user or item lie side by side in one table.",
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ class NeuMF(nn.Module):
         self.users = nn.Embedding(n_users, shape.row)  # [gmf | mlp]
         self.items = nn.Embedding(n_items, shape.row)
         widths = (2 * shape.mlp, *shape.layers)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(shape.gmf + widths[-1], 1)
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
@@ -33,7 +35,8 @@ class NeuMF(nn.Module):
 
     def public(self) -> dict[str, Tensor]:
         """Everything but the users, by the names that `NeumfShape.network` gives; views of the parameters."""
-        tensors = {"items": self.items.weight}
+        tensors: dict[str, Tensor] = {"items": self.items.weight}
         for number, layer in enumerate(self.layers, start=1):
-            tensors |= {f"layer{number}.weight": layer.weight, f"layer{number}.bias": layer.bias}
+            for name, parameter in layer.named_parameters():
+                tensors[f"layer{number}.{name}"] = parameter
         return tensors | {"output.weight": self.output.weight[0], "output.bias": self.output.bias}

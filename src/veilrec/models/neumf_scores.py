@@ -1,7 +1,7 @@
 """NeuMF without torch: where its weights lie, and its scores, compiled.
 
 score(u, i) = w_g . (p_u^g * q_i^g) + w_h . h_L + b,  h_l = relu(W_l h_{l-1} + b_l),  h_0 = [p_u^m ; q_i^m]
-(He et al., Neural Collaborative Filtering, 2017, equations 8, 10 and 12). Since h_0 is two vectors end to end,
+(He et al., Neural Collaborative Filtering, 2017, equations 8, 10 and 12). As h_0 is two vectors end to end,
 W_1 h_0 = W_1^u p_u + W_1^i q_i: the user's half is the same for all items, the items' half for all users.
 """
 
@@ -28,7 +28,7 @@ class Tower(NamedTuple):
     gmf: int
     mlp: int
     widths: Offsets  # [L + 1]: what layer l gives; widths[0] is the item's half of the input
-    weights_at: Offsets  # [L + 1]: start of layer l + 1 in the flat network, W then b; the last is the output layer
+    weights_at: Offsets  # [L + 1]: where layer l + 1 (W, then b) starts in the flat network; last, the output
     rows_at: Offsets  # [L + 2]: the rows of a tile that hold what layer l gives
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def smallest(suffices: Callable[[float], bool], *, relative_tolerance: float = 1e-15) -> float:
-    """The smallest positive number that suffices, if every larger one does too; what is returned does suffice."""
+    """The smallest positive number that suffices, if every larger one does; the answer itself suffices."""
     high = 1.0
     while not suffices(high):
         high *= 2.0

@@ -1,7 +1,7 @@
 """The exact privacy of Gaussian noise, and how much noise an (epsilon, delta) needs (Balle and Wang 2018).
 
-Everything is in terms of mu = L2 sensitivity / standard deviation of the noise. Releases compose exactly: several
-Gaussian releases are one release with mu = sqrt(mu_1^2 + mu_2^2 + ...).
+Everything is in terms of mu = L2 sensitivity / standard deviation of the noise. Releases compose exactly:
+several Gaussian releases are one release with mu = sqrt(mu_1^2 + mu_2^2 + ...).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def delta_gaussian(epsilon: float | Doubles, mu: float) -> float | Doubles:
     if not mu >= 0.0:
         raise ValueError(f"mu is {mu}: a ratio of a sensitivity to a standard deviation is not negative")
     eps = np.asarray(epsilon, np.float64)
-    if mu == 0.0 or mu == math.inf:
+    if mu in (0.0, math.inf):
         delta: Any = np.maximum(0.0, -np.expm1(np.minimum(eps, 0.0))) if mu == 0.0 else np.ones_like(eps)
     else:
         upper = _delta_at_least_zero(np.abs(eps), mu)
@@ -39,8 +39,8 @@ def delta_gaussian(epsilon: float | Doubles, mu: float) -> float | Doubles:
 
 def _delta_at_least_zero(eps: Doubles, mu: float) -> Doubles:
     near, far = eps / mu - mu / 2, eps / mu + mu / 2
-    # e^eps times the density at `far` is the density at `near`, so both tails share one factor and e^eps, which
-    # overflows at 710, never appears: Phi(-t) = exp(-t^2 / 2) erfcx(t / sqrt 2) / 2.
+    # e^eps times the density at `far` is the density at `near`, so both tails share one factor, and e^eps,
+    # which overflows at 710, never appears: Phi(-t) = exp(-t^2 / 2) erfcx(t / sqrt 2) / 2.
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         factor = 0.5 * np.exp(-0.5 * near * near)
         far_tail = factor * erfcx(far * _SQRT_HALF)
@@ -64,6 +64,6 @@ def mu_for(epsilon: float, delta: float) -> float:
 
 
 def sigma_for(epsilon: float, delta: float, sensitivity: float) -> float:
-    """The smallest standard deviation that makes a release of this L2 sensitivity (epsilon, delta)-private."""
+    """The smallest standard deviation that keeps (epsilon, delta) for a release of this L2 sensitivity."""
     positive(sensitivity=sensitivity)
     return sensitivity / mu_for(epsilon, delta)

@@ -86,7 +86,7 @@ def plan(kind: str, seed: int) -> Plan:
             kind, seed, data, "4,000 users, each with three interests that drift, and 800 items", "fedmf",
             (
                 Request("fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300),
-                Request("mf", data, seed, "loo-99", settings=("decay=0.01",), rounds=14),
+                Request("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22),
                 Request("ease", data, seed, "loo-99", settings=("ridge=600",)),
             ),
             (

@@ -32,6 +32,6 @@ dd { margin: 0; color: var(--soft); }
 dd p { margin: .1rem 0; }
 .facts { display: grid; grid-template-columns: minmax(8rem, auto) 1fr; gap: .3rem 1.2rem; }
 .facts dt { margin: 0; color: var(--soft); }
-.facts dd { color: var(--ink); }
+.facts dd { color: var(--ink); min-width: 0; overflow-wrap: anywhere; }
 @media print { body { font-size: 11pt; } section { break-inside: avoid; } }
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -112,6 +113,11 @@ class _Loop:
         p, s = self.progress, self.schedule
         report = self.trainer.step(p.rounds_done)
         p.rounds_done += 1
+        if report.loss is not None and not math.isfinite(report.loss):
+            raise VeilrecError(
+                f"training has diverged: the loss of round {p.rounds_done} is {report.loss}; lower the learning rates"
+                " (--set local.item_rate=..., local.user_rate=..., server.rate=...) and train again"
+            )
         for name in ("devices", "down_bytes", "up_bytes", "down_params", "up_params"):
             setattr(p, name, getattr(p, name) + getattr(report, name))
         p.learning_seconds += time.perf_counter() - started

@@ -1,8 +1,9 @@
 """What a sequence of events adds up to: epsilon for a delta, and delta for an epsilon.
 
-Exact where a formula exists (Gaussian releases in any number, one sampled release, randomised response repeated),
-and otherwise an upper bound, tight to about three digits, from the composed privacy loss distribution. The answer holds
-for the adjacency, unit and sensitivity behind the events, and for mechanisms chosen by earlier outputs as well.
+Exact where a formula exists (Gaussian releases in any number, one sampled release, randomised response
+repeated), and otherwise an upper bound, tight to about three digits, from the composed privacy loss
+distribution. The answer holds for the adjacency, unit and sensitivity behind the events, and for mechanisms
+chosen by earlier outputs as well.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ from scipy.special import gammaln
 from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
 from veilrec.privacy.accounting.amplification import sampled_epsilon
-from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, Parts, composed, flattened, profile
+from veilrec.privacy.accounting.composition import (
+    SMALLEST_DELTA,
+    Countable,
+    Parts,
+    composed,
+    flattened,
+    profile,
+)
 from veilrec.privacy.checks import probability
 from veilrec.privacy.events import Event, PureEvent, SampledEvent
 from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
 
 
 def epsilon_of(event: Event, delta: float) -> float:
-    """The smallest epsilon known to hold with this delta; infinite if there is none. Delta 0 asks for pure privacy."""
+    """The smallest epsilon known to hold with this delta, or infinity; delta 0 asks for pure privacy."""
     if delta != 0.0:
         probability(delta=delta)
     parts = flattened(event)
@@ -30,13 +38,15 @@ def epsilon_of(event: Event, delta: float) -> float:
         return math.inf
     if not parts.counts:
         return _epsilon_all_gaussian(parts.mu, delta)
-    basic = sum(n * e.epsilon for e, n in parts.counts if not isinstance(e, SampledEvent)) if parts.pure else math.inf
+    basic = parts.sum_of_pure
     if delta == 0.0:
         return basic
     if exact := _single_kind(parts):
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
-        raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
+        raise BadInput(
+            f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one"
+        )
     return min(basic, max(0.0, float(composed(parts).get_epsilon_for_delta(delta))))
 
 
@@ -85,7 +95,7 @@ def _delta_exact(event: Countable, count: int, epsilon: float) -> float:
 
 
 def _delta_repeated_response(epsilon_of_one: float, count: int, epsilon: float) -> float:
-    """Kairouz, Oh and Viswanath 2015: `lies` of `count` answers are turned round, the loss is (count - 2 lies) eps."""
+    """Kairouz, Oh and Viswanath 2015: with `lies` answers turned round the loss is (n - 2 lies) eps."""
     lies = np.arange(count + 1)
     log_choices = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     log_chance = log_choices - lies * epsilon_of_one - count * np.logaddexp(0.0, -epsilon_of_one)

@@ -1,7 +1,8 @@
 """What it is worth that a person, or a click, is part of a release only by chance.
 
-Padding: a click is replaced by a fixed pad with probability p = `pad_probability`, afresh for every noise draw. The
-formulas hold for replacing one click in place (or for adding one where "absent" is the pad), never for a history.
+Padding: a click is replaced by a fixed pad with probability p = `pad_probability`, afresh for every noise
+draw. The formulas hold for replacing one click in place (or for adding one where "absent" is the pad),
+never for a history.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def padded_clicks_epsilon(epsilon: float, *, pad_probability: float, clicks: int
 
 
 def padded_mu(epsilon: float, delta: float, *, pad_probability: float) -> float:
-    """The largest sensitivity / sigma of Gaussian noise under padding that keeps (epsilon, delta) per click."""
+    """The largest sensitivity / sigma of padded Gaussian noise that keeps (epsilon, delta) per click."""
     probability(delta=delta)
     inner_delta = delta / (1.0 - pad_probability)
     probability(delta_of_the_inner_mechanism=inner_delta)
@@ -50,8 +51,8 @@ def padded_mu(epsilon: float, delta: float, *, pad_probability: float) -> float:
 def sampled_delta(epsilon: Doubles, mu: float, rate: float) -> Doubles:
     """Exact profile of rate N(mu, 1) + (1 - rate) N(0, 1) against N(0, 1), at epsilon of either sign.
 
-    It is rate * delta_G(log(1 + (e^epsilon - 1) / rate), mu). Where e^epsilon <= 1 - rate, every outcome is at least
-    e^epsilon times as likely under the mixture, and it is 1 - e^epsilon.
+    It is rate * delta_G(log(1 + (e^epsilon - 1) / rate), mu). Where e^epsilon <= 1 - rate, every outcome is
+    at least e^epsilon times as likely under the mixture, and it is 1 - e^epsilon.
     """
     ratio = 1.0 + np.expm1(np.minimum(epsilon, 700.0)) / rate
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -61,7 +62,7 @@ def sampled_delta(epsilon: Doubles, mu: float, rate: float) -> Doubles:
 
 
 def sampled_epsilon(mu: float, rate: float, delta: float) -> float:
-    """Exact epsilon of one sampled Gaussian release (fixed, padding or Poisson: their worst directions agree)."""
+    """Exact epsilon of one sampled Gaussian release; the worst directions of all three samplings agree."""
     if delta >= rate:
         return 0.0
     return amplified_epsilon(epsilon_gaussian(mu, delta / rate), rate=rate)

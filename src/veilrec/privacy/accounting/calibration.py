@@ -1,8 +1,8 @@
 """Noise for a wanted epsilon, and epsilon for a noise, over the rounds of a training.
 
-`noise_multiplier` is the standard deviation of the noise on the sum of the cohort's updates, divided by how far one
-person can move that sum under the adjacency that goes with the sampling: twice the clip norm for replace-one (fixed
-cohorts, or everybody in every round), the clip norm itself for add-remove (Poisson).
+`noise_multiplier` is the standard deviation of the noise on the sum of the cohort's updates, divided by how
+far one person can move that sum under the adjacency that goes with the sampling: twice the clip norm for
+replace-one (fixed cohorts, or everybody in every round), the clip norm itself for add-remove (Poisson).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from veilrec.privacy.gaussian import mu_for
 from veilrec.privacy.guarantee import Adjacency
 
 Sampling = Literal["none", "poisson", "fixed"]
+_SLACK = 5e-4  # how far below the wanted epsilon, relatively, is close enough
+_FAR = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Rounds:
 
     rounds: int
     sampling: Sampling = "none"
-    """none: everybody in every round; fixed: a cohort of exactly `cohort`; poisson: each with chance cohort/population."""
+    """none: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own."""
     population: int = 1
     cohort: int = 1
 
@@ -39,8 +41,8 @@ class Rounds:
             raise BadInput(f"rounds is {self.rounds}: give at least 1")
         if not 1 <= self.cohort <= self.population:
             raise BadInput(
-                f"a cohort of {self.cohort} from a population of {self.population}: give a cohort of at least 1 and a "
-                "population that is not smaller"
+                f"a cohort of {self.cohort} from a population of {self.population}: give at least 1, "
+                "and a population that is not smaller"
             )
 
     @property
@@ -69,28 +71,92 @@ def epsilon_for(noise_multiplier: float, delta: float, plan: Rounds) -> float:
 
 
 def noise_multiplier_for(epsilon: float, delta: float, plan: Rounds) -> float:
-    """The noise multiplier that a training needs, to one part in ten thousand and never too small."""
-    positive(epsilon=epsilon)
-    probability(delta=delta)
-    without_sampling = math.sqrt(plan.rounds) / mu_for(epsilon, delta)
+    """The noise multiplier that a training needs: never too small, and at most a thousandth too large."""
+    mu = mu_for(epsilon, delta)
     if plan.rate == 1.0:
-        return without_sampling
-    return noise_for(plan.event, epsilon, delta, at_most=without_sampling)
+        return math.sqrt(plan.rounds) / mu
+    # Central limit of sampled Gaussians (Dong, Roth and Su 2022): mu = rate sqrt(rounds (e^(1/z^2) - 1)).
+    guess = 1.0 / math.sqrt(math.log1p((mu / plan.rate) ** 2 / plan.rounds))
+    return noise_for(plan.event, epsilon, delta, guess=guess)
 
 
-def noise_for(
-    event: Callable[[float], Event], epsilon: float, delta: float, *, at_most: float, tolerance: float = 1e-4
-) -> float:
-    """The smallest noise whose event keeps (epsilon, delta), if more noise never means more epsilon.
+def noise_for(event: Callable[[float], Event], epsilon: float, delta: float, *, guess: float = 1.0) -> float:
+    """A noise whose event spends at most epsilon and at least 0.9995 of it, if more noise never spends more.
 
-    Bisection on a logarithmic scale, speeded up by the secant through the last two bounds; what is returned has been
-    accounted for and satisfies.
+    Bracketing and bisection on a logarithmic scale, the secant tried first; the answer was accounted for.
     """
-    positive(epsilon=epsilon, at_most=at_most)
-    spent_high = epsilon_of(event(at_most), delta)
-    if spent_high > epsilon:
+    positive(epsilon=epsilon, guess=guess)
+    probability(delta=delta)
+
+    def excess(log_noise: float) -> float:
+        spent = epsilon_of(event(math.exp(log_noise)), delta)
+        return math.log(spent / epsilon) if 0.0 < spent < math.inf else math.copysign(_FAR, spent - epsilon)
+
+    low, high = _bracket(excess, math.log(guess))
+    while high.excess < -_SLACK and high.at - low.at > 1e-9:
+        low, high = _narrowed(excess, low, high)
+    return math.exp(high.at)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    at: float  # logarithm of the noise
+    excess: float  # logarithm of what it spends over what it may spend
+
+
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[_Tried, _Tried]:
+    """A noise that spends too much, and a larger one that does not."""
+    here = _Tried(start, excess(start))
+    step = 0.05
+    direction = 1.0 if here.excess > 0.0 else -1.0
+    while True:
+        there = _Tried(here.at + direction * step, excess(here.at + direction * step))
+        if (there.excess > 0.0) != (here.excess > 0.0):
+            return (here, there) if direction > 0.0 else (there, here)
+        here, step = there, 2.0 * step
+        if abs(here.at - start) > _FAR:
+            raise BadInput(
+                "no noise gives the wanted epsilon: ask for a larger epsilon or delta, or for fewer rounds"
+            )
+
+
+def _narrowed(excess: Callable[[float], float], low: _Tried, high: _Tried) -> tuple[_Tried, _Tried]:
+    share = (low.excess + _SLACK / 2.0) / (
+        low.excess - high.excess
+    )  # the secant, aimed a little to the safe side
+    for cut in (share, 0.5):
+        middle = low.at + min(max(cut, 0.02), 0.98) * (high.at - low.at)
+        tried = _Tried(middle, excess(middle))
+        low, high = (tried, high) if tried.excess > 0.0 else (low, tried)
+        if high.excess >= -_SLACK:
+            break
+    return low, high
+
+
+@dataclass(frozen=True)
+class ClippingNoise:
+    """The noise of a round, shared by the sum of the updates and the count that adapts the clip norm."""
+
+    update_noise_multiplier: float
+    """Noise on the sum of the updates, over its sensitivity; a little more than without the count."""
+    count_standard_deviation: float
+    """Noise on how many updates were not clipped."""
+
+
+def adaptive_clipping_noise(
+    noise_multiplier: float, count_standard_deviation: float, *, adjacency: Adjacency
+) -> ClippingNoise:
+    """Keep the privacy of one release with `noise_multiplier` while the count is released beside it.
+
+    1/z^2 = 1/z_update^2 + (sensitivity of the count / its noise)^2. Replacing a person moves the count by 1;
+    adding one moves it by 1/2 when every bit b is sent as b - 1/2 (Andrew et al. 2021).
+    """
+    positive(noise_multiplier=noise_multiplier, count_standard_deviation=count_standard_deviation)
+    sensitivity = 1.0 if adjacency == "replace-one" else 0.5
+    left = noise_multiplier**-2 - (sensitivity / count_standard_deviation) ** 2
+    if left <= 0.0:
         raise BadInput(
-            f"noise {at_most:g} spends epsilon {spent_high:g} at delta {delta:g}, more than {epsilon:g}: allow more noise"
+            f"count_standard_deviation is {count_standard_deviation}: the count alone spends the round; "
+            f"give more than {sensitivity * noise_multiplier:g}"
         )
-    low, high, spent_low = _bracket(event, epsilon, delta, at_most)
-    ...
+    return ClippingNoise(left**-0.5, count_standard_deviation)

@@ -1,10 +1,11 @@
-"""Several events after one another, as one privacy loss distribution (dp-accounting, pessimistic connect-the-dots).
+"""Several events after one another, as one privacy loss distribution (connect-the-dots of dp-accounting).
 
-Every event is given by its exact profile delta(epsilon), which is that of a dominating pair of distributions. Such
-pairs compose even when a later mechanism is chosen by the outputs of earlier ones (Zhu, Dong and Wang 2022), so the
-numbers hold for training, where every round depends on the last. Composing profiles ourselves, rather than handing
-dp-accounting its own events, avoids its two traps: it ignores the count of randomised response, and it doubles the
-sensitivity of a Gaussian under replace-one in one accountant but not in the other.
+Every event is given by its exact profile delta(epsilon), which is that of a dominating pair of
+distributions. Such pairs compose even when a later mechanism is chosen by the outputs of earlier ones (Zhu,
+Dong and Wang 2022), so the numbers hold for training, where every round depends on the last. Composing
+profiles ourselves, rather than handing dp-accounting its own events, avoids its two traps: it ignores the
+count of randomised response, and it doubles the sensitivity of a Gaussian under replace-one in one
+accountant but not in the other.
 """
 
 from __future__ import annotations
@@ -54,9 +55,13 @@ class Parts:
     in_the_clear: bool = False
 
     @property
-    def pure(self) -> bool:
-        """Whether everything in it is epsilon-private with delta 0."""
-        return self.mu == 0.0 and not any(isinstance(event, SampledEvent) for event, _ in self.counts)
+    def sum_of_pure(self) -> float:
+        """Basic composition of epsilons that hold with delta 0; infinite if one part has none."""
+        if self.mu > 0.0:
+            return math.inf
+        return sum(
+            count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts
+        )
 
 
 def flattened(event: Event) -> Parts:
@@ -87,9 +92,7 @@ def flattened(event: Event) -> Parts:
             case _:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
-    return Parts(
-        math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear
-    )
+    return Parts(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
 
 
 def tree_mu(tree: TreeEvent) -> float:
@@ -124,10 +127,10 @@ def profile(event: Simple, epsilon: Doubles) -> Doubles:
         case SampledEvent(mu, rate, _):
             return sampled_delta(epsilon, mu, rate)
         case LaplaceEvent(top):
-            return -np.expm1(np.minimum((epsilon - top) / 2.0, 0.0))
+            return np.asarray(-np.expm1(np.minimum((epsilon - top) / 2.0, 0.0)), np.float64)
         case PureEvent(top):
             # (e^top - e^epsilon) / (1 + e^top), randomised response
-            return np.exp(-np.logaddexp(0.0, -top)) * -np.expm1(np.minimum(epsilon - top, 0.0))
+            return -np.expm1(np.minimum(epsilon - top, 0.0)) / (1.0 + math.exp(-top))
 
 
 def _distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
@@ -136,16 +139,18 @@ def _distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
     top = math.ceil(_largest_loss(event) / interval) + 1
     if isinstance(event, SampledEvent) and event.sampling == "poisson":
         return PrivacyLossDistribution(*_poisson_masses(event, interval, top))
-    upper = profile(event, np.arange(top + 1) * interval)
+    upper = profile(event, interval * np.arange(top + 1, dtype=np.float64))
     # Replace-one is symmetric: delta(-eps) = 1 - e^-eps + e^-eps delta(eps).
-    below = np.arange(top, 0, -1) * interval
+    below = interval * np.arange(top, 0, -1, dtype=np.float64)
     lower = -np.expm1(-below) + np.exp(-below) * upper[:0:-1]
     return PrivacyLossDistribution(_masses(np.concatenate((lower, upper)), -top, top, interval))
 
 
 def _poisson_masses(event: SampledEvent, interval: float, top: int) -> tuple[Any, Any]:
-    bottom = math.ceil(-math.log1p(-event.rate) / interval) + 1  # without the person no loss exceeds -log(1 - rate)
-    grid = np.arange(-bottom, top + 1) * interval
+    bottom = (
+        math.ceil(-math.log1p(-event.rate) / interval) + 1
+    )  # without the person no loss exceeds -log(1 - rate)
+    grid = interval * np.arange(-bottom, top + 1, dtype=np.float64)
     removed = sampled_delta(grid, event.mu, event.rate)
     # The other direction: delta_QP(eps) = 1 - e^eps + e^eps delta_PQ(-eps).
     mirrored = -grid[::-1]
@@ -197,7 +202,7 @@ def _check_one_adjacency(counts: Counter[Countable]) -> None:
     ways = {event.sampling for event in counts if isinstance(event, SampledEvent)}
     if "poisson" in ways and len(ways) > 1:
         raise BadInput(
-            "a composition mixes Poisson sampling (add-remove) with fixed-size sampling or padding (replace-one): "
+            "a composition mixes Poisson sampling (add-remove) with fixed cohorts or padding (replace-one): "
             "account for each adjacency by itself"
         )
 

@@ -1,4 +1,4 @@
-"""Renyi and zero-concentrated accounting: what the ledger adds up, and a second opinion on the composed distributions."""
+"""Renyi and zero-concentrated accounting: what the ledger adds up, and a second opinion on the rest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
 
 ORDERS: tuple[float, ...] = (
-    1.001, 1.002, 1.005, 1.01, 1.02, 1.05, *(1.0 + x / 10.0 for x in range(1, 100)), *range(11, 65), 128, 256, 512, 1024
+    1.001, 1.002, 1.005, 1.01, 1.02, 1.05, *(1.0 + x / 10.0 for x in range(1, 100)),
+    *range(11, 65), 128, 256, 512, 1024,
 )  # fmt: skip
-_LOGS = np.concatenate((np.linspace(-7.0, 14.0, 4201), [20.0, 30.0, 50.0, 100.0]))
-_FINE_ORDERS = 1.0 + np.exp(_LOGS)
 
 
 def rho_of(event: Event) -> float:
-    """Zero-concentrated privacy (zCDP): mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of a pure mechanism, added up.
+    """Zero-concentrated privacy (zCDP): mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of pure mechanisms, summed.
 
     What is gained by sampling has no such form; a sampled event is charged as if everybody took part.
     """
@@ -41,12 +40,21 @@ def _half_square(event: Simple) -> float:
 
 
 def epsilon_zcdp(rho: float, delta: float) -> float:
-    """Epsilon of rho-zCDP: min over alpha of rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1)."""
+    """Epsilon of rho-zCDP: min over alpha of rho a + log(1 - 1/a) - log(delta a) / (a - 1)."""
     probability(delta=delta)
     if rho == 0.0:
         return 0.0
-    # Any alpha gives a valid epsilon, so a grid is safe; the curve is flat at its minimum.
-    return float(max(0.0, np.min(_converted(_FINE_ORDERS, rho * _FINE_ORDERS, delta))))
+    low, high = (
+        -12.0,
+        40.0,
+    )  # of log(alpha - 1); any alpha gives a valid epsilon, so a search that stops early is safe
+    for _ in range(5):
+        grid = np.linspace(low, high, 100)
+        orders = 1.0 + np.exp(grid)
+        values = _converted(orders, rho * orders, delta)
+        best = int(np.argmin(values))
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    return max(0.0, float(values[best]))
 
 
 def rho_max(epsilon: float, delta: float) -> float:
@@ -69,12 +77,12 @@ def epsilon_renyi(event: Event, delta: float) -> float:
 
 
 def epsilon_classical(orders: Doubles, divergences: Doubles, delta: float) -> float:
-    """The older conversion from Renyi divergences, min of divergence + log(1/delta) / (alpha - 1) (Mironov 2017)."""
+    """The older conversion, min over alpha of divergence + log(1/delta) / (alpha - 1) (Mironov 2017)."""
     return float(np.min(divergences + math.log(1.0 / delta) / (orders - 1.0)))
 
 
 def sampled_curve(mu: float, rate: float, orders: Doubles) -> Doubles:
-    """Renyi divergences of Gaussian noise on a fixed-size sample (Wang, Balle and Kasiviswanathan 2019, theorem 27)."""
+    """Renyi divergences on a fixed-size sample (Wang, Balle and Kasiviswanathan 2019, theorem 27)."""
     from dp_accounting import dp_event
 
     whole = 2**40  # the curve depends on the rate only, which dp-accounting wants as two integers; rounded up
@@ -89,7 +97,9 @@ def _curve(event: Simple) -> tuple[float, ...]:
     orders = np.array(ORDERS)
     match event:
         case SampledEvent(mu, rate, "poisson"):
-            curve = _divergences(dp_event.PoissonSampledDpEvent(rate, _gaussian(mu)), orders, replace_one=False)
+            curve = _divergences(
+                dp_event.PoissonSampledDpEvent(rate, _gaussian(mu)), orders, replace_one=False
+            )
         case SampledEvent(mu, rate, _):
             curve = sampled_curve(mu, rate, orders)
         case LaplaceEvent(epsilon):

@@ -1,0 +1,166 @@
+"""Ways to attack a claim: each draws what it needs under both inputs of a worst-case pair and says what that proves."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.special import chdtrc
+
+from veilrec._arrays import Bools, Doubles, Offsets
+from veilrec.privacy.audit.bounds import epsilon_from_counts, reach
+from veilrec.privacy.audit.enumeration import epsilon_exact
+from veilrec.privacy.audit.gdp import epsilon_from_gaussian_scores
+from veilrec.privacy.audit.hockey_stick import calibration_p_value, epsilon_from_ratios
+from veilrec.privacy.audit.one_run import epsilon_from_guesses
+from veilrec.privacy.audit.sampling import epsilon_from_scores
+from veilrec.privacy.audit.support import separated
+from veilrec.privacy.randomness import SeededSource, Source
+
+Side: TypeAlias = Literal[0, 1]
+"""Which input of the pair."""
+Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run"]
+
+_CHUNK = 50_000  # draws at a time, so that wide outputs stay small in memory
+_MOST_PROVEN = 1e3  # stands for an epsilon that no finite number bounds
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one attack may use: its seed, how many times its own number of draws, and its share of false alarms."""
+
+    seed: tuple[int, ...]
+    effort: int
+    alpha: float
+
+    def source(self, name: str, side: Side) -> SeededSource:
+        """A stream of its own for every attack and side."""
+        return SeededSource(*self.seed, zlib.crc32(name.encode()), side)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an attack has proven."""
+
+    lower_bound: float
+    method: Method
+    reach: float  # the most that it could have proven
+    no_epsilon: bool = False  # the outputs show something that no epsilon allows
+
+
+class Attack(ABC):
+    """One test of one claim."""
+
+    @abstractmethod
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Attack, and report the bound on epsilon at delta."""
+
+
+@dataclass(frozen=True)
+class Scores(Attack):
+    """A number per output, high for the first input; `law` says what is known of it.
+
+    any: nothing, so thresholds are counted; gaussian: the noise in it is Gaussian; ratio: it is the log-likelihood
+    ratio of the stated law, which is put on trial before it is believed.
+    """
+
+    draw: Callable[[Side, int, Source], Doubles]
+    draws: int
+    law: Literal["any", "gaussian", "ratio"] = "any"
+
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Score draws of both inputs."""
+        count = self.draws * budget.effort
+        first, second = (_chunked(self.draw, side, count, budget.source(name, side)) for side in (0, 1))
+        if self.law == "gaussian":
+            bound = epsilon_from_gaussian_scores(first, second, delta=delta, alpha=budget.alpha)
+            return Evidence(bound, "Gaussian", _MOST_PROVEN)
+        if self.law == "ratio":
+            believed = calibration_p_value(first, second) > budget.alpha
+            bound = epsilon_from_ratios(first, delta=delta, alpha=budget.alpha) if believed else 0.0
+            return Evidence(bound, "hockey stick", _MOST_PROVEN)
+        bound = epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
+        return Evidence(bound, "counts", reach(count // 2, alpha=budget.alpha, delta=delta))
+
+
+@dataclass(frozen=True)
+class SupportEvent(Attack):
+    """Something about the support of the output: what is there, not how likely it is."""
+
+    draw: Callable[[Side, int, Source], Bools]
+    draws: int
+
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Count the event on both sides; the likelier side is chosen on the first halves."""
+        count = self.draws * budget.effort
+        first, second = (_chunked(self.draw, side, count, budget.source(name, side)) for side in (0, 1))
+        half = count // 2
+        if first[:half].sum() < second[:half].sum():
+            first, second = second, first
+        hits, others = int(first[half:].sum()), int(second[half:].sum())
+        trials = count - half
+        bound = epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=budget.alpha)
+        return Evidence(
+            bound, "support", reach(trials, alpha=budget.alpha, delta=delta),
+            no_epsilon=separated(hits, others, trials, delta=delta, alpha=budget.alpha),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table(Attack):
+    """All outputs of a discrete mechanism with their probabilities, and draws that must follow them."""
+
+    first: Doubles
+    second: Doubles
+    draw: Callable[[Side, int, Source], Offsets]  # -> numbers of outputs, in the order of the tables
+    draws: int
+
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Exact, if the code draws from the tables (chi-square); nothing is proven by tables that it does not follow."""
+        count = self.draws * budget.effort
+        for side, table in ((0, self.first), (1, self.second)):
+            drawn = self.draw(side, count, budget.source(name, side))
+            if fit_p_value(drawn, table) <= budget.alpha / 2:
+                return Evidence(0.0, "enumeration", _MOST_PROVEN)
+        exact = epsilon_exact(self.first, self.second, delta=delta)
+        # Exact but for rounding: 1e-9 is not a refutation.
+        return Evidence(min(exact * (1.0 - 1e-9), _MOST_PROVEN), "enumeration", _MOST_PROVEN, no_epsilon=np.isinf(exact))
+
+
+@dataclass(frozen=True)
+class Guesses(Attack):
+    """One output made of many independent bits; each is guessed from it."""
+
+    correct: Callable[[int, Source], int]  # (number of bits, source) -> how many guesses were right
+    bits: int
+
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Guess every bit."""
+        bits = self.bits * budget.effort
+        right = self.correct(bits, budget.source(name, 0))
+        bound = epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=budget.alpha)
+        most = epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=budget.alpha)
+        return Evidence(bound, "one run", most)
+
+
+def fit_p_value(drawn: Offsets, table: Doubles) -> float:
+    """How surprising draws are if they follow a table of probabilities (chi-square, rare outputs together)."""
+    seen = np.bincount(drawn, minlength=len(table)).astype(np.float64)
+    if len(seen) > len(table) or seen[table == 0.0].any():
+        return 0.0
+    expected = table * len(drawn)
+    rare = expected < 5.0
+    seen = np.append(seen[~rare], seen[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    kept = expected > 0.0
+    statistic = float(np.sum((seen[kept] - expected[kept]) ** 2 / expected[kept]))
+    return float(chdtrc(max(1, int(kept.sum()) - 1), statistic))
+
+
+def _chunked(draw: Callable[[Side, int, Source], Doubles], side: Side, count: int, source: Source) -> Doubles:
+    sizes = [_CHUNK] * (count // _CHUNK) + ([count % _CHUNK] if count % _CHUNK else [])
+    return np.concatenate([draw(side, size, source) for size in sizes])

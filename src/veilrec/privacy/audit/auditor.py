@@ -1,0 +1,108 @@
+"""Runs the attacks and passes the verdicts.
+
+Policy (fixed seeds by default): every case may raise a false alarm with probability ALPHA, shared equally by its
+attacks. A claim is refuted when a lower bound passes it. A proven claim has also to be nearly reached on its worst
+pair: a bound below half of it means that the pair, the score or the auditor has rotted, and fails the audit as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from veilrec.privacy.audit.attacks import Budget, Evidence, Method
+from veilrec.privacy.audit.case import Case, Kind, Outcome
+from veilrec.privacy.guarantee import Adjacency, Unit
+
+ALPHA = 1e-4
+SCOPE = "per message"
+FULL_EFFORT = 5  # times the draws of a quick audit
+_LEAST_SHARE = 0.5  # of a proven claim, that an attack has to reach
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the audit says of one claim."""
+
+    name: str
+    kind: Kind
+    calibration: str
+    unit: Unit
+    adjacency: Adjacency
+    claimed_epsilon: float
+    delta: float
+    lower_bound: float
+    method: Method
+    verdict: Outcome
+    expected: Outcome
+    rotted: bool
+    seconds: float
+    why: str
+    scope: str = SCOPE
+
+    @property
+    def passed(self) -> bool:
+        """Whether the audit says what it has to say of this case."""
+        return self.verdict == self.expected and not self.rotted
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, for `veilrec audit --json`."""
+        return {**vars(self), "passed": self.passed}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All verdicts of a run."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every proven claim holds and every bad one is refuted."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def false_alarm_rate(self) -> float:
+        """How often, over all seeds, such a run would refute a sound claim, at most."""
+        return ALPHA * sum(verdict.kind == "proven" for verdict in self.verdicts)
+
+
+def audit(
+    cases: Sequence[Case],
+    *,
+    quick: bool,
+    seed: int = 0,
+    progress: Callable[[Iterable[Case]], Iterable[Case]] = iter,
+) -> Audit:
+    """Attack every case; `progress` may wrap the iteration."""
+    effort = 1 if quick else FULL_EFFORT
+    return Audit(tuple(judge(case, effort=effort, seed=seed) for case in progress(cases)))
+
+
+def judge(case: Case, *, effort: int, seed: int) -> Verdict:
+    """Attack one case."""
+    start = time.perf_counter()
+    evidence = [
+        attack.run(
+            f"{case.name} {case.calibration}", case.delta,
+            Budget((seed, number), effort, ALPHA / len(case.attacks)),
+        )
+        for number, attack in enumerate(case.attacks)
+    ]  # fmt: skip
+    strongest = max(evidence, key=lambda found: (found.no_epsilon, found.lower_bound))
+    refuted = any(found.no_epsilon or found.lower_bound > case.claimed_epsilon for found in evidence)
+    return Verdict(
+        name=case.name, kind=case.kind, calibration=case.calibration, unit=case.unit, adjacency=case.adjacency,
+        claimed_epsilon=case.claimed_epsilon, delta=case.delta, lower_bound=round(strongest.lower_bound, 6),
+        method=strongest.method, verdict="refuted" if refuted else "holds", expected=case.expected,
+        rotted=case.kind == "proven" and _too_weak(case, evidence),
+        seconds=round(time.perf_counter() - start, 3), why=case.why,
+    )  # fmt: skip
+
+
+def _too_weak(case: Case, evidence: Sequence[Evidence]) -> bool:
+    """Whether no attack came near the claim although one could have."""
+    reachable = min(case.claimed_epsilon, max(found.reach for found in evidence))
+    return max(found.lower_bound for found in evidence) < _LEAST_SHARE * reachable

@@ -1,0 +1,32 @@
+"""A claim, and the attacks that it has to withstand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from veilrec.privacy.audit.attacks import Attack
+from veilrec.privacy.guarantee import Adjacency, Unit
+
+Kind = Literal["proven", "known-bad", "planted"]
+Outcome = Literal["holds", "refuted"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is claimed of one message, and how it is attacked."""
+
+    name: str
+    kind: Kind
+    calibration: Literal["proven", "as-published", "planted"]
+    unit: Unit
+    adjacency: Adjacency
+    claimed_epsilon: float
+    delta: float
+    attacks: tuple[Attack, ...]
+    why: str = ""  # what is wrong with a known-bad or planted one
+
+    @property
+    def expected(self) -> Outcome:
+        """What an audit that works says of it."""
+        return "holds" if self.kind == "proven" else "refuted"

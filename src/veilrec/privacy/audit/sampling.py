@@ -1,0 +1,74 @@
+"""The test that works for any mechanism: a threshold on a score, found on one half of the draws, tried on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilrec._arrays import Doubles, Offsets
+from veilrec.privacy.audit.bounds import epsilon_from_counts
+
+_CANDIDATES = 200  # thresholds that are looked at
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The event that a score passes a value; `first_is_likelier` says under which input it is to be the likelier one."""
+
+    value: float
+    above: bool
+    first_is_likelier: bool
+
+    def count(self, scores: Doubles) -> int:
+        """How many draws have the event."""
+        return int(np.count_nonzero(scores > self.value if self.above else scores < self.value))
+
+
+def epsilon_from_scores(first: Doubles, second: Doubles, *, delta: float, alpha: float) -> float:
+    """Epsilon from below: `first` and `second` are scores of outputs under the two inputs, in the order of drawing.
+
+    Both directions and all thresholds are looked at on the first halves only, so the second halves carry one test.
+    """
+    half, other_half = len(first) // 2, len(second) // 2
+    event = best_threshold(first[:half], second[:other_half], delta=delta, alpha=alpha)
+    likely, unlikely = first[half:], second[other_half:]
+    if not event.first_is_likelier:
+        likely, unlikely = unlikely, likely
+    return epsilon_from_counts(
+        event.count(likely), len(likely), event.count(unlikely), len(unlikely), delta=delta, alpha=alpha
+    )
+
+
+def best_threshold(first: Doubles, second: Doubles, *, delta: float, alpha: float) -> Threshold:
+    """The event that proves the most on these draws; high scores speak for the first input, low ones for the second."""
+    values = _candidates(np.concatenate((first, second)))
+    best, proven = Threshold(float(values[-1]), above=True, first_is_likelier=True), -1.0
+    for above in (True, False):
+        likely, unlikely = (first, second) if above else (second, first)
+        hits, others = _counts(likely, values, above), _counts(unlikely, values, above)
+        for value, hit, other in zip(values, hits, others, strict=True):
+            bound = epsilon_from_counts(
+                int(hit), len(likely), int(other), len(unlikely), delta=delta, alpha=alpha
+            )
+            if bound > proven:
+                best, proven = Threshold(float(value), above, first_is_likelier=above), bound
+    return best
+
+
+def _candidates(scores: Doubles) -> Doubles:
+    """Values between scores, denser in the tails; between two scores, so that equal scores stay together."""
+    distinct = np.unique(scores)
+    between = (distinct[1:] + distinct[:-1]) / 2 if len(distinct) > 1 else distinct
+    if len(between) <= _CANDIDATES:
+        return between
+    tails = np.geomspace(1e-5, 0.5, _CANDIDATES // 2)
+    shares = np.concatenate((tails, 1.0 - tails))
+    return np.unique(np.quantile(scores, shares))
+
+
+def _counts(scores: Doubles, values: Doubles, above: bool) -> Offsets:
+    ordered = np.sort(scores)
+    if above:
+        return len(ordered) - np.searchsorted(ordered, values, side="right")
+    return np.searchsorted(ordered, values, side="left")

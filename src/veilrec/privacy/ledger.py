@@ -1,0 +1,309 @@
+"""The ledger: what a device has spent of its privacy, and the only way in which a message may leave it.
+
+What is promised
+- A message is handed out only after its charge is on disk. A crash before that costs nothing and nothing has left; a
+  crash after it, before the message is sent, leaves one message charged too many. Never one too few.
+- What was spent never falls. There is no way to lower it, to reset it, or to raise a budget.
+- Two threads or processes cannot both take the last of a budget.
+- A ledger that is missing, damaged, locked, in a newer format, or at odds with its mirror releases nothing.
+- No wall clock is read. Budgets are refilled by the number of a public period, which must be announced with a proof and
+  never goes back, at most once per `minimum_period_seconds` of the device's own uptime, however many periods were
+  announced. Setting the clock therefore does nothing, and a server that signs periods in a hurry gains nothing.
+  Time during which the device is switched off is not counted.
+- An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record: what it
+  says was spent stays spent. A missing or older mirror is refused.
+
+What is not
+- Restoring database and mirror together, or deleting both and enrolling anew, cannot be seen on the device: the
+  server's count of each device's messages, or a counter in hardware, has to. Moving both to a machine that has been up
+  for longer can bring one refill early.
+- A period announced far ahead of its time stops later refills; the budget then stays spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+from veilrec.errors import BadInput
+from veilrec.privacy.budget import Budget, Cost
+from veilrec.privacy.checks import positive
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit, no_guarantee
+from veilrec.privacy.ledger_store import Account, LedgerError, Record, Store
+from veilrec.privacy.mechanism import Input, Mechanism, Output, Released, require_complete
+from veilrec.privacy.randomness import Source
+
+Value = TypeVar("Value")
+
+
+class BudgetExhausted(LedgerError):  # noqa: N818 - named for what it is
+    """The message does not fit into what is left of a budget; nothing was released and nothing charged."""
+
+
+class _Nothing:
+    """No non-personal answer was given; None may be one."""
+
+
+_NOTHING: Final = _Nothing()
+
+
+@dataclass(frozen=True)
+class Answer(Generic[Value]):
+    """What may be sent: drawn from the person's data, or the same for everybody because the budget is gone."""
+
+    personal: bool
+    value: Value
+
+
+@dataclass(frozen=True)
+class Permit:
+    """One charge on disk: it allows one message."""
+
+    sequence: int
+    period: int
+
+
+@dataclass(frozen=True)
+class AccountReport:
+    """What one account has spent and has left."""
+
+    budget: Budget
+    spent: Guarantee
+    """Everything that was ever charged, for costs fixed in advance."""
+    promised: Guarantee | None
+    """What can ever be spent, however costs are chosen; None without a lifetime budget."""
+    messages: int
+    remaining: float
+    """The share of this period's budget that is left, from 0 to 1."""
+
+
+class Ledger:
+    """The accounts of one device in one file; use `create` once per enrolment, and `open` ever after."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        budgets: Sequence[Budget],
+        *,
+        minimum_period_seconds: float,
+        first_period: int = 0,
+        simulation: bool = False,
+    ) -> Ledger:
+        """Start a ledger with nothing spent; `simulation` allows seeded noise, which protects nobody, for good."""
+        positive(minimum_period_seconds=minimum_period_seconds)
+        _check_period(first_period)
+        units = [budget.unit for budget in budgets]
+        if not units or len(set(units)) < len(units):
+            raise BadInput(f"budgets are given for {units}: give at least one, and one per unit")
+        accounts = tuple(Account(budget, Cost(), Cost(), 0, 0) for budget in budgets)
+        record = Record(0, first_period, 0.0, _uptime(), minimum_period_seconds, simulation, accounts)
+        return cls(Store.create(path, record))
+
+    @classmethod
+    def open(cls, path: Path, *, lock_timeout_seconds: float = 10.0) -> Ledger:
+        """Go on with a ledger; its budgets are those it was created with."""
+        return cls(Store.open(path, lock_timeout_seconds=lock_timeout_seconds))
+
+    def close(self) -> None:
+        """Close the file; whatever was charged is on disk already."""
+        self._store.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def release(
+        self,
+        mechanism: Mechanism[Input, Output],
+        value: Input,
+        source: Source,
+        *,
+        otherwise: Value | _Nothing = _NOTHING,
+    ) -> Answer[Output] | Answer[Value]:
+        """Perturb a value, charge it, and only then hand it out; give `otherwise` if the budget is gone."""
+        try:
+            drawn = self._drawn(mechanism, value, source)
+            self.reserve(drawn.event, unit=mechanism.unit, adjacency=mechanism.adjacency)
+        except BudgetExhausted:
+            if isinstance(otherwise, _Nothing):
+                raise
+            return Answer(personal=False, value=otherwise)
+        return Answer(personal=True, value=drawn.value)
+
+    def message(
+        self,
+        mechanism: Mechanism[Input, Output],
+        value: Input,
+        source: Source,
+        *,
+        model_version: str,
+        encode: Callable[[Output], bytes],
+        otherwise: bytes | _Nothing = _NOTHING,
+    ) -> Answer[bytes]:
+        """The one message of this mechanism for this period and model: drawn and charged once, then repeated for free.
+
+        It does not follow the data within a period: a message that changed would say that the data did. Message and
+        charge reach the disk together, so after a crash there are both or neither.
+        """
+        key = _memo_key(mechanism, model_version)
+        with self._store.changing() as change:
+            known = change.message(key)
+        if known is not None:
+            return Answer(personal=True, value=known)
+        try:
+            drawn = self._drawn(mechanism, value, source)
+            encoded = encode(drawn.value)
+            with self._store.changing() as change:
+                known = change.message(key)  # another process may have been faster
+                if known is None:
+                    change.record = _charged(change.record, drawn.event, mechanism.unit, mechanism.adjacency)
+                    change.memoise(key, encoded)
+        except BudgetExhausted:
+            if isinstance(otherwise, _Nothing):
+                raise
+            return Answer(personal=False, value=otherwise)
+        return Answer(personal=True, value=encoded if known is None else known)
+
+    def reserve(self, event: Event, *, unit: Unit, adjacency: Adjacency) -> Permit:
+        """Charge a message whose noise is drawn elsewhere; it may leave once this returns, and is final."""
+        with self._store.changing() as change:
+            change.record = _charged(change.record, event, unit, adjacency)
+            return Permit(change.record.sequence, change.record.period)
+
+    def advance_period(self, number: int, proof: bytes, verify: Callable[[int, bytes], bool]) -> bool:
+        """Go on to a later public period and refill the period's budgets; False if it is too early.
+
+        `verify` says whether `proof` is the announcement of period `number` by whoever may announce periods.
+        """
+        _check_period(number)
+        if not verify(number, proof):
+            raise LedgerError(f"period {number} is not announced by its proof: the budget is not refilled")
+        with self._store.changing() as change:
+            now = change.record
+            if number < now.period:
+                raise LedgerError(
+                    f"period {number} is over: the ledger is in period {now.period} and never goes back"
+                )
+            if number == now.period:
+                return False
+            change.record = now = _with_time_passed(now)
+            if now.run_seconds < now.minimum_period_seconds:
+                return False
+            refilled = tuple(replace(account, in_period=Cost()) for account in now.accounts)
+            change.record = replace(now, period=number, run_seconds=0.0, accounts=refilled)
+            return True
+
+    @property
+    def period(self) -> int:
+        """The public period whose budget is being spent."""
+        with self._store.changing() as change:
+            return change.record.period
+
+    def report(self) -> tuple[AccountReport, ...]:
+        """What every account has spent and has left."""
+        with self._store.changing() as change:
+            record = change.record
+        return tuple(_report(account, simulation=record.simulation) for account in record.accounts)
+
+    def _drawn(self, mechanism: Mechanism[Input, Output], value: Input, source: Source) -> Released[Output]:
+        """A draw that stays inside: input that is refused here, or a budget that is gone, costs nothing."""
+        require_complete(mechanism)
+        with self._store.changing() as change:
+            record = change.record
+        if not (source.protects or record.simulation):
+            raise BadInput("the noise comes from a seeded source, which protects nobody: use a SecureSource")
+        _charged(record, mechanism.event(), mechanism.unit, mechanism.adjacency)
+        return mechanism.release(value, source)
+
+
+def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> Record:
+    """The record after one more message; refuses one that does not fit into every account that it concerns."""
+    accounts = []
+    for account in record.accounts:
+        cost = account.budget.cost(event, unit, adjacency)
+        if cost is None:
+            accounts.append(replace(account, not_covered=account.not_covered + 1))
+            continue
+        in_period, in_lifetime = account.in_period.plus(cost), account.in_lifetime.plus(cost)
+        if not account.budget.allows(in_period, in_lifetime):
+            raise BudgetExhausted(
+                f"the {account.budget.unit} budget of period {record.period} or of the lifetime is spent: "
+                "send the non-personal answer, or wait for the next period"
+            )
+        accounts.append(
+            replace(account, in_period=in_period, in_lifetime=in_lifetime, messages=account.messages + 1)
+        )
+    if all(new.messages == old.messages for new, old in zip(accounts, record.accounts, strict=True)):
+        raise BadInput(
+            f"no account of the ledger covers a message that protects one {unit} ({adjacency}): nothing may be released"
+        )
+    return replace(_with_time_passed(record), accounts=tuple(accounts))
+
+
+def _with_time_passed(record: Record) -> Record:
+    """The next record, with the uptime since the last one; after a restart, the uptime since then.
+
+    Both are at most the time that really passed: a smaller uptime than before means a restart after the last record,
+    and a larger one is no more than passed since, with or without a restart.
+    """
+    uptime = _uptime()
+    passed = uptime - record.uptime if uptime >= record.uptime else uptime
+    return replace(
+        record, sequence=record.sequence + 1, run_seconds=record.run_seconds + passed, uptime=uptime
+    )
+
+
+def _uptime() -> float:
+    """Seconds since the device was started, asleep ones too where the system counts them; nobody can set it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _check_period(number: int) -> None:
+    if not 0 <= number < 2**63:
+        raise BadInput(f"period {number}: give a number from 0 to 2^63 - 1")
+
+
+def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
+    require_complete(mechanism)
+    statement = (
+        model_version, mechanism.name, mechanism.calibration, mechanism.unit, mechanism.adjacency,
+        mechanism.sensitivity, mechanism.claimed_epsilon, mechanism.claimed_delta, mechanism.event(),
+    )  # fmt: skip
+    return hashlib.sha256(repr(statement).encode()).hexdigest()
+
+
+def _report(account: Account, *, simulation: bool) -> AccountReport:
+    budget = account.budget
+    epsilon, delta = budget.spent(account.in_lifetime)
+    caveats = ["adds up costs that were fixed in advance; if messages chose them, only the budget holds"]
+    if simulation:
+        caveats.append("the ledger of a simulation: its noise may be seeded and then protects nobody")
+    spent = Guarantee(
+        "proven", budget.unit, budget.adjacency, epsilon, delta, "lifetime", budget.trust, tuple(caveats)
+    )
+    promised = None
+    if budget.lifetime_epsilon is not None:
+        promised = replace(
+            spent, epsilon=budget.lifetime_epsilon, delta=budget.delta, caveats=tuple(caveats[1:])
+        )
+    if account.not_covered:
+        uncovered = (
+            f"{account.not_covered} messages do not protect one {budget.unit} ({budget.adjacency})",
+            f"the other {account.messages} add up to: {spent.line()}",
+        )
+        spent, promised = no_guarantee(*uncovered, *caveats), None
+    return AccountReport(budget, spent, promised, account.messages, budget.remaining(account.in_period))

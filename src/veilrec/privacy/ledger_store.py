@@ -1,0 +1,270 @@
+"""Where a ledger lives: an SQLite file, a mirror beside it, and the rule by which both change.
+
+Every change happens under SQLite's write lock, in this order: the new record goes to the mirror and is synced, then it
+is committed to the database and synced. So in every honest history the mirror is as new as the database, or newer
+by the one change that a crash cut off, and the newest record that either of them holds is never below the truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from veilrec._files import write_bytes
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.privacy.budget import Budget, Cost
+
+_SCHEMA = 1
+_APPLICATION = 0x7665696C  # "veil"
+_SLOT = 8192  # bytes of the mirror per record: a digest, the record, spaces
+_DIGEST = 32
+_SETTINGS = (
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA fullfsync=ON",
+    "PRAGMA secure_delete=ON",
+)
+_TABLES = (
+    "CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), record TEXT NOT NULL) STRICT",
+    "CREATE TABLE memo (period INTEGER, key TEXT, message BLOB NOT NULL, PRIMARY KEY (period, key)) STRICT",
+    f"PRAGMA application_id={_APPLICATION}",
+    f"PRAGMA user_version={_SCHEMA}",
+)
+_RECORD = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+
+
+class LedgerError(VeilrecError):
+    """The ledger cannot be trusted or written; nothing was released."""
+
+
+@dataclass(frozen=True, config=_RECORD)
+class Account:
+    """A budget and what was spent of it."""
+
+    budget: Budget
+    in_period: Cost
+    in_lifetime: Cost
+    messages: NonNegativeInt
+    """Messages charged to this account, ever."""
+    not_covered: NonNegativeInt
+    """Messages that left and whose statement says nothing about this account's unit, ever."""
+
+
+@dataclass(frozen=True, config=_RECORD)
+class Record:
+    """Everything a ledger knows but the memoised messages."""
+
+    sequence: NonNegativeInt
+    """The number of changes so far."""
+    period: Annotated[int, Field(ge=0, lt=2**63)]
+    run_seconds: NonNegativeFloat
+    """Time known to have passed since the last refill."""
+    uptime: NonNegativeFloat
+    """The device's uptime at the last change."""
+    minimum_period_seconds: NonNegativeFloat
+    simulation: bool
+    accounts: tuple[Account, ...]
+
+
+_RECORDS = TypeAdapter(Record)
+
+
+class Change:
+    """The record under the write lock, and the memo; set `record` to change it."""
+
+    def __init__(self, database: sqlite3.Connection, record: Record) -> None:
+        self._database = database
+        self.record = record
+
+    def message(self, key: str) -> bytes | None:
+        """The message memoised in this period."""
+        query = "SELECT message FROM memo WHERE period = ? AND key = ?"
+        row = self._database.execute(query, (self.record.period, key)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def memoise(self, key: str, message: bytes) -> None:
+        """Keep a message for the rest of this period, and forget those of earlier ones."""
+        self._database.execute("DELETE FROM memo WHERE period < ?", (self.record.period,))
+        self._database.execute("INSERT INTO memo VALUES (?, ?, ?)", (self.record.period, key, message))
+
+
+class Store:
+    """One open ledger file; safe for threads and processes, but not to be carried over a fork."""
+
+    def __init__(
+        self, path: Path, *, mode: Literal["rw", "rwc"] = "rw", lock_timeout_seconds: float = 10.0
+    ) -> None:
+        self.path = path
+        self._mirror = _Mirror(path.with_name(f"{path.name}.seq"))
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        with self._refusing():
+            self._database = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=lock_timeout_seconds,
+                isolation_level=None, check_same_thread=False,
+            )  # fmt: skip
+            try:
+                for setting in _SETTINGS:
+                    self._database.execute(setting)
+            except sqlite3.Error:
+                self._database.close()
+                raise
+
+    @classmethod
+    def create(cls, path: Path, record: Record) -> Store:
+        """A new ledger; refuses where there is one, or was one whose mirror remains."""
+        try:
+            os.close(
+                os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            )  # SQLite's own files take these permissions over
+        except OSError as error:
+            raise LedgerError(
+                f"{path}: cannot be written ({error.strerror}): give a folder that exists"
+            ) from None
+        store = cls(path)
+        with store._transaction() as database:
+            if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise LedgerError(f"{path}: there is a ledger already: open it instead of creating one")
+            if store._mirror.path.exists() and store._mirror.read().sequence > 0:
+                raise LedgerError(
+                    f"{path}: a ledger in this place was deleted: what it had spent stays spent"
+                )
+            for statement in _TABLES:
+                database.execute(statement)
+            text = _encoded(record)
+            store._mirror.create(text)
+            database.execute("INSERT INTO ledger VALUES (1, ?)", (text,))
+        return store
+
+    @classmethod
+    def open(cls, path: Path, *, lock_timeout_seconds: float) -> Store:
+        """An existing ledger, checked."""
+        if not path.is_file():
+            raise LedgerError(f"{path}: there is no ledger here: create one, unless it was lost")
+        store = cls(path, lock_timeout_seconds=lock_timeout_seconds)
+        try:
+            store._check_file()
+        except LedgerError:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close the file; whatever was charged is on disk already."""
+        self._database.close()
+
+    @contextmanager
+    def changing(self) -> Iterator[Change]:
+        """Lock, read, and on leaving without an error write what was changed, durably."""
+        with self._transaction() as database:
+            before = self._newest(database)
+            change = Change(database, before)
+            yield change
+            if change.record is not before:
+                text = _encoded(change.record)
+                database.execute("UPDATE ledger SET record = ?", (text,))
+                self._mirror.write(change.record.sequence, text)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if os.getpid() != self._process:
+            raise LedgerError(f"{self.path}: the ledger was opened by another process: open it in this one")
+        with self._lock, self._refusing():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(
+                f"{self.path}: the ledger cannot be used ({error}): nothing was released"
+            ) from error
+
+    def _check_file(self) -> None:
+        with self._transaction() as database:
+            application = database.execute("PRAGMA application_id").fetchone()[0]
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if application != _APPLICATION:
+                raise LedgerError(f"{self.path}: this is not a ledger")
+            if version != _SCHEMA:
+                raise LedgerError(
+                    f"{self.path}: the ledger has format {version}, and this veilrec knows {_SCHEMA}: use a newer one"
+                )
+            if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                raise LedgerError(f"{self.path}: the ledger is damaged: nothing may be released")
+            self._newest(database)
+
+    def _newest(self, database: sqlite3.Connection) -> Record:
+        row = database.execute("SELECT record FROM ledger").fetchone()
+        if row is None:
+            raise LedgerError(f"{self.path}: the ledger has no record: nothing may be released")
+        ours, mirrored = _decoded(row[0], self.path), self._mirror.read()
+        if mirrored.sequence < ours.sequence or (mirrored.sequence == ours.sequence and mirrored != ours):
+            raise LedgerError(
+                f"{self.path}: the ledger and {self._mirror.path.name} do not belong together (one was restored or "
+                "changed): what was spent is not known, so nothing may be released"
+            )
+        return mirrored
+
+
+class _Mirror:
+    """The newest record once more, in two slots that are written in turn: a torn write leaves the other one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, text: str) -> None:
+        write_bytes(self.path, _slot(text).ljust(2 * _SLOT))
+        self.path.chmod(0o600)
+
+    def write(self, sequence: int, text: str) -> None:
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek((sequence % 2) * _SLOT)
+            file.write(_slot(text))
+            os.fsync(file.fileno())
+
+    def read(self) -> Record:
+        content = self.path.read_bytes()
+        records = []
+        for start in (0, _SLOT):
+            digest, text = content[start : start + _DIGEST], content[start + _DIGEST : start + _SLOT]
+            if hashlib.sha256(text).digest() == digest:
+                records.append(_decoded(text.decode(), self.path))
+        if not records:
+            raise LedgerError(f"{self.path}: the ledger's mirror is damaged: nothing may be released")
+        return max(records, key=lambda record: record.sequence)
+
+
+def _slot(text: str) -> bytes:
+    padded = text.encode().ljust(_SLOT - _DIGEST)
+    if len(padded) > _SLOT - _DIGEST:
+        raise LedgerError("the ledger's record is too long for its mirror: nothing was released")
+    return hashlib.sha256(padded).digest() + padded
+
+
+def _encoded(record: Record) -> str:
+    return _RECORDS.dump_json(record).decode()
+
+
+def _decoded(text: str, path: Path) -> Record:
+    try:
+        return _RECORDS.validate_json(text)
+    except (ValidationError, BadInput) as error:
+        raise LedgerError(f"{path}: the ledger's record cannot be read: nothing may be released") from error

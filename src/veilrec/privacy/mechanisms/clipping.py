@@ -1,0 +1,133 @@
+"""Bounding what one device contributes: over flat updates, over packed rows, and with a bound that adapts.
+
+A cohort's updates come flat, `[n, d]`, or packed: device i owns the entries `offsets[i]:offsets[i + 1]` of
+`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._arrays import Doubles, Floats, Offsets
+from veilrec._jit import jit
+from veilrec.errors import BadInput
+from veilrec.privacy.checks import positive, probability
+
+# Scaled values are rounded to 24 bits, so aim this much below the bound: no norm ever exceeds it.
+_BELOW = 1.0 - 2.0**-22
+
+Packed = tuple[Offsets, Floats]
+"""(offsets [n + 1], values [entries, width])"""
+
+
+def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -> Doubles:
+    """L2 norm of each device's whole update, over all its packed rows and dense parts."""
+    counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
+    if len(counts) != 1:
+        raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
+    squares = np.zeros(counts.pop())
+    for offsets, values in tables:
+        if offsets[0] != 0 or offsets[-1] != len(values):
+            raise BadInput(f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows")
+        _add_packed_squares(offsets, values.reshape(len(values), -1), squares)
+    for part in dense:
+        flat = part.reshape(len(part), -1).astype(np.float64, copy=False)
+        squares += np.einsum("nd,nd->n", flat, flat)
+    norms: Doubles = np.sqrt(squares)
+    if not np.isfinite(norms).all():
+        raise BadInput(f"{int((~np.isfinite(norms)).sum())} updates have NaN or infinite values")
+    return norms
+
+
+def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
+    """What to multiply each update with so that its norm is at most `clip_norm`: min(1, clip_norm / norm)."""
+    positive(clip_norm=clip_norm)
+    return np.minimum(1.0, clip_norm * _BELOW / np.maximum(norms, np.finfo(np.float64).tiny))
+
+
+def scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
+    """Multiply the rows of device i with `factors[i]`, in place."""
+    _scale_packed(offsets, values.reshape(len(values), -1), factors)
+
+
+def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
+    """Clip each device's whole update in place; returns the norms before."""
+    positive(clip_norm=clip_norm)
+    norms = device_norms(tables, dense)
+    factors = clip_factors(norms, clip_norm)
+    for offsets, values in tables:
+        scale_packed(offsets, values, factors)
+    for part in dense:
+        part *= factors.reshape(-1, *(1,) * (part.ndim - 1)).astype(part.dtype)
+    return norms
+
+
+def clip_packed(offsets: Offsets, values: Floats, clip_norm: float) -> Doubles:
+    """`clip_devices` for updates that are one packed table."""
+    return clip_devices([(offsets, values)], (), clip_norm)
+
+
+def clip_flat(values: Doubles, clip_norm: float) -> Doubles:
+    """A copy in which every vector along the last dimension has L2 norm at most `clip_norm`."""
+    flat = values.reshape(-1, values.shape[-1])
+    factors = clip_factors(device_norms((), [flat]), clip_norm)
+    return (flat * factors[:, np.newaxis]).reshape(values.shape)
+
+
+@jit
+def _add_packed_squares(offsets: Offsets, values: Floats, squares: Doubles) -> None:
+    for device in range(len(squares)):
+        total = 0.0
+        for entry in range(offsets[device], offsets[device + 1]):
+            for q in range(values.shape[1]):
+                total += float(values[entry, q]) * float(values[entry, q])
+        squares[device] += total
+
+
+@jit
+def _scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
+    for device in range(len(factors)):
+        if factors[device] < 1.0:
+            for entry in range(offsets[device], offsets[device + 1]):
+                for q in range(values.shape[1]):
+                    values[entry, q] *= factors[device]
+
+
+def next_clip_norm(
+    clip_norm: float, *, noisy_unclipped_fraction: float, quantile: float, learning_rate: float = 0.2
+) -> float:
+    """Geometric step to the norm that `quantile` of the updates stay below: S exp(-eta (beta - gamma)), always > 0.
+
+    The fraction is taken before clipping and released with noise, so the new bound costs nothing further.
+    """
+    positive(clip_norm=clip_norm, learning_rate=learning_rate)
+    probability(quantile=quantile)
+    # More than all or less than nobody is noise; cutting it off is post-processing and keeps one step bounded.
+    fraction = min(max(noisy_unclipped_fraction, 0.0), 1.0)
+    return clip_norm * math.exp(-learning_rate * (fraction - quantile))
+
+
+def unclipped_count(norms: Doubles, clip_norm: float) -> int:
+    """How many updates the bound left alone; `norms` are those before clipping."""
+    return int((norms <= clip_norm).sum())
+
+
+def published_next_clip_norm(
+    clip_norm: float, *, noisy_unclipped_fraction: float, quantile: float, learning_rate: float
+) -> float:
+    """DP-PrivRec, Algorithm 2, line 12: S - alpha_4 (beta - gamma). Its beta is taken after clipping, which makes it
+    1 whatever the updates are: the bound then falls by alpha_4 (1 - gamma) per round, below 0 in the end.
+    """
+    return clip_norm - learning_rate * (noisy_unclipped_fraction - quantile)
+
+
+def published_noise_split(noise_multiplier: float, quantile_share: float) -> tuple[float, float]:
+    """DP-PrivRec, Algorithm 2: multipliers z / sqrt(1 - h) of the update and z / sqrt(h) of the quantile; together z."""
+    positive(noise_multiplier=noise_multiplier)
+    probability(quantile_share=quantile_share)
+    return noise_multiplier / math.sqrt(1.0 - quantile_share), noise_multiplier / math.sqrt(quantile_share)

@@ -1,0 +1,125 @@
+"""Gaussian noise on the lattice of step sigma / 2^20."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Self
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec.errors import BadInput
+from veilrec.privacy.checks import positive, probability, vectors, whole
+from veilrec.privacy.events import GaussianEvent
+from veilrec.privacy.gaussian import delta_gaussian, mu_for
+from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanisms._accounted import Accounted
+from veilrec.privacy.randomness import Source
+from veilrec.privacy.samplers import RELATIVE_ERROR, TAIL_ERROR, UNITS, add_gaussian
+
+
+def lattice_delta(epsilon: float, mu: float, dimension: int) -> float:
+    """Profile of Gaussian noise as our sampler draws it: the exact one, and what the sampler's errors can add.
+
+    A factor of 1 + RELATIVE_ERROR on every probability of every coordinate shifts epsilon; the lost tail adds to delta.
+    """
+    shift = dimension * RELATIVE_ERROR
+    ideal = delta_gaussian(max(epsilon - 2.0 * shift, 0.0), mu)
+    return min(1.0, math.exp(shift) * ideal + dimension * TAIL_ERROR)
+
+
+def lattice_mu(epsilon: float, delta: float, dimension: int) -> float:
+    """The largest sensitivity / sigma with `lattice_delta(epsilon) <= delta`."""
+    positive(epsilon=epsilon)
+    probability(delta=delta)
+    whole(dimension=dimension)
+    shift = dimension * RELATIVE_ERROR
+    left = (delta - dimension * TAIL_ERROR) * math.exp(-shift)
+    if not (left > 0.0 and epsilon > 2.0 * shift):
+        raise BadInput(
+            f"epsilon {epsilon} and delta {delta} are too small for {dimension} coordinates: the sampler's own error "
+            f"is delta {dimension * TAIL_ERROR:g}; give a larger epsilon or delta"
+        )
+    return mu_for(epsilon - 2.0 * shift, left)
+
+
+def classical_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The textbook formula that papers use at any epsilon, proved for epsilon < 1 only."""
+    positive(epsilon=epsilon, sensitivity=sensitivity)
+    probability(delta=delta)
+    return sensitivity / epsilon * math.sqrt(2.0 * math.log(1.25 / delta))
+
+
+class Gaussian(Accounted[Doubles, Doubles]):
+    """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
+
+    Nothing is assumed of where the vectors lie, so cutting them to the lattice may part two of them by a further
+    sqrt(dimension) steps; the noise pays for it.
+    """
+
+    name = "gaussian"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
+
+    def __init__(
+        self,
+        *,
+        dimension: int,
+        sensitivity: float,
+        epsilon: float,
+        delta: float,
+        unit: Unit,
+        adjacency: Adjacency,
+        calibration: Calibration = "proven",
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(sensitivity=sensitivity)
+        self.unit, self.adjacency = unit, adjacency
+        self.dimension = dimension
+        self.sensitivity = Sensitivity(sensitivity, "L2")
+        self.claimed_epsilon, self.claimed_delta = epsilon, delta
+        mu, rounding = lattice_mu(epsilon, delta, dimension), math.sqrt(dimension) / UNITS
+        if calibration == "as-published":
+            self.sigma = classical_sigma(epsilon, delta, sensitivity)
+        elif mu > 2.0 * rounding:
+            self.sigma = sensitivity / (mu - rounding)
+        else:
+            raise BadInput(
+                f"epsilon {epsilon} and delta {delta} for {dimension} coordinates: the noise would be lost in rounding; "
+                "give a larger epsilon or delta"
+            )
+
+    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+        """The vectors with noise, on the lattice; one event per vector."""
+        checked = vectors(self.dimension, value=value)
+        return Released(add_gaussian(checked, sigma=self.sigma, source=source), self.event())
+
+    def event(self) -> GaussianEvent:
+        """Gaussian, the lattice included."""
+        return GaussianEvent(self.sensitivity.value / self.sigma + math.sqrt(self.dimension) / UNITS)
+
+    def delta(self, epsilon: float) -> float:
+        """The exact profile, with the sampler's errors."""
+        return lattice_delta(epsilon, self.event().mu, self.dimension)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Nothing, and everything in one coordinate: only the distance matters."""
+        far = np.zeros(self.dimension)
+        far[0] = self.sensitivity.value
+        return np.zeros(self.dimension), far
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """At epsilon 1 as proven; at epsilon 10 as papers do it."""
+        return (
+            cls(dimension=5, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one"),
+            cls(
+                dimension=5,
+                sensitivity=1.0,
+                epsilon=10.0,
+                delta=1e-3,
+                unit="user",
+                adjacency="replace-one",
+                calibration="as-published",
+            ),
+        )

@@ -1,0 +1,63 @@
+"""FedNCF: its presets, what it counts, and that it needs no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.methods.base import configure
+from veilrec.methods.fedncf import METHOD, FedNcfConfig
+
+from .tastes import build, small_problem
+
+
+def configured(*settings: str, preset: str = "tuned", dataset: str = "") -> tuple[FedNcfConfig, int]:
+    return configure(METHOD, preset=preset, dataset=dataset, settings=settings)
+
+
+def test_the_paper_preset_has_the_papers_item_parameters() -> None:
+    config, rounds = configured(preset="paper", dataset="ml-100k")
+    assert config.local.shape.row == METHOD.item_parameters == 160
+    assert (config.local.batch, config.cohort.size, rounds) == (256, 100, 400)
+    config, _ = configured(preset="paper", dataset="ml-1m")
+    assert (config.local.batch, config.cohort.size) == (512, 200)
+    assert {config.local.user_rate, config.local.item_rate, config.local.network_rate} == {0.0005}
+
+
+def test_widths_of_layers_can_be_set() -> None:
+    config, _ = configured("local.layers=12,6", "local.mlp=4")
+    assert config.local.shape.network()["layer1.weight"] == (12, 8)
+    assert config.local.shape.network()["layer2.weight"] == (6, 12)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["local.layers=", "local.layers=8,0", "local.gmf=0", "local.batch=-1", "local.start=nan", "local.decay=inf",
+     "local.optimiser=lion", "local.epochs=0", "local.item_rate=-1"],
+)  # fmt: skip
+def test_bad_settings_are_refused(setting: str) -> None:
+    with pytest.raises(BadInput, match=setting.partition("=")[0]):
+        configured(setting)
+
+
+@pytest.mark.parametrize("settings", [("aggregation=mean",), ("local.optimiser=sgd", "local.reduction=sum")])
+def test_the_loss_falls(settings: tuple[str, ...]) -> None:
+    trainer = build("fedncf", small_problem(), [*settings, "local.user_rate=0.05"])
+    losses = [trainer.step(number).loss or 0.0 for number in range(12)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_training_and_scoring_do_not_import_torch() -> None:
+    root = Path(__file__).parents[1]
+    script = (
+        "import sys; from methods.tastes import build, small_problem;"
+        "t = build('fedncf', small_problem()); t.step(0); t.model().score_all(t.sampler.draw(0));"
+        "sys.exit('torch' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 0

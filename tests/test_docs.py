@@ -1,0 +1,134 @@
+"""README and docs: every command exists with its options, every link leads somewhere, all Python runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer.main
+
+from veilrec.cli.main import app
+from veilrec.data.registry import DATASETS
+from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.methods.registry import METHODS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_COMMAND = typer.main.get_command(app)
+_BEFORE_A_COMMAND = {"--help", "--version", "--install-completion"}
+
+
+def _commands(page: Path) -> list[str]:
+    """`veilrec ...` lines of code blocks, and `veilrec ...` between back-ticks."""
+    found, in_block = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            in_block = not in_block
+        elif in_block and line.startswith("veilrec "):
+            found.append(line.partition("  #")[0].strip())
+        elif not in_block:
+            found += re.findall(r"`(veilrec [^`]+)`", line)
+    return found
+
+
+CASES = [pytest.param(text, id=f"{page.name}:{text}") for page in PAGES for text in _commands(page)]
+
+
+def _parsed(words: list[str]) -> Mapping[str, Any]:
+    """The parameters that the words give to the command that they name; it is not run."""
+    command, context = _COMMAND, click.Context(_COMMAND, info_name="veilrec")
+    while isinstance(command, click.Group):
+        if not words or words[0] in _BEFORE_A_COMMAND:
+            return {}
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    try:
+        command.parse_args(context, list(words))
+    except click.MissingParameter:
+        if any(word.startswith("-") for word in words):  # the bare name of a command is a mention of it
+            raise
+    return context.params
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_the_command_exists(text: str) -> None:
+    given = _parsed(shlex.split(text.replace("[", "").replace("]", ""))[1:])
+    assert given.get("method") in {None, "METHOD", *METHODS}
+    for name in ("data", "spec"):
+        assert (given.get(name) or "").partition(":")[0] in {"", "NAME", *DATASETS}
+    assert given.get("protocol") in {None, "P", *PROTOCOLS}
+
+
+@pytest.mark.parametrize(
+    "text", ["veilrec trane fedmf", "veilrec train fedmf --epochs 3", "veilrec data check --json"]
+)
+def test_a_wrong_command_would_be_found(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        _parsed(shlex.split(text)[1:])
+
+
+def test_the_pages_hold_commands() -> None:
+    assert len(CASES) > 40
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        if path.startswith("http"):
+            continue
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, target
+
+
+EXAMPLES = [
+    pytest.param(code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, code in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_python_example_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from veilrec.methods.training import Request, prepare, train
+
+    monkeypatch.chdir(tmp_path)
+    for folder in re.findall(r'"(runs/[\w-]+)"', code):
+        if "from-python" not in folder:  # a run that the page trained by a command before
+            method = folder.split("/")[1].split("-")[0]
+            train(prepare(Request(method, "synthetic-ratings:users=150,items=200", rounds=2)), Path(folder))
+    exec(compile(code, "example", "exec"), {})  # noqa: S102
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for name, command in _COMMAND.commands.items():  # type: ignore[attr-defined]
+        for path in [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]:
+            assert f"`veilrec {path}" in text, path
+    train = _COMMAND.commands["train"]  # type: ignore[attr-defined]
+    for parameter in train.params:
+        for option in (o for o in parameter.opts if o.startswith("--")):
+            assert option in text, option
+
+
+def test_the_picture_is_small() -> None:
+    pictures = list((ROOT / "docs" / "images").iterdir())
+    assert pictures
+    assert all(picture.stat().st_size < 200_000 for picture in pictures)
+
+
+def test_no_page_names_a_folder_of_the_machine_it_was_written_on() -> None:
+    for page in [*PAGES, *(ROOT / "docs" / "images").iterdir()]:
+        assert "/work/" not in page.read_text(encoding="utf-8"), page
