@@ -24,6 +24,7 @@ AVAILABILITY = 3
 DROP_OUT = 4
 MODEL = 5
 COHORT = 6
+NOISE = 7  # of simulations, which protect nobody
 
 
 @jit

@@ -1,7 +1,7 @@
 """Products of small matrices with a batch that lies feature by feature: [features, examples].
 
 The examples run along the last axis, so that the compiler makes long vector instructions whatever the width
-of a layer. At 32 x 32 x 128 this is as fast as BLAS, at 8 x 16 x 128 twice as fast; no thread is ever started.
+of a layer. At 32 x 32 x 128 this is as fast as BLAS, at 8 x 16 x 128 twice as fast; it starts no threads.
 """
 
 from __future__ import annotations

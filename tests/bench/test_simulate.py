@@ -107,3 +107,27 @@ def test_the_whole_run_reports_its_time_and_quality(monkeypatch):
     assert result["total_seconds"] == pytest.approx(40 * result["seconds_per_round"], abs=0.01)
     assert 0 < result["evaluation_seconds"] < result["total_seconds"]
     assert result["hr@10"] > 0.1
+
+
+def test_without_the_files_the_whole_run_has_a_population_of_the_same_shape(monkeypatch, tmp_path):
+    from veilrec.bench import whole_run
+
+    monkeypatch.delenv("VEILREC_DATA", raising=False)
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
+    source, population = whole_run._ml_1m()
+    assert source == "synthetic in the shape of ml-1m"
+    assert (population.n_users, population.n_items) == (6040, 3706)
+    assert len(population.interactions) == pytest.approx(1_000_209, rel=0.1)
+
+
+def test_flower_that_takes_too_long_or_fails_is_one_line(monkeypatch, tmp_path):
+    from tests.bench.toys import LOCAL, contest
+
+    _, workload = contest(LOCAL["mf"])
+    monkeypatch.setattr(flower_peer, "_TIMEOUT", 0.01)
+    with pytest.raises(VeilrecError, match=r"stopped after 0\.01 s"):
+        flower_peer.run_flower(workload, 1, tmp_path)
+    monkeypatch.setattr(flower_peer, "_TIMEOUT", 60.0)
+    monkeypatch.setattr(flower_peer.sys, "executable", "/bin/false")
+    with pytest.raises(VeilrecError, match="ended with code 1: it said nothing"):
+        flower_peer.run_flower(workload, 1, tmp_path)

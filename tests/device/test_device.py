@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from veilrec._csr import Csr
-from veilrec.device.device import Device, send_as_it_is, told, weights_of
+from veilrec.device.device import Device, told, weights_of
 from veilrec.device.learner import Cohort
 from veilrec.device.mf import ITEMS, USER, MfLearner, MfSettings, schema, start_weights
+from veilrec.device.protection import Unprotected
 from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads, whole_model
@@ -20,7 +21,7 @@ OWN = np.array([3, 17, 5], np.int32)
 
 
 def make_device(**options: bool) -> Device:
-    return Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, send_as_it_is, **options)
+    return Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, Unprotected(), **options)
 
 
 def broadcast(round_number: int = 0) -> bytes:
@@ -58,12 +59,13 @@ def test_the_number_of_examples_leaves_only_when_the_round_weighs_by_it() -> Non
     assert told(telling, True) is telling
 
 
-def test_everything_that_leaves_went_through_the_upload() -> None:
-    def silence(uploads: Uploads) -> Uploads:
-        rows = uploads.tables[ITEMS]
-        return Uploads(uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)})
+def test_everything_that_leaves_went_through_the_protection() -> None:
+    class Silence(Unprotected):
+        def bound(self, uploads: Uploads) -> Uploads:
+            rows = uploads.tables[ITEMS]
+            return Uploads(uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)})
 
-    device = Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, silence)
+    device = Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, Silence())
     assert np.all(codec.decode(device.take_part(broadcast(), 0), SCHEMA, 0).tables[ITEMS].values == 0.0)
 
 

@@ -26,7 +26,7 @@ def preferences() -> np.ndarray:
 
 
 def loss(items: np.ndarray, user: np.ndarray, wanted: np.ndarray) -> float:
-    """The part of Eq. 2 that one device knows."""
+    """The part of the loss that one device knows."""
     confidence = 1.0 + SETTINGS.alpha * wanted
     return float(confidence @ (wanted - items @ user) ** 2)
 

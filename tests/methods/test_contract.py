@@ -67,7 +67,7 @@ def test_real_devices_give_the_model_of_one_simulated_cohort(name: str) -> None:
                     train.row(d),
                     real.learner,
                     server.schema,
-                    real.upload,
+                    real.protection,
                     tell_examples=server.weighs_examples,
                 )
             server.receive(devices[d].take_part(broadcast, number))
@@ -95,7 +95,7 @@ def test_counted_bytes_are_the_bytes_of_the_messages(name: str) -> None:
     devices = sim.sampler.draw(0)
     private = {key: values[devices] for key, values in sim.private.items()}
     model = sim.server.weights
-    uploads = sim.upload(
+    uploads = sim.protection.bound(
         sim.learner.learn(Cohort(devices, sim.train.take(devices), private), model, 0).uploads
     )
     lengths = [len(codec.encode(uploads, schema, device)) for device in range(len(devices))]

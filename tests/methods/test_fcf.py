@@ -18,7 +18,7 @@ from .tastes import build, small_problem
 
 
 def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettings) -> float:
-    """Eq. 2 at the best user vectors for these items."""
+    """The loss of all devices at the best user vectors for these items."""
     users = fcf.solve_users(items, histories, settings).astype(np.float64)
     wanted = np.zeros((len(users), len(items)))
     wanted[histories.row_numbers(), histories.items] = 1.0
@@ -41,7 +41,7 @@ def test_the_server_adds_the_regularisation_of_the_items() -> None:
 
 
 def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss() -> None:
-    """Uploads and regularisation are the gradient of Eq. 2: a small step along them must descend."""
+    """Uploads and regularisation are the gradient of the whole loss: a small step along them must descend."""
     problem = small_problem()
     settings = ["cohort.size=60", "server.optimiser=sgd", "server.momentum=0", "server.rate=0.1"]
     trainer = build("fcf", problem, settings)

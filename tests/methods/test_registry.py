@@ -17,7 +17,7 @@ def test_every_entry_leads_to_a_method_of_that_name() -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_ones() -> None:
-    with pytest.raises(BadInput, match=r"unknown method 'fedfm': did you mean fedmf.*known are ease, fcf"):
+    with pytest.raises(BadInput, match=r"unknown method 'fedfm': did you mean .*fedmf.* known are .*ease"):
         get("fedfm")
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
-from veilrec.device.device import Device, send_as_it_is
+from veilrec.device.device import Device
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.mf import ITEMS, USER, MfLearner, MfSettings, schema, start_weights
+from veilrec.device.protection import Unprotected
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
@@ -73,7 +74,7 @@ def test_a_simulated_round_is_what_real_devices_and_bytes_give(tiny_train: Csr, 
         for device in chosen.tolist():
             if device not in devices:
                 devices[device] = Device(
-                    device, tiny_train.row(device), MfLearner(LOCAL, SEED), real.schema, send_as_it_is,
+                    device, tiny_train.row(device), MfLearner(LOCAL, SEED), real.schema, Unprotected(),
                     tell_examples=real.weighs_examples,
                 )  # fmt: skip
             messages.append(devices[device].take_part(broadcast, number))
@@ -145,13 +146,14 @@ def test_devices_without_data_never_take_part(tiny_train: Csr) -> None:
     assert np.flatnonzero(simulation.private["rounds"][:, 0] == 0.0).tolist() == [0, 7]
 
 
-def test_every_message_goes_through_the_upload(tiny_train: Csr) -> None:
-    def halve(uploads: Uploads) -> Uploads:
-        dense = {name: values / 2 for name, values in uploads.dense.items()}
-        return Uploads(uploads.round_number, uploads.count, {}, dense)
+def test_every_message_goes_through_the_protection(tiny_train: Csr) -> None:
+    class Halve(Unprotected):
+        def bound(self, uploads: Uploads) -> Uploads:
+            dense = {name: values / 2 for name, values in uploads.dense.items()}
+            return Uploads(uploads.round_number, uploads.count, {}, dense)
 
     plain, halved = counting(tiny_train), counting(tiny_train)
-    halved.upload = halve
+    halved.protection = Halve()
     plain.step(0)
     halved.step(0)
     assert np.array_equal(halved.server.weights["layer"], plain.server.weights["layer"] / 2)

@@ -34,30 +34,32 @@ def run_flower(workload: Workload, rounds: int, folder: Path) -> FlowerRun:
     workload.save(question)
     # Ray makes unix sockets below its folder, whose paths must stay short.
     with tempfile.TemporaryDirectory(prefix="vr-") as home:
-        environment = os.environ | {
+        settings = {
             "FLWR_HOME": home,
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_LOG_LEVEL": "ERROR",
             "RAY_TMPDIR": home,
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
-        command = [
-            sys.executable,
-            "-m",
-            "veilrec.bench.flower_process",
-            str(question),
-            str(answer),
-            str(rounds + 1),
-        ]
+        code, words, complaints = _run([str(question), str(answer), str(rounds + 1)], os.environ | settings)
+    if code != 0 or not answer.exists():
+        last = (complaints.strip().splitlines() or ["it said nothing"])[-1]
+        raise VeilrecError(f"Flower ended with code {code}: {last}")
+    return FlowerRun(json.loads(words.strip().splitlines()[-1]), answer)
+
+
+def _run(arguments: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+    """Code and both streams of the process; one that takes too long is asked to stop, and stops Ray itself."""
+    with subprocess.Popen(  # noqa: S603  (our own module, no shell)
+        [sys.executable, "-m", "veilrec.bench.flower_process", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
-            done = subprocess.run(  # noqa: S603  (our own module, no shell)
-                command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT, check=False
-            )
+            words, complaints = process.communicate(timeout=_TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise VeilrecError(f"Flower took more than {_TIMEOUT:.0f} s for {rounds + 1} rounds") from None
-    if done.returncode != 0 or not answer.exists():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise VeilrecError(f"Flower ended with code {done.returncode}: {last}")
-    seconds: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return FlowerRun(seconds, answer)
+            process.terminate()
+            raise VeilrecError(f"Flower was stopped after {_TIMEOUT:g} s") from None
+        return process.returncode, words, complaints

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed and memory beside other software, in one run.")
 
-_RIVALS = {"plain_loop": "plain torch loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
+_RIVALS = {"plain_loop": "plain loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
 _FIGURES = ("total_seconds", "ratio_to_10k", "hr@10")
 
 
@@ -55,11 +55,12 @@ def _show(report: dict[str, Any]) -> None:
     console = Console()
     machine = report["machine"]
     console.print(
-        f"Time per round, one thread, on {machine['cpu']} (load {machine['load_before']} at the start). "
-        "In brackets: how many times faster we are."
+        f"Median wall-clock time of a round, one thread, the same work for all contenders in a task, "
+        f"on {machine['cpu']} (load {machine['load_before']} at the start)."
     )
     console.print(_table(report["tasks"]))
     for result in report["tasks"]:
+        typer.echo(f"{result['name']}: {_in_words(result)}")
         for note in result["notes"]:
             typer.echo(f"{result['name']}: {note}")
         for name in result["missed"]:
@@ -69,26 +70,32 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _table(results: list[dict[str, Any]]) -> Table:
+    """A block of rows per task: ours, then every rival that ran."""
     from rich.table import Table
 
-    table = Table("task", "data")
-    for column in ("ours", *_RIVALS.values(), "devices/s", "memory", "more"):
-        table.add_column(column, justify="right")
+    table = Table()
+    table.add_column("task", no_wrap=True)
+    table.add_column("contender", no_wrap=True)
+    table.add_column("per round", justify="right")
+    table.add_column("we are faster", justify="right")
     for result in results:
-        rivals = (_beside(result, name) for name in _RIVALS)
-        more = ", ".join(f"{name} {result[name]:g}" for name in _FIGURES if name in result)
-        table.add_row(
-            result["name"], result["dataset"].partition(":")[0], _time(result["seconds_per_round"]), *rivals,
-            f"{result['clients_per_second']:,.0f}", f"{result['peak_rss_mb']:,.0f} MB", more,
-        )  # fmt: skip
+        table.add_row(result["name"], "veilrec", _time(result["seconds_per_round"]), "")
+        for name, title in _RIVALS.items():
+            seconds = result["rival_seconds_per_round"][name]
+            if seconds is not None:
+                table.add_row("", title, _time(seconds), _times(result["ratios"][name]))
+        table.add_section()
     return table
 
 
-def _beside(result: dict[str, Any], rival: str) -> str:
-    seconds, ratio = result["rival_seconds_per_round"][rival], result["ratios"][rival]
-    if seconds is None:
-        return "-"
-    return f"{_time(seconds)} ({ratio:,.0f}x)" if ratio >= 10 else f"{_time(seconds)} ({ratio:.2f}x)"
+def _in_words(result: dict[str, Any]) -> str:
+    figures = [f"{name} {result[name]:g}" for name in _FIGURES if name in result]
+    speed, memory = f"{result['clients_per_second']:,.0f} devices/s", f"{result['peak_rss_mb']:,.0f} MB"
+    return ", ".join([f"data {result['dataset']}", speed, memory, *figures])
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2f} x"
 
 
 def _time(seconds: float) -> str:

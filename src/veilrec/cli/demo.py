@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.output import Json, human_bytes, print_json
+from veilrec.cli.output import Json, print_json
+from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

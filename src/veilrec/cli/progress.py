@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from veilrec.cli.output import human_bytes
+from veilrec.report.units import human_bytes
 from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.run import Listener
 from veilrec.simulate.trainer import StepReport
@@ -42,7 +42,9 @@ class PlainLines:
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Say how good the model is now."""
-        text = f"{self._title} {progress.rounds_done}/{self._rounds}  {_metrics(metrics)}  {_traffic(progress)}"
+        text = (
+            f"{self._title} {progress.rounds_done}/{self._rounds}  {_metrics(metrics)}  {_traffic(progress)}"
+        )
         sys.stderr.write(text.rstrip() + "\n")
         sys.stderr.flush()
 

@@ -37,7 +37,9 @@ def evaluate(
 
 def recommend(
     run: Run,
-    user: Annotated[str | None, typer.Option(help="A user of the data set, by the data set's own id.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="A user of the data set, by the data set's own id.")
+    ] = None,
     history: Annotated[str | None, typer.Option(help="A new user: item ids, separated by commas.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
     json_output: Json = False,
@@ -50,14 +52,16 @@ def recommend(
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
     """
-    from veilrec.methods.using import recommend_new, recommend_known
-    from veilrec.methods.training import open_run
     from veilrec.errors import BadInput
+    from veilrec.methods.training import open_run
+    from veilrec.methods.using import recommend_known, recommend_new
 
     if (user is None) == (history is None):
         raise BadInput("give either --user ID (a user of the data) or --history ID,ID,... (a new user)")
     prepared, _ = open_run(run)
-    found = recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
+    found = (
+        recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
+    )
     if json_output:
         print_json({"user": user, "recommendations": found})
         return

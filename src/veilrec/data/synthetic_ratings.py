@@ -21,15 +21,17 @@ from veilrec._csr import Csr, csr_from_pairs
 from veilrec._jit import jit
 from veilrec.data import _draws as draws
 from veilrec.data._interests import INTERESTS, draw_interest, draw_interests, weight
-from veilrec.data._made_up_text import numbered
-from veilrec.data.population import Interactions, Population
+from veilrec.data._made_up_text import made_up_words, numbered, sentences
+from veilrec.data.population import Catalogue, Interactions, Population
+from veilrec.data.strings import Strings
 from veilrec.errors import BadInput
 
 FIRST_DAY = 1_767_225_600  # 2026-01-01 00:00 UTC
 _DAY = 86_400
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
-_LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM = 1, 2, 3
+_LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM = 1, 2, 3, 4
+_CLUSTER_WORDS, _ANY_WORDS = 8, 400  # a title has a word of its cluster and one of any
 _ORACLE_SAMPLE = 2_000
 
 
@@ -87,7 +89,12 @@ def generate(
     interactions = Interactions(offsets, chosen, ratings, times)
     facts = {"rows": int(offsets[-1]), "seed": seed, "days": days, **_reachable(world, interactions)}
     return Population(
-        "synthetic-ratings", numbered("u", users), numbered("i", n_items), interactions, facts=facts
+        "synthetic-ratings",
+        numbered("u", users),
+        numbered("i", n_items),
+        interactions,
+        catalogue=_write_catalogue(world),
+        facts=facts,
     )
 
 
@@ -113,6 +120,23 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
     quality = generator.standard_normal(n_items, np.float32)
     return RatingsWorld(
         seed, popularity, first.astype(np.int32), second.astype(np.int32), quality, members, cdf, mass
+    )
+
+
+def _write_catalogue(world: RatingsWorld) -> Catalogue:
+    """Titles of two words, the first of which tells the cluster; the category is the cluster's own name."""
+    n_items, clusters = len(world.first), len(world.members)
+    generator = np.random.default_rng([world.seed, n_items, _TITLE_STREAM])
+    n_own = clusters * _CLUSTER_WORDS
+    words = Strings.of(made_up_words(n_own + _ANY_WORDS, generator))
+    chosen = np.empty((n_items, 2), np.int32)
+    chosen[:, 0] = world.first * _CLUSTER_WORDS + generator.integers(0, _CLUSTER_WORDS, n_items)
+    chosen[:, 1] = n_own + generator.integers(0, _ANY_WORDS, n_items)
+    every = np.arange(n_items + 1, dtype=np.int64)
+    names = np.ascontiguousarray(world.first * _CLUSTER_WORDS, dtype=np.int32)
+    return Catalogue(
+        titles=sentences(words, Csr(2 * every, chosen.reshape(-1))),
+        categories=sentences(words, Csr(every, names)),
     )
 
 

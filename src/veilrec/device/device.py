@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr
 from veilrec.device.learner import Cohort, Learner
+from veilrec.device.protection import Protection
+from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.wire import codec
 from veilrec.wire.messages import Schema, Uploads
-
-# What happens to an update before it leaves: select, clip, compress, perturb.
-Upload = Callable[[Uploads], Uploads]
-
-
-def send_as_it_is(uploads: Uploads) -> Uploads:
-    """No protection: for methods whose guarantee says that their messages are not private."""
-    return uploads
 
 
 class Device:
     """A cohort of one behind the door: bytes in, bytes out."""
 
     def __init__(
-        self, number: int, items: Indices, learner: Learner, schema: Schema, upload: Upload,
-        *, tell_examples: bool = False,
+        self, number: int, items: Indices, learner: Learner, schema: Schema, protection: Protection,
+        *, source: Source | None = None, tell_examples: bool = False,
     ) -> None:  # fmt: skip
         self.number = np.array([number], np.int64)
         self.items = np.ascontiguousarray(items, dtype=np.int32)
         self.learner = learner
         self.schema = schema
-        self.upload = upload
+        self.protection = protection
+        self.source = SecureSource() if source is None else source
         self.tell_examples = tell_examples
         self.private = learner.fresh_private_state(self.number)
 
@@ -42,7 +35,8 @@ class Device:
         data = Csr(np.array([0, len(self.items)], np.int64), self.items)
         cohort = Cohort(self.number, data, self.private)
         learned = self.learner.learn(cohort, model, round_number)
-        return codec.encode(self.upload(told(learned.uploads, self.tell_examples)), self.schema)
+        bounded = self.protection.bound(told(learned.uploads, self.tell_examples))
+        return codec.encode(self.protection.perturb(bounded, self.schema, self.source), self.schema)
 
 
 def told(uploads: Uploads, tell_examples: bool) -> Uploads:

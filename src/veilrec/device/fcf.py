@@ -3,8 +3,8 @@
 Ammad-ud-din et al. 2019, with preference p_ui = 1 for a used item and 0 for any other, confidence
 c_ui = 1 + alpha p_ui, and item vectors Y:
 
-    x_u = (Y^T C_u Y + decay I)^-1 Y^T C_u p_u        (Eq. 7), solved on the device and kept by nobody
-    f(u, i) = c_ui (p_ui - x_u . y_i) x_u             (Eq. 11), uploaded for every item i
+    x_u = (Y^T C_u Y + decay I)^-1 Y^T C_u p_u        solved on the device and kept by nobody
+    f(u, i) = c_ui (p_ui - x_u . y_i) x_u             uploaded for every item i
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from veilrec.device.learner import Cohort, Learned
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,8 @@ class FcfSettings:
     """What a device solves."""
 
     dim: PositiveInt = 32  # length of user and item vectors
-    alpha: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = (
-        4.0  # a used item counts 1 + alpha times as much as another
-    )
-    decay: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
-        10.0  # lambda of the user's ridge regression
-    )
+    alpha: NotNegative = 4.0  # a used item counts 1 + alpha times as much as another
+    decay: Positive = 10.0  # lambda of the user's ridge regression
 
 
 def schema(n_items: int, dim: int) -> Schema:

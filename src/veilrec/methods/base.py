@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -30,6 +30,7 @@ class Problem:
     train: Csr
     n_items: int
     seed: int
+    rounds: int = 1  # how many are planned: a private method needs to know before the first
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,16 @@ class Method(Generic[C]):
     datasets: tuple[str, ...]
     config: type[C]
     build: Callable[[C, Problem], Trainer]
-    guarantee: Callable[[C], Guarantee]
+    guarantee: Callable[[C], Guarantee]  # of the whole run, as configured
     rounds: int  # default number of rounds (epochs for centralised methods)
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # "tuned" or "tuned@ml-1m" -> settings
+    presets: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # "tuned" or "tuned@ml-1m" -> settings
     deviations: tuple[str, ...] = ()
-    item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
+    item_parameters: int | None = (
+        None  # floats per item that the communication paper counts; None: not counted there
+    )
+    rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
 
 
@@ -110,8 +116,8 @@ def setting_names(config: type[BaseModel], prefix: str = "") -> list[str]:
         inner = info.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             names += setting_names(inner, f"{prefix}{name}.")
-        elif hasattr(inner, "__dataclass_fields__"):
-            names += [f"{prefix}{name}.{part}" for part in inner.__dataclass_fields__]
+        elif is_dataclass(inner):
+            names += [f"{prefix}{name}.{part.name}" for part in fields(inner)]
         else:
             names.append(prefix + name)
     return names

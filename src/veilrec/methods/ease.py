@@ -20,9 +20,8 @@ _WEIGHTS = "weights"
 class EaseConfig(Config):
     """Settings of EASE."""
 
-    ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
-        500.0  # lambda: what is added to the diagonal of the Gram matrix
-    )
+    # lambda: what is added to the diagonal of the Gram matrix
+    ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 500.0
 
 
 def build(config: EaseConfig, problem: Problem) -> Trainer:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
@@ -25,7 +24,7 @@ from veilrec.wire.messages import Schema
 
 @dataclass(frozen=True)
 class FcfRate(ServerRate):
-    """Adam, as in the paper."""
+    """Adam is the paper's choice; its rates here are ours, chosen on validation items."""
 
     optimiser: Literal["sgd", "adam", "yogi"] = "adam"
     rate: float = 0.02
@@ -36,9 +35,7 @@ class FcfConfig(Config):
     """Settings of FCF."""
 
     local: fcf.FcfSettings = fcf.FcfSettings()
-    start: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = (
-        0.1  # standard deviation of the starting item vectors
-    )
+    start: fcf.Positive = 0.1  # standard deviation of the starting item vectors
     cohort: CohortSettings = CohortSettings()
     server: FcfRate = FcfRate()
 
@@ -46,8 +43,8 @@ class FcfConfig(Config):
 class FcfServer(Server):
     """Adds to the devices' gradients what needs no device: the gradient of the items' own regularisation.
 
-    The loss sums over all n devices (Eq. 2), so the mean of a cohort's f(u, i) stands for 1/n of its
-    gradient (Eq. 12), and the regularisation takes the same share.
+    The loss sums over all n devices, so the mean of a cohort's f(u, i) stands for 1/n of its
+    gradient, and the regularisation takes the same share.
     """
 
     def __init__(
@@ -58,11 +55,9 @@ class FcfServer(Server):
 
     def step(self) -> None:
         """End the round: Adam on the whole gradient, as in the paper."""
-        change = self._aggregator.change()
-        change[fcf.ITEMS] -= self._decay_share * self.weights[fcf.ITEMS]
-        self._optimiser.step(self.weights, change)
-        self._aggregator.clear()
-        self.round_number += 1
+        share = self._decay_share * np.float32(self._aggregator.devices)  # of the sum, which becomes a mean
+        self.add_to_sum({fcf.ITEMS: -share * self.weights[fcf.ITEMS]})
+        super().step()
 
 
 class FcfModel:
@@ -129,6 +124,7 @@ METHOD = Method(
         "tuned@ml-1m": {"cohort": {"size": 200}},
     },
     deviations=(
+        "sizes, rates and regularisation are ours, chosen on validation items, not the paper's",
         "a round takes a cohort of devices instead of all, and the gradient is scaled to match",
         "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
     ),

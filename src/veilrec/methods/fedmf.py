@@ -11,6 +11,7 @@ from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device import mf
 from veilrec.device.learner import Cohort
+from veilrec.device.protection import Protection, Unprotected
 from veilrec.evaluate.scorer import Scorer
 from veilrec.methods.base import Config, Method, Problem
 from veilrec.models.factors import Factors
@@ -21,6 +22,8 @@ from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
+
+_AT_ONCE = 64  # new users who join together: few enough that their scratch space stays small
 
 
 class FedMfConfig(Config):
@@ -42,14 +45,24 @@ class FedMfModel(Factors):
 
     def fold_in(self, histories: Csr) -> Scorer:
         """New users: each learns its own vector on its device; the items stay as they are."""
-        devices = np.arange(len(histories), dtype=np.int64)
-        private = self._adapter.fresh_private_state(devices)
-        self._adapter.learn(Cohort(devices, histories, private), {mf.ITEMS: self.items}, 0)
-        return Factors(private[mf.USER], self.items)
+        users = np.empty((len(histories), self.items.shape[1]), np.float32)
+        for start in range(0, len(histories), _AT_ONCE):
+            devices = np.arange(start, min(start + _AT_ONCE, len(histories)), dtype=np.int64)
+            private = self._adapter.fresh_private_state(devices)
+            self._adapter.learn(Cohort(devices, histories.take(devices), private), {mf.ITEMS: self.items}, 0)
+            users[devices] = private[mf.USER]
+        return Factors(users, self.items)
 
 
 def build(config: FedMfConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
+    return make_simulation(config, problem, Unprotected())
+
+
+def make_simulation(
+    config: FedMfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0
+) -> Simulation:
+    """Federated matrix factorisation with any protection of what leaves a device."""
     local, seed = config.local, problem.seed
     schema = mf.schema(problem.n_items, local.dim)
     weights = mf.start_weights(problem.n_items, local.dim, local.start, seed)
@@ -58,8 +71,16 @@ def build(config: FedMfConfig, problem: Problem) -> Trainer:
     def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FedMfModel:
         return FedMfModel(private[mf.USER], public[mf.ITEMS], adapter)
 
-    server = Server(schema, weights, config.aggregation, config.server)
-    return Simulation(problem.train, mf.MfLearner(local, seed), server, config.cohort, make_model, seed)
+    server = Server(schema, weights, config.aggregation, config.server, sigma=sigma)
+    return Simulation(
+        problem.train,
+        mf.MfLearner(local, seed),
+        server,
+        config.cohort,
+        make_model,
+        seed,
+        protection=protection,
+    )
 
 
 def guarantee(config: FedMfConfig) -> Guarantee:

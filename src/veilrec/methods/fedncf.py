@@ -65,7 +65,7 @@ def build(config: FedNcfConfig, problem: Problem) -> Trainer:
 def guarantee(config: FedNcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
     """Nothing is promised."""
     return no_guarantee(
-        "The server sees the change of every item row that a device touched, and can tell which items a user has.",
+        "The server sees which item rows a device changed, and how: it can tell which items a user has.",
         "A simulated run protects nobody.",
     )
 
@@ -102,9 +102,9 @@ METHOD = Method(
     },
     deviations=(
         "Devices send changes in the clear; Perifanis and Efraimidis add them up behind masks (MF-FedAvg).",
-        "Adam is lazy on item rows and forgets its moments between rounds: devices keep only the user's vector.",
+        "Adam is lazy on item rows and starts afresh every round: devices keep only the user's vector.",
         "By default changes are divided by the square root of the number of devices, and vectors decay.",
-        "The paper gives no widths of the tower: the preset takes 256-128-64-32, which has its 160 floats an item.",
+        "The paper gives no widths of the tower; preset paper takes 256-128-64-32, with 160 floats an item.",
     ),
     item_parameters=160,
 )

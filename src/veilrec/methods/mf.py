@@ -21,8 +21,8 @@ from veilrec.methods.fedmf import FedMfModel
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import StepReport, Trainer
 
-
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class MfConfig(Config):
@@ -32,9 +32,7 @@ class MfConfig(Config):
     start: Positive = 0.1  # standard deviation of the starting vectors
     negatives: PositiveInt = 4  # unused items drawn per used one, afresh every epoch
     rate: Positive = 0.02
-    decay: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = (
-        0.005  # weight decay of the rows that an example touches
-    )
+    decay: NotNegative = 0.005  # weight decay of the rows that an example touches
     adapt_epochs: PositiveInt = 20  # epochs with which a new user joins the finished model
 
 

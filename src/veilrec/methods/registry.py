@@ -10,6 +10,7 @@ from veilrec.methods.base import Method, configure, preset_names
 
 METHODS = {
     "fedmf": "veilrec.methods.fedmf",
+    "dp-fedmf": "veilrec.methods.dp_fedmf",
     "fedncf": "veilrec.methods.fedncf",
     "fcf": "veilrec.methods.fcf",
     "popularity": "veilrec.methods.popularity",

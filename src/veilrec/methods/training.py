@@ -93,7 +93,7 @@ def prepare(request: Request) -> Prepared:
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)
     split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
-    trainer = method.build(config, Problem(split.train, split.n_items, request.seed))
+    trainer = method.build(config, Problem(split.train, split.n_items, request.seed, rounds))
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
@@ -125,9 +125,13 @@ def train(
 def check_out(out: Path, *, resume: bool) -> None:
     """Refuse a folder that would mix two runs, before any long work."""
     if resume and not (out / "config.yaml").exists():
-        raise BadInput(f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there")
+        raise BadInput(
+            f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there"
+        )
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(f"{out} is not empty: choose another --out, or add --resume to go on with the run in it")
+        raise BadInput(
+            f"{out} is not empty: choose another --out, or add --resume to go on with the run in it"
+        )
 
 
 def _open_folder(out: Path, prepared: Prepared, *, resume: bool) -> None:
@@ -135,7 +139,9 @@ def _open_folder(out: Path, prepared: Prepared, *, resume: bool) -> None:
     path = out / "config.yaml"
     if resume:
         saved = read_config(out)
-        free = {"veilrec", "rounds", "checkpoint_every"}  # may differ: a run can be made longer
+        free = {"veilrec", "checkpoint_every"}
+        if not prepared.method.rounds_are_fixed:
+            free.add("rounds")  # a run can be made longer, but not one whose noise was chosen for its length
         differing = [key for key in description if key not in free and saved.get(key) != description[key]]
         if differing:
             key = differing[0]
@@ -154,7 +160,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         config = None
     if not isinstance(config, dict) or "method" not in config:
-        raise BadInput(f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`")
+        raise BadInput(
+            f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`"
+        )
     return config
 
 

@@ -1,7 +1,7 @@
 """EASE: a linear model of the history with a closed form.
 
 H. Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019: with the Gram matrix G = X^T X of the
-used items and P = (G + ridge I)^-1, the weights are B_ij = -P_ij / P_jj and B_jj = 0 (Eq. 8).
+used items and P = (G + ridge I)^-1, the weights are B_ij = -P_ij / P_jj and B_jj = 0.
 """
 
 from __future__ import annotations

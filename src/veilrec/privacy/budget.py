@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting import epsilon_zcdp, rho_max
@@ -40,10 +40,10 @@ class Cost:
 class Budget:
     """What one account may spend; a message leaves only if it fits into every account of its ledger.
 
-    The filter lets a message pass if the losses then stay within the limit, or if the pure epsilons do. It holds for
-    costs that were chosen by what earlier messages said (Feldman and Zrnic 2021; Smith and Thakurta 2022). Joining
-    the two conditions costs nothing: a transcript whose privacy loss exceeds epsilon breaks the second condition, so
-    it kept the first one throughout and is as likely as under the first filter alone.
+    The filter lets a message pass if the losses then stay within the limit, or if the pure epsilons do. It
+    holds for costs that were chosen by what earlier messages said (Feldman and Zrnic 2021; Smith and Thakurta
+    2022). Joining the two conditions costs nothing: a transcript whose privacy loss exceeds epsilon breaks
+    the second one, so it kept the first one throughout and is as likely as under the first filter alone.
     """
 
     unit: Unit
@@ -73,8 +73,8 @@ class Budget:
             positive(lifetime_epsilon=self.lifetime_epsilon)
             if self.lifetime_epsilon < self.epsilon:
                 raise BadInput(
-                    f"lifetime_epsilon is {self.lifetime_epsilon}: it covers all periods, so give at least the "
-                    f"{self.epsilon} of one"
+                    f"lifetime_epsilon is {self.lifetime_epsilon}: it covers all periods, so give at least "
+                    f"the {self.epsilon} of one"
                 )
 
     @property
@@ -98,7 +98,7 @@ class Budget:
     def cost(self, event: Event, unit: Unit, adjacency: Adjacency) -> Cost | None:
         """What a message costs this account; None if its unit or adjacency says nothing about the account's.
 
-        Gains from sampling or padding have no form that adds up; such a message is charged as if there were none.
+        Gains from sampling or padding have no form that adds up: such a message is charged as without them.
         """
         steps = _steps(unit, adjacency, self)
         if steps is None:
@@ -115,7 +115,7 @@ class Budget:
         return (cost.pure, 0.0) if cost.pure <= epsilon else (epsilon, self.delta)
 
     def largest_mu(self, messages: int) -> float:
-        """The largest sensitivity / sigma of Gaussian noise with which this many messages fit into one period."""
+        """The largest sensitivity / sigma of Gaussian noise such that so many messages fit into a period."""
         if messages < 1:
             raise BadInput(f"messages is {messages}: give at least 1")
         rounding = 1.0 - (messages + 4) * 2.0**-52  # the ledger rounds every sum up
@@ -126,8 +126,8 @@ class Budget:
 def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:
     """How many neighbours of the message's kind lie between two neighbours of the account's kind.
 
-    Whoever hides a whole history hides each click in it. Replacing a click is then one replacement of the history,
-    but two steps of taking a history out and putting another one in.
+    Whoever hides a whole history hides each click in it. Replacing a click is then one replacement of the
+    history, but two steps of taking a history out and putting another one in.
     """
     behind = _FROM_FINE_TO_COARSE.index(unit) - _FROM_FINE_TO_COARSE.index(account.unit)
     if behind < 0 or (behind == 0 and (adjacency, account.adjacency) == ("replace-one", "add-remove")):
@@ -159,9 +159,9 @@ def _squared_mu(parts: Parts, steps: int) -> float:
         if isinstance(event, SampledEvent):
             total += count * (steps * event.mu) ** 2
         else:
-            # The convex trade-off curve of this mu meets randomised response's two line segments at their three
-            # corners, so it lies below: whatever is epsilon-private is mu-Gaussian-private.
-            total += count * (2.0 * float(ndtri(1.0 / (1.0 + math.exp(steps * event.epsilon))))) ** 2
+            # The convex trade-off curve of this mu meets randomised response's two line segments at their
+            # three corners, so it lies below: whatever is epsilon-private is mu-Gaussian-private.
+            total += count * (2.0 * float(ndtri(expit(-steps * event.epsilon)))) ** 2
     return total
 
 

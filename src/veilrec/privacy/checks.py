@@ -60,7 +60,7 @@ def categories(count: int, **values: ArrayLike) -> Offsets:
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "iu":
         raise BadInput(f"{name} is not an array of whole numbers: give categories from 0 to {count - 1}")
-    if numbers.size and not (0 <= numbers.min() and numbers.max() < count):
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < count):
         raise BadInput(f"{name} has a category outside 0 to {count - 1}: give one of the {count} categories")
     return numbers.astype(np.int64)
 

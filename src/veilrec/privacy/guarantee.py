@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from veilrec.errors import BadInput
 
 Unit = Literal["click", "history", "user"]
 Adjacency = Literal["replace-one", "add-remove"]
@@ -25,6 +28,11 @@ class Guarantee:
     scope: Scope | None = None
     trust: Trust | None = None
     caveats: tuple[str, ...] = ()
+    honest_epsilon: float | None = None
+    """What really holds where a paper's claim is stated, for the same unit, adjacency, scope and trust."""
+    honest_delta: float | None = None
+    honest_note: str = ""
+    """Why the honest value is another one, or why there is none."""
 
     def __post_init__(self) -> None:
         fields = (self.unit, self.adjacency, self.epsilon, self.delta, self.scope, self.trust)
@@ -32,23 +40,40 @@ class Guarantee:
             raise ValueError("a guarantee with basis 'none' promises nothing: leave the other fields out")
         if self.basis != "none" and any(field is None for field in fields):
             raise ValueError("an epsilon needs its unit, adjacency, delta, scope and trust")
-        if self.epsilon is not None and not 0.0 <= self.epsilon < math.inf:
-            raise ValueError(f"epsilon is {self.epsilon}: it is finite and not negative")
-        if self.delta is not None and not 0.0 <= self.delta < 1.0:
-            raise ValueError(f"delta is {self.delta}: it lies from 0 to below 1")
+        if (self.honest_epsilon is None) != (self.honest_delta is None):
+            raise ValueError("an honest epsilon and its delta come together")
+        if self.basis != "as published" and (self.honest_epsilon is not None or self.honest_note):
+            raise ValueError("an honest value beside the stated one is for basis 'as published' only")
+        for epsilon in (self.epsilon, self.honest_epsilon):
+            if epsilon is not None and not 0.0 <= epsilon < math.inf:
+                raise ValueError(f"epsilon is {epsilon}: it is finite and not negative")
+        for delta in (self.delta, self.honest_delta):
+            if delta is not None and not 0.0 <= delta < 1.0:
+                raise ValueError(f"delta is {delta}: it lies from 0 to below 1")
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for result files."""
         return asdict(self) | {"caveats": list(self.caveats)}
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Guarantee:
+        """Read what `to_json` wrote; fields that are unknown or impossible raise."""
+        try:
+            return cls(**{**fields, "caveats": tuple(fields.get("caveats", ()))})
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"not a privacy guarantee of veilrec: {error}") from None
+
     def line(self) -> str:
         """One line for tables and logs; an epsilon is never printed without its unit and the rest."""
         if self.basis == "none":
             return "no privacy guarantee"
-        return (
+        line = (
             f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} ({self.adjacency}), {self.scope}, "
             f"trusting: {self.trust}, {self.basis}"
         )
+        if self.honest_epsilon is None:
+            return line
+        return f"{line}; honestly ({self.honest_epsilon:.4g}, {self.honest_delta:g})"
 
 
 def no_guarantee(*caveats: str) -> Guarantee:

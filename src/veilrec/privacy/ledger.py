@@ -1,22 +1,22 @@
 """The ledger: what a device has spent of its privacy, and the only way in which a message may leave it.
 
 What is promised
-- A message is handed out only after its charge is on disk. A crash before that costs nothing and nothing has left; a
-  crash after it, before the message is sent, leaves one message charged too many. Never one too few.
+- A message is handed out only after its charge is on disk. A crash before that costs nothing, and nothing has
+  left; a crash after it, before the message is sent, leaves one message charged too many. Never one too few.
 - What was spent never falls. There is no way to lower it, to reset it, or to raise a budget.
 - Two threads or processes cannot both take the last of a budget.
 - A ledger that is missing, damaged, locked, in a newer format, or at odds with its mirror releases nothing.
-- No wall clock is read. Budgets are refilled by the number of a public period, which must be announced with a proof and
-  never goes back, at most once per `minimum_period_seconds` of the device's own uptime, however many periods were
-  announced. Setting the clock therefore does nothing, and a server that signs periods in a hurry gains nothing.
-  Time during which the device is switched off is not counted.
-- An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record: what it
-  says was spent stays spent. A missing or older mirror is refused.
+- No wall clock is read. Budgets are refilled by the number of a public period, which must be announced with
+  a proof and never goes back, at most once per `minimum_period_seconds` of the device's own uptime, however
+  many periods were announced. Setting the clock therefore does nothing, and a server that signs periods in a
+  hurry gains nothing. Time during which the device is switched off is not counted.
+- An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record:
+  what it says was spent stays spent. A missing or older mirror is refused.
 
 What is not
-- Restoring database and mirror together, or deleting both and enrolling anew, cannot be seen on the device: the
-  server's count of each device's messages, or a counter in hardware, has to. Moving both to a machine that has been up
-  for longer can bring one refill early.
+- Restoring database and mirror together, or deleting both and enrolling anew, cannot be seen on the device:
+  the server's count of each device's messages, or a counter in hardware, has to. Moving both to a machine
+  that has been up for longer can bring one refill early.
 - A period announced far ahead of its time stops later refills; the budget then stays spent.
 """
 
@@ -42,7 +42,7 @@ from veilrec.privacy.randomness import Source
 Value = TypeVar("Value")
 
 
-class BudgetExhausted(LedgerError):  # noqa: N818 - named for what it is
+class BudgetExhausted(LedgerError):
     """The message does not fit into what is left of a budget; nothing was released and nothing charged."""
 
 
@@ -55,7 +55,7 @@ _NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True)
 class Answer(Generic[Value]):
-    """What may be sent: drawn from the person's data, or the same for everybody because the budget is gone."""
+    """What may be sent: drawn from the person's data, or the same for all because the budget is gone."""
 
     personal: bool
     value: Value
@@ -99,7 +99,7 @@ class Ledger:
         first_period: int = 0,
         simulation: bool = False,
     ) -> Ledger:
-        """Start a ledger with nothing spent; `simulation` allows seeded noise, which protects nobody, for good."""
+        """Start a ledger with nothing spent; `simulation` allows seeded noise for good, and says so."""
         positive(minimum_period_seconds=minimum_period_seconds)
         _check_period(first_period)
         units = [budget.unit for budget in budgets]
@@ -154,10 +154,10 @@ class Ledger:
         encode: Callable[[Output], bytes],
         otherwise: bytes | _Nothing = _NOTHING,
     ) -> Answer[bytes]:
-        """The one message of this mechanism for this period and model: drawn and charged once, then repeated for free.
+        """The mechanism's one message for this period and model: drawn and charged once, then repeated free.
 
-        It does not follow the data within a period: a message that changed would say that the data did. Message and
-        charge reach the disk together, so after a crash there are both or neither.
+        It does not follow the data within a period: a message that changed would say that the data did.
+        Message and charge are committed together; if a crash leaves only the charge, a new draw has its own.
         """
         key = _memo_key(mechanism, model_version)
         with self._store.changing() as change:
@@ -231,7 +231,7 @@ class Ledger:
 
 
 def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> Record:
-    """The record after one more message; refuses one that does not fit into every account that it concerns."""
+    """The record after one more message; refuses one that does not fit into an account that it concerns."""
     accounts = []
     for account in record.accounts:
         cost = account.budget.cost(event, unit, adjacency)
@@ -249,7 +249,8 @@ def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> 
         )
     if all(new.messages == old.messages for new, old in zip(accounts, record.accounts, strict=True)):
         raise BadInput(
-            f"no account of the ledger covers a message that protects one {unit} ({adjacency}): nothing may be released"
+            f"no account of the ledger covers a message that protects one {unit} ({adjacency}): "
+            "nothing may be released"
         )
     return replace(_with_time_passed(record), accounts=tuple(accounts))
 
@@ -257,8 +258,8 @@ def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> 
 def _with_time_passed(record: Record) -> Record:
     """The next record, with the uptime since the last one; after a restart, the uptime since then.
 
-    Both are at most the time that really passed: a smaller uptime than before means a restart after the last record,
-    and a larger one is no more than passed since, with or without a restart.
+    Both are at most the time that really passed: a smaller uptime than before means a restart after the last
+    record, and what a larger one has gained is no more than passed since, with or without a restart.
     """
     uptime = _uptime()
     passed = uptime - record.uptime if uptime >= record.uptime else uptime
@@ -268,7 +269,7 @@ def _with_time_passed(record: Record) -> Record:
 
 
 def _uptime() -> float:
-    """Seconds since the device was started, asleep ones too where the system counts them; nobody can set it."""
+    """Seconds since the device was started, also asleep where the system counts that; nobody can set it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

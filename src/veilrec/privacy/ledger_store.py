@@ -1,8 +1,8 @@
 """Where a ledger lives: an SQLite file, a mirror beside it, and the rule by which both change.
 
-Every change happens under SQLite's write lock, in this order: the new record goes to the mirror and is synced, then it
-is committed to the database and synced. So in every honest history the mirror is as new as the database, or newer
-by the one change that a crash cut off, and the newest record that either of them holds is never below the truth.
+Every change happens under SQLite's write lock, in this order: the new record goes to the mirror and is
+synced, then it is committed to the database and synced. So in every honest history the mirror is as new as
+the database, or newer by the one change that a crash cut off, and its record is never below the truth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -100,16 +100,14 @@ class Change:
 class Store:
     """One open ledger file; safe for threads and processes, but not to be carried over a fork."""
 
-    def __init__(
-        self, path: Path, *, mode: Literal["rw", "rwc"] = "rw", lock_timeout_seconds: float = 10.0
-    ) -> None:
+    def __init__(self, path: Path, *, lock_timeout_seconds: float = 10.0) -> None:
         self.path = path
-        self._mirror = _Mirror(path.with_name(f"{path.name}.seq"))
+        self._mirror = _mirror_of(path)
         self._lock = threading.Lock()
         self._process = os.getpid()
         with self._refusing():
             self._database = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=lock_timeout_seconds,
+                f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=lock_timeout_seconds,
                 isolation_level=None, check_same_thread=False,
             )  # fmt: skip
             try:
@@ -122,28 +120,31 @@ class Store:
     @classmethod
     def create(cls, path: Path, record: Record) -> Store:
         """A new ledger; refuses where there is one, or was one whose mirror remains."""
+        if not path.exists():
+            _mirror_of(path).check_nothing_spent()
         try:
-            os.close(
-                os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            )  # SQLite's own files take these permissions over
+            # An empty file is an empty database; SQLite's other files take its permissions over.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise LedgerError(
-                f"{path}: cannot be written ({error.strerror}): give a folder that exists"
-            ) from None
+            raise LedgerError(f"{path}: cannot be written: {error.strerror}") from None
         store = cls(path)
-        with store._transaction() as database:
+        try:
+            store._fill(record)
+        except LedgerError:
+            store.close()
+            raise
+        return store
+
+    def _fill(self, record: Record) -> None:
+        with self._transaction() as database:
             if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise LedgerError(f"{path}: there is a ledger already: open it instead of creating one")
-            if store._mirror.path.exists() and store._mirror.read().sequence > 0:
-                raise LedgerError(
-                    f"{path}: a ledger in this place was deleted: what it had spent stays spent"
-                )
+                raise LedgerError(f"{self.path}: there is a ledger already: open it, do not create it")
+            self._mirror.check_nothing_spent()
             for statement in _TABLES:
                 database.execute(statement)
             text = _encoded(record)
-            store._mirror.create(text)
+            self._mirror.create(text)
             database.execute("INSERT INTO ledger VALUES (1, ?)", (text,))
-        return store
 
     @classmethod
     def open(cls, path: Path, *, lock_timeout_seconds: float) -> Store:
@@ -205,7 +206,7 @@ class Store:
                 raise LedgerError(f"{self.path}: this is not a ledger")
             if version != _SCHEMA:
                 raise LedgerError(
-                    f"{self.path}: the ledger has format {version}, and this veilrec knows {_SCHEMA}: use a newer one"
+                    f"{self.path}: format {version} is not the {_SCHEMA} that this veilrec knows: update it"
                 )
             if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
                 raise LedgerError(f"{self.path}: the ledger is damaged: nothing may be released")
@@ -218,14 +219,14 @@ class Store:
         ours, mirrored = _decoded(row[0], self.path), self._mirror.read()
         if mirrored.sequence < ours.sequence or (mirrored.sequence == ours.sequence and mirrored != ours):
             raise LedgerError(
-                f"{self.path}: the ledger and {self._mirror.path.name} do not belong together (one was restored or "
-                "changed): what was spent is not known, so nothing may be released"
+                f"{self.path}: the ledger and {self._mirror.path.name} do not belong together (one was "
+                "restored or changed): what was spent is not known, so nothing may be released"
             )
         return mirrored
 
 
 class _Mirror:
-    """The newest record once more, in two slots that are written in turn: a torn write leaves the other one."""
+    """The newest record once more, in two slots written in turn: a torn write leaves the other one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -233,6 +234,12 @@ class _Mirror:
     def create(self, text: str) -> None:
         write_bytes(self.path, _slot(text).ljust(2 * _SLOT))
         self.path.chmod(0o600)
+
+    def check_nothing_spent(self) -> None:
+        if self.path.exists() and self.read().sequence > 0:
+            raise LedgerError(
+                f"{self.path}: the ledger of this mirror is gone, but what it spent stays spent"
+            )
 
     def write(self, sequence: int, text: str) -> None:
         with self.path.open("r+b", buffering=0) as file:
@@ -250,6 +257,10 @@ class _Mirror:
         if not records:
             raise LedgerError(f"{self.path}: the ledger's mirror is damaged: nothing may be released")
         return max(records, key=lambda record: record.sequence)
+
+
+def _mirror_of(path: Path) -> _Mirror:
+    return _Mirror(path.with_name(f"{path.name}.seq"))
 
 
 def _slot(text: str) -> bytes:

@@ -1,13 +1,15 @@
 """Noise made of random words: fast on a lattice for vectors of any size, and exact on the integers.
 
-The lattice samplers return rounded Gaussian or Laplace draws of standard deviation (scale) `UNITS` lattice units. Such
-an integer is the rounding of an ideal real draw, so adding it to an integer that a device holds gives the rounding of
-"integer + ideal noise", which is post-processing of the ideal mechanism. What separates our draws from ideal ones is
-bounded, not hoped for: each probability is off by a factor of at most 1 + RELATIVE_ERROR (64-bit comparisons with an
-exponential that is right to a few units in the last place), and the Gaussian loses TAIL_ERROR of its mass.
+The lattice samplers return rounded Gaussian or Laplace draws of standard deviation (scale) `UNITS` lattice
+units. Such an integer is the rounding of an ideal real draw, so adding it to an integer that a device holds
+gives the rounding of "integer + ideal noise", which is post-processing of the ideal mechanism. What separates
+our draws from ideal ones is bounded, not hoped for: each probability is off by a factor of at most 1 +
+RELATIVE_ERROR (64-bit comparisons with an exponential that is right to a few units in the last place), and
+the Gaussian loses TAIL_ERROR of its mass.
 
-Box-Muller with 53-bit uniforms, the usual recipe, has no such bound: in the tail its radii lie further apart than the
-lattice, and a pair of draws differs from a Gaussian pair by about 1e-11 in total variation (tests/privacy/test_samplers.py).
+Box-Muller with 53-bit uniforms, the usual recipe, has no such bound: in the tail its radii lie further apart
+than the lattice, and a pair of draws differs from a Gaussian pair by about 1e-11 in total variation
+(tests/privacy/test_samplers.py).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,16 +53,17 @@ _LAPLACE_WHOLE = _cumulative([*(math.exp(-k) * -math.expm1(-1.0) for k in range(
 
 
 @jit
-def _round_with_sign(whole: int, fraction: np.uint64) -> int:
-    # |z| = whole + fraction / 2^63, to the nearest of 2^20 units per whole; the lowest bit of `fraction` is the sign.
+def _round_with_sign(whole: int, fraction: np.uint64) -> Any:
+    # |z| = whole + fraction / 2^63, to the nearest of 2^20 units per whole; the lowest bit of `fraction` is
+    # the sign.
     half_units = (whole << 21) + np.int64(fraction >> np.uint64(43))
     rounded = (half_units + 1) >> 1
     return -rounded if fraction & np.uint64(1) else rounded
 
 
 @jit
-def _accept(probability: float, word: np.uint64) -> bool:
-    return probability >= 1.0 or word < np.uint64(probability * 18446744073709551616.0)
+def _accept(probability: float, word: np.uint64) -> Any:
+    return probability >= 1.0 or word < np.uint64(probability * 18446744073709551616.0)  # 2^64
 
 
 @jit
@@ -104,7 +108,9 @@ def _draw(fill: Callable[..., int], thresholds: _Words, source: Source, count: i
     done = 0
     while done < count:
         wanted = min(count - done, _CHUNK)
-        words = source.words(3 * (wanted + wanted // 2 + 8))  # 72 (Gaussian) or 62 of 100 proposals are accepted
+        words = source.words(
+            3 * (wanted + wanted // 2 + 8)
+        )  # 72 (Gaussian) or 62 of 100 proposals are accepted
         done += fill(words, thresholds, out[done : done + wanted], carry)
     return out
 
@@ -120,10 +126,12 @@ def lattice_laplace(source: Source, count: int) -> Offsets:
 
 
 def to_lattice(value: Doubles, grid: float) -> Offsets:
-    """The value in lattice units, cut towards zero: no norm grows, and two values part by less than a unit more."""
+    """In lattice units, cut towards zero: no norm grows, and two values part by less than a unit more."""
     units = np.trunc(np.asarray(value, np.float64) / grid)
     if units.size and not np.abs(units).max() < _LARGEST:
-        raise BadInput(f"the value is more than {_LARGEST * grid:g} from 0, too far for noise of scale {UNITS * grid:g}")
+        raise BadInput(
+            f"the value is more than {_LARGEST * grid:g} from 0, too far for noise of scale {UNITS * grid:g}"
+        )
     return units.astype(np.int64)
 
 
@@ -131,14 +139,14 @@ def add_gaussian(value: Doubles, *, sigma: float, source: Source) -> Doubles:
     """The value plus Gaussian noise on the lattice of step sigma / UNITS, whatever the value's own digits."""
     grid = sigma / UNITS
     noisy = to_lattice(value, grid) + lattice_gaussian(source, value.size).reshape(value.shape)
-    return noisy * grid
+    return noisy.astype(np.float64) * grid
 
 
 def add_laplace(value: Doubles, *, scale: float, source: Source) -> Doubles:
     """The value plus Laplace noise on the lattice of step scale / UNITS."""
     grid = scale / UNITS
     noisy = to_lattice(value, grid) + lattice_laplace(source, value.size).reshape(value.shape)
-    return noisy * grid
+    return noisy.astype(np.float64) * grid
 
 
 def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *, sigma: float) -> Floats:
@@ -149,7 +157,7 @@ def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *
 def simulated_laplace_sum(
     generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, devices: int
 ) -> Doubles:
-    """For simulations only: the sum of `devices` Laplace draws per entry, as a difference of two Gamma draws."""
+    """For simulations only: sums of `devices` Laplace draws, each as a difference of two Gamma draws."""
     return scale * (generator.standard_gamma(devices, shape) - generator.standard_gamma(devices, shape))
 
 
@@ -193,7 +201,8 @@ def _bernoulli_exp(integers: _Integers, numerator: int, denominator: int) -> boo
 
 
 def _one_discrete_laplace(integers: _Integers, numerator: int, denominator: int) -> int:
-    # P[x] proportional to exp(-|x| denominator / numerator), scale numerator / denominator (CKS, Algorithm 2).
+    # P[x] proportional to exp(-|x| denominator / numerator), scale numerator / denominator (CKS, Algorithm
+    # 2).
     while True:
         low = integers.below(numerator)
         if not _bernoulli_exp_small(integers, low, numerator):
@@ -219,14 +228,14 @@ def _one_discrete_gaussian(integers: _Integers, variance: Fraction, scale: int) 
 
 
 def discrete_laplace(source: Source, count: int, *, scale: Fraction) -> Offsets:
-    """Exact draws of the discrete Laplace distribution, P[x] ~ exp(-|x| / scale) (Canonne, Kamath, Steinke 2020)."""
+    """Exact draws of the discrete Laplace, P[x] ~ exp(-|x| / scale) (Canonne, Kamath and Steinke 2020)."""
     integers = _Integers(source)
     draws = [_one_discrete_laplace(integers, scale.numerator, scale.denominator) for _ in range(count)]
     return np.array(draws, np.int64)
 
 
 def discrete_gaussian(source: Source, count: int, *, variance: Fraction) -> Offsets:
-    """Exact draws of the discrete Gaussian distribution, P[x] ~ exp(-x^2 / (2 variance)) (same paper)."""
+    """Exact draws of the discrete Gaussian, P[x] ~ exp(-x^2 / (2 variance)) (same paper)."""
     integers = _Integers(source)
     scale = math.isqrt(variance.numerator // variance.denominator) + 1
     return np.array([_one_discrete_gaussian(integers, variance, scale) for _ in range(count)], np.int64)

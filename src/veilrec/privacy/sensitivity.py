@@ -13,7 +13,7 @@ from veilrec.privacy.checks import positive, whole
 from veilrec.privacy.guarantee import Adjacency
 
 BitChange = Literal["one bit", "swap", "set", "vector"]
-"""What may differ between two bit vectors: one bit; one item for another; sets of at most s items; everything."""
+"""What two bit vectors may differ by: one bit; one item for another; sets of at most s items; everything."""
 
 
 def attention_l2(clip_norm: float) -> float:
@@ -37,7 +37,7 @@ def clipped_l2(clip_norm: float, adjacency: Adjacency) -> float:
 
 
 def clipped_l1(clip_norm: float, dimension: int, adjacency: Adjacency) -> float:
-    """L1 distance of vectors that were clipped in L2: sqrt(dimension) times larger, attained by flat vectors."""
+    """L1 distance of vectors clipped in L2: sqrt(dimension) times larger, attained by flat vectors."""
     whole(dimension=dimension)
     return clipped_l2(clip_norm, adjacency) * math.sqrt(dimension)
 
@@ -55,12 +55,14 @@ def changed_bits(change: BitChange, *, length: int, items: int = 1) -> int:
     whole(length=length, items=items)
     changed = {"one bit": 1, "swap": 2, "set": 2 * items, "vector": length}[change]
     if changed > length and change != "set":
-        raise BadInput(f"length is {length}: two vectors that differ by a {change} have at least {changed} bits")
+        raise BadInput(
+            f"length is {length}: two vectors that differ by a {change} have at least {changed} bits"
+        )
     return min(changed, length)
 
 
 def on_lattice_l2(sensitivity: float, dimension: int, grid: float) -> float:
-    """L2 sensitivity after every coordinate was cut to a multiple of `grid`, when nothing but the distance is known."""
+    """L2 sensitivity once coordinates are cut to multiples of `grid`, if only the distance is known."""
     return sensitivity + math.sqrt(dimension) * grid
 
 

@@ -84,11 +84,15 @@ def _machine() -> dict[str, Any]:
 
 def _problems(parts: list[dict[str, str | None]]) -> list[str]:
     machine = _machine()
-    problems = [f"{p['name']} is missing: {p['get']}" for p in parts if not p["extra"] and p["version"] is None]
+    problems = [
+        f"{p['name']} is missing: {p['get']}" for p in parts if not p["extra"] and p["version"] is None
+    ]
     if sys.version_info < (3, 11):
         problems.append(f"Python {machine['python']} is too old: 3.11 or newer is needed")
     if not machine["cache_writable"]:
-        problems.append(f"the cache folder {machine['cache']} cannot be written: set VEILREC_CACHE to another one")
+        problems.append(
+            f"the cache folder {machine['cache']} cannot be written: set VEILREC_CACHE to another one"
+        )
     if machine["disk_free_gb"] < 1.0:
         problems.append("less than 1 GB of disk is free in the cache folder")
     return problems

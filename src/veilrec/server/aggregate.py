@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import numpy as np
@@ -49,6 +50,11 @@ class Aggregator:
             self._sums[name] += (weights @ flat).reshape(self.schema[name].shape)
         self.devices += uploads.count
         self.weight += float(weights.sum())
+
+    def add_to_sum(self, values: Mapping[str, Floats]) -> None:
+        """Add something that no device sent: noise."""
+        for name, value in values.items():
+            self._sums[name] += value
 
     def _weights(self, uploads: Uploads) -> Floats:
         if self.aggregation != "weighted-mean":

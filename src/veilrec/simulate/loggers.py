@@ -17,16 +17,16 @@ class _TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise BadInput("--log tensorboard needs its extra: pip install 'veilrec[tensorboard]'") from None
-        self._writer = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(folder / "tensorboard"))
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
         if report.loss is not None:
-            self._writer.add_scalar("loss", report.loss, progress.rounds_done)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar("loss", report.loss, progress.rounds_done)
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, progress.rounds_done)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, progress.rounds_done)
+        self._writer.flush()
 
 
 class _Mlflow:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
-from veilrec.device.device import Upload, send_as_it_is, told, weights_of
+from veilrec.device.device import told, weights_of
 from veilrec.device.learner import Cohort, Learner
+from veilrec.device.protection import Protection, Unprotected
 from veilrec.evaluate.scorer import Model
 from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSampler, CohortSettings
@@ -28,12 +30,13 @@ class Simulation:
 
     def __init__(
         self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, upload: Upload = send_as_it_is, chunk: int = 16,
+        seed: int, *, protection: Protection | None = None, chunk: int = 16,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner
         self.server = server
-        self.upload = upload
+        self.protection = Unprotected() if protection is None else protection
+        self.seed = seed
         self.chunk = chunk  # devices per call of the learner: few enough that their updates stay in the cache
         self.make_model = make_model
         eligible = np.flatnonzero(train.lengths() > 0).astype(np.int64)
@@ -52,12 +55,17 @@ class Simulation:
             some = devices[start : start + self.chunk]
             uploads, loss = self._learn(some, model, number)
             kept = keep(uploads, arrives[start : start + self.chunk])
-            up_bytes += int(codec.sizes(kept, self.server.schema).sum())
-            up_params += codec.parameters(kept, self.server.schema)
+            if not self.protection.fills_messages:
+                up_bytes += int(codec.sizes(kept, self.server.schema).sum())
+                up_params += codec.parameters(kept, self.server.schema)
             losses.append(loss)
             self.server.add(kept)
-        self.server.step()
         down = int(codec.sizes(broadcast, self.server.schema)[0])
+        if self.protection.fills_messages:  # then every message is as long as the model
+            up_bytes = down * int(arrives.sum())
+            up_params = codec.parameters(broadcast, self.server.schema) * int(arrives.sum())
+        self._add_noise(number, int(arrives.sum()))
+        self.server.step()
         return StepReport(
             devices=len(devices),
             down_bytes=down * len(devices),
@@ -72,7 +80,15 @@ class Simulation:
         learned = self.learner.learn(Cohort(devices, self.train.take(devices), private), model, number)
         for name, values in private.items():
             self.private[name][devices] = values
-        return self.upload(told(learned.uploads, self.server.weighs_examples)), learned.loss
+        return self.protection.bound(told(learned.uploads, self.server.weighs_examples)), learned.loss
+
+    def _add_noise(self, number: int, devices: int) -> None:
+        """The noise of all messages, and that of the server, drawn at once: linear, so the sum is all that matters."""
+        key = np.random.SeedSequence([self.seed, _draws.NOISE, number])
+        generator = np.random.Generator(np.random.Philox(key))
+        self.server.add_to_sum(self.protection.noise_of_sum(self.server.schema, devices, generator))
+        if self.server.sigma > 0.0:
+            self.server.add_simulated_noise(generator)
 
     def model(self) -> Model:
         """The model as it stands."""

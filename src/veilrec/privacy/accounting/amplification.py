@@ -43,6 +43,7 @@ def padded_clicks_epsilon(epsilon: float, *, pad_probability: float, clicks: int
 def padded_mu(epsilon: float, delta: float, *, pad_probability: float) -> float:
     """The largest sensitivity / sigma of padded Gaussian noise that keeps (epsilon, delta) per click."""
     probability(delta=delta)
+    _check_pad(pad_probability)
     inner_delta = delta / (1.0 - pad_probability)
     probability(delta_of_the_inner_mechanism=inner_delta)
     return mu_for(base_epsilon(epsilon, pad_probability=pad_probability), inner_delta)

@@ -116,7 +116,7 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[_Tried, _T
         here, step = there, 2.0 * step
         if abs(here.at - start) > _FAR:
             raise BadInput(
-                "no noise gives the wanted epsilon: ask for a larger epsilon or delta, or for fewer rounds"
+                "no noise gives that epsilon: ask for a larger epsilon or delta, or for fewer rounds"
             )
 
 

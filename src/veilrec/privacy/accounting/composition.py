@@ -111,7 +111,7 @@ def composed(parts: Parts) -> PrivacyLossDistribution:
     interval = _interval(events)
     total: PrivacyLossDistribution | None = None
     for event, count in events:
-        one = _distribution(event, interval)
+        one = distribution(event, interval)
         several = one.self_compose(count) if count > 1 else one
         total = several if total is None else total.compose(several, 1e-15)
     if total is None:
@@ -133,7 +133,8 @@ def profile(event: Simple, epsilon: Doubles) -> Doubles:
             return -np.expm1(np.minimum(epsilon - top, 0.0)) / (1.0 + math.exp(-top))
 
 
-def _distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
+def distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
+    """The privacy loss of one event, on a grid of this interval: an upper bound that is exact on the grid."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     top = math.ceil(_largest_loss(event) / interval) + 1

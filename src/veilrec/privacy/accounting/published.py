@@ -8,6 +8,7 @@ release per round. The paper charges itself too much; the honest epsilon is seve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -54,8 +55,13 @@ def paper_convention(
 ) -> float:
     """Epsilon as the paper counts it: Renyi, fixed-size sampling, the older conversion, whole orders."""
     probability(delta=delta)
-    curve = sampled_curve(1.0 / noise_multiplier, cohort / population, _ORDERS)
+    curve = np.array(_curve(cohort / population, noise_multiplier))
     return epsilon_classical(_ORDERS, releases * curve, delta)
+
+
+@lru_cache(maxsize=32)
+def _curve(rate: float, noise_multiplier: float) -> tuple[float, ...]:
+    return tuple(sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
 
 
 def compared(population: int, cohort: int, delta: float) -> Compared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,11 +15,12 @@ from scipy.special import chdtrc
 from veilrec._arrays import Bools, Doubles, Offsets
 from veilrec.privacy.audit.bounds import epsilon_from_counts, reach
 from veilrec.privacy.audit.enumeration import epsilon_exact
-from veilrec.privacy.audit.gdp import epsilon_from_gaussian_scores
+from veilrec.privacy.audit.gdp import epsilon_from_gaussian_scores, epsilon_from_sampled_scores
 from veilrec.privacy.audit.hockey_stick import calibration_p_value, epsilon_from_ratios
 from veilrec.privacy.audit.one_run import epsilon_from_guesses
 from veilrec.privacy.audit.sampling import epsilon_from_scores
 from veilrec.privacy.audit.support import separated
+from veilrec.privacy.events import SampledEvent
 from veilrec.privacy.randomness import SeededSource, Source
 
 Side: TypeAlias = Literal[0, 1]
@@ -26,7 +28,6 @@ Side: TypeAlias = Literal[0, 1]
 Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run"]
 
 _CHUNK = 50_000  # draws at a time, so that wide outputs stay small in memory
-_MOST_PROVEN = 1e3  # stands for an epsilon that no finite number bounds
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,35 @@ class Scores(Attack):
     draw: Callable[[Side, int, Source], Doubles]
     draws: int
     law: Literal["any", "gaussian", "ratio"] = "any"
+    sampled: SampledEvent | None = None  # how the person is part of a message with Gaussian noise only by chance
+    ideal: Callable[[Side, int, Source], Doubles] | None = None  # noise at exactly the claim: what can be reached
 
     def run(self, name: str, delta: float, budget: Budget) -> Evidence:
         """Score draws of both inputs."""
         count = self.draws * budget.effort
         first, second = (_chunked(self.draw, side, count, budget.source(name, side)) for side in (0, 1))
         if self.law == "gaussian":
-            bound = epsilon_from_gaussian_scores(first, second, delta=delta, alpha=budget.alpha)
-            return Evidence(bound, "Gaussian", _MOST_PROVEN)
+            return Evidence(self._gaussian(first, second, delta, budget.alpha), "Gaussian", math.inf)
         if self.law == "ratio":
             believed = calibration_p_value(first, second) > budget.alpha
             bound = epsilon_from_ratios(first, delta=delta, alpha=budget.alpha) if believed else 0.0
-            return Evidence(bound, "hockey stick", _MOST_PROVEN)
+            return Evidence(bound, "hockey stick", math.inf)
         bound = epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
-        return Evidence(bound, "counts", reach(count // 2, alpha=budget.alpha, delta=delta))
+        return Evidence(bound, "counts", self._reach(name, delta, budget))
+
+    def _gaussian(self, first: Doubles, second: Doubles, delta: float, alpha: float) -> float:
+        if self.sampled is None:
+            return epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
+        return epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
+
+    def _reach(self, name: str, delta: float, budget: Budget) -> float:
+        count = self.draws * budget.effort
+        if self.ideal is None:
+            return reach(count // 2, alpha=budget.alpha, delta=delta)
+        first, second = (
+            _chunked(self.ideal, side, count, budget.source(f"{name} ideal", side)) for side in (0, 1)
+        )
+        return epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
 
 
 @dataclass(frozen=True)
@@ -125,10 +141,10 @@ class Table(Attack):
         for side, table in ((0, self.first), (1, self.second)):
             drawn = self.draw(side, count, budget.source(name, side))
             if fit_p_value(drawn, table) <= budget.alpha / 2:
-                return Evidence(0.0, "enumeration", _MOST_PROVEN)
+                return Evidence(0.0, "enumeration", math.inf)
         exact = epsilon_exact(self.first, self.second, delta=delta)
         # Exact but for rounding: 1e-9 is not a refutation.
-        return Evidence(min(exact * (1.0 - 1e-9), _MOST_PROVEN), "enumeration", _MOST_PROVEN, no_epsilon=np.isinf(exact))
+        return Evidence(exact * (1.0 - 1e-9), "enumeration", math.inf, no_epsilon=exact == math.inf)
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,9 @@ def _candidates(scores: Doubles) -> Doubles:
     if len(between) <= _CANDIDATES:
         return between
     tails = np.geomspace(1e-5, 0.5, _CANDIDATES // 2)
-    shares = np.concatenate((tails, 1.0 - tails))
-    return np.unique(np.quantile(scores, shares))
+    at = np.quantile(scores, np.concatenate((tails, 1.0 - tails)))
+    # Many draws may have the very same score: step to both sides of it.
+    return np.unique(np.concatenate((np.nextafter(at, -np.inf), np.nextafter(at, np.inf))))
 
 
 def _counts(scores: Doubles, values: Doubles, above: bool) -> Offsets:

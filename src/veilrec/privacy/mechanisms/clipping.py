@@ -1,7 +1,8 @@
 """Bounding what one device contributes: over flat updates, over packed rows, and with a bound that adapts.
 
 A cohort's updates come flat, `[n, d]`, or packed: device i owns the entries `offsets[i]:offsets[i + 1]` of
-`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device together.
+`values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device
+together.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
     """L2 norm of each device's whole update, over all its packed rows and dense parts."""
     counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
     if len(counts) != 1:
-        raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
+        raise BadInput(
+            f"the parts of the update are of {sorted(counts)} devices: give the same devices in each"
+        )
     squares = np.zeros(counts.pop())
     for offsets, values in tables:
         if offsets[0] != 0 or offsets[-1] != len(values):
-            raise BadInput(f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows")
-        _add_packed_squares(offsets, values.reshape(len(values), -1), squares)
+            raise BadInput(
+                f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows"
+            )
+        _add_packed_squares(offsets, values, squares)
     for part in dense:
-        flat = part.reshape(len(part), -1).astype(np.float64, copy=False)
+        flat = part.reshape(len(part), math.prod(part.shape[1:])).astype(np.float64, copy=False)
         squares += np.einsum("nd,nd->n", flat, flat)
     norms: Doubles = np.sqrt(squares)
     if not np.isfinite(norms).all():
@@ -52,7 +57,7 @@ def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
 
 def scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
     """Multiply the rows of device i with `factors[i]`, in place."""
-    _scale_packed(offsets, values.reshape(len(values), -1), factors)
+    _scale_packed(offsets, values, factors)
 
 
 def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_norm: float) -> Doubles:
@@ -63,7 +68,7 @@ def clip_devices(tables: Sequence[Packed], dense: Sequence[NDArray[Any]], clip_n
     for offsets, values in tables:
         scale_packed(offsets, values, factors)
     for part in dense:
-        part *= factors.reshape(-1, *(1,) * (part.ndim - 1)).astype(part.dtype)
+        np.multiply(part, factors.reshape(-1, *(1,) * (part.ndim - 1)), out=part, casting="same_kind")
     return norms
 
 
@@ -101,13 +106,15 @@ def _scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:
 def next_clip_norm(
     clip_norm: float, *, noisy_unclipped_fraction: float, quantile: float, learning_rate: float = 0.2
 ) -> float:
-    """Geometric step to the norm that `quantile` of the updates stay below: S exp(-eta (beta - gamma)), always > 0.
+    """Geometric step to the norm that `quantile` of the updates stay below: S exp(-eta (beta - gamma)),
+    always > 0.
 
     The fraction is taken before clipping and released with noise, so the new bound costs nothing further.
     """
     positive(clip_norm=clip_norm, learning_rate=learning_rate)
     probability(quantile=quantile)
-    # More than all or less than nobody is noise; cutting it off is post-processing and keeps one step bounded.
+    # More than all or less than nobody is noise; cutting it off is post-processing and keeps one step
+    # bounded.
     fraction = min(max(noisy_unclipped_fraction, 0.0), 1.0)
     return clip_norm * math.exp(-learning_rate * (fraction - quantile))
 
@@ -120,14 +127,15 @@ def unclipped_count(norms: Doubles, clip_norm: float) -> int:
 def published_next_clip_norm(
     clip_norm: float, *, noisy_unclipped_fraction: float, quantile: float, learning_rate: float
 ) -> float:
-    """DP-PrivRec, Algorithm 2, line 12: S - alpha_4 (beta - gamma). Its beta is taken after clipping, which makes it
-    1 whatever the updates are: the bound then falls by alpha_4 (1 - gamma) per round, below 0 in the end.
+    """DP-PrivRec, Algorithm 2, line 12: S - alpha_4 (beta - gamma). Its beta is taken after clipping, which
+    makes it 1 whatever the updates are: the bound then falls by alpha_4 (1 - gamma) per round, below 0 in
+    the end.
     """
     return clip_norm - learning_rate * (noisy_unclipped_fraction - quantile)
 
 
 def published_noise_split(noise_multiplier: float, quantile_share: float) -> tuple[float, float]:
-    """DP-PrivRec, Algorithm 2: multipliers z / sqrt(1 - h) of the update and z / sqrt(h) of the quantile; together z."""
+    """DP-PrivRec, Algorithm 2: z / sqrt(1 - h) for the update, z / sqrt(h) for the quantile; together z."""
     positive(noise_multiplier=noise_multiplier)
     probability(quantile_share=quantile_share)
     return noise_multiplier / math.sqrt(1.0 - quantile_share), noise_multiplier / math.sqrt(quantile_share)

@@ -14,14 +14,16 @@ from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
 from veilrec.privacy.accounting.renyi import rho_max
 from veilrec.privacy.checks import positive, probability, whole
-from veilrec.privacy.events import GaussianEvent, LaplaceEvent
+from veilrec.privacy.events import GaussianEvent, PureEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import discrete_gaussian, discrete_laplace
 
-_STEP = 2**16  # variances and scales are multiples of 1 / _STEP, so that the exact samplers handle small integers
+_STEP = (
+    2**16
+)  # variances and scales are multiples of 1 / _STEP, so that the exact samplers handle small integers
 _LARGEST = 2**61
 
 
@@ -43,8 +45,8 @@ def _rounded_up(value: float) -> Fraction:
 class DiscreteGaussian(Accounted[Offsets, Offsets]):
     """Whole numbers plus a discrete Gaussian (Canonne, Kamath and Steinke 2020), by L2 sensitivity.
 
-    mu = sensitivity / sigma is exact in the sense of zCDP. Delta is summed up exactly for one number; for vectors it is
-    the bound that zCDP gives.
+    mu = sensitivity / sigma is exact in the sense of zCDP. Delta is summed up exactly for one number; for
+    vectors it is the bound that zCDP gives.
     """
 
     name = "discrete-gaussian"
@@ -76,7 +78,7 @@ class DiscreteGaussian(Accounted[Offsets, Offsets]):
             )
         else:
             variance = sensitivity**2 / (2.0 * rho_max(epsilon, delta))
-        self.variance = _rounded_up(variance)
+        self.variance = _rounded_up(variance * (1.0 + 1e-9))
 
     def release(self, value: Offsets, source: Source) -> Released[Offsets]:
         """The numbers with noise; one event per vector."""
@@ -125,12 +127,18 @@ def _delta_of_one(epsilon: float, shift: int, variance: float) -> float:
 
 
 def _delta_zcdp(epsilon: float, rho: float) -> float:
-    # min over alpha of exp((alpha - 1)(alpha rho - eps)) (1 - 1/alpha)^alpha / (alpha - 1) (CKS, corollary 13)
-    orders = 1.0 + np.exp(np.linspace(-6.0, 12.0, 4000))
-    log_delta = (
-        (orders - 1.0) * (orders * rho - epsilon) + orders * np.log1p(-1.0 / orders) - np.log(orders - 1.0)
-    )
-    return float(np.exp(np.minimum(log_delta, 0.0).min()))
+    # min over alpha of exp((alpha - 1)(alpha rho - eps)) (1 - 1/alpha)^alpha / (alpha - 1) (CKS, corollary
+    # 13); every alpha gives a valid delta, so a search that stops early is safe.
+    low, high = -12.0, 40.0  # of log(alpha - 1)
+    for _ in range(6):
+        grid = np.linspace(low, high, 100)
+        less_one = np.exp(grid)
+        log_delta = (
+            less_one * ((1.0 + less_one) * rho - epsilon) - (1.0 + less_one) * np.log1p(1.0 / less_one) - grid
+        )
+        best = int(np.argmin(log_delta))
+        low, high = grid[max(best - 1, 0)], grid[min(best + 1, 99)]
+    return math.exp(min(float(log_delta[best]), 0.0))
 
 
 class DiscreteLaplace(Accounted[Offsets, Offsets]):
@@ -157,16 +165,16 @@ class DiscreteLaplace(Accounted[Offsets, Offsets]):
         noise = discrete_laplace(source, checked.size, scale=self.scale)
         return Released(checked + noise.reshape(checked.shape), self.event())
 
-    def event(self) -> LaplaceEvent:
-        """Laplace of the same epsilon: its profile lies above that of the discrete one (see `delta`)."""
-        return LaplaceEvent(self.sensitivity.value / float(self.scale))
+    def event(self) -> PureEvent:
+        """Pure, not Laplace: for a shift by 1 it is as bad as randomised response, the worst there is."""
+        return PureEvent(self.sensitivity.value / float(self.scale))
 
     def delta(self, epsilon: float) -> float:
-        """Exact, for the whole sensitivity in one number."""
+        """Exact for one number; for vectors the bound of a pure mechanism."""
+        if self.dimension > 1:
+            return super().delta(epsilon)
         shift, ratio = int(self.sensitivity.value), math.exp(-1.0 / float(self.scale))
         top = shift / float(self.scale)
-        if epsilon >= top:
-            return 0.0
         # X <= 0 has loss `top`; X = x in 1..shift-1 has loss (shift - 2 x) / scale; the rest -top.
         inside = np.arange(1, shift)
         masses = np.concatenate(([1.0 / (1.0 + ratio)], (1.0 - ratio) / (1.0 + ratio) * ratio**inside))
@@ -174,12 +182,15 @@ class DiscreteLaplace(Accounted[Offsets, Offsets]):
         return float(np.sum(masses * -np.expm1(np.minimum(epsilon - losses, 0.0))))
 
     def worst_pair(self) -> tuple[Offsets, Offsets]:
-        """The whole sensitivity in one number, and nothing."""
+        """Nothing, and the whole sensitivity in one number."""
         far = np.zeros(self.dimension, np.int64)
         far[0] = int(self.sensitivity.value)
         return np.zeros(self.dimension, np.int64), far
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Three counts that one person can move by 2 in all."""
-        return (cls(dimension=3, sensitivity=2, epsilon=1.0, unit="user", adjacency="replace-one"),)
+        """One count, and three that one person can move by 2 in all."""
+        return (
+            cls(dimension=1, sensitivity=1, epsilon=1.0, unit="user", adjacency="replace-one"),
+            cls(dimension=3, sensitivity=2, epsilon=1.0, unit="user", adjacency="replace-one"),
+        )

@@ -9,23 +9,27 @@ import numpy as np
 
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
+from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.checks import positive, probability, vectors, whole
-from veilrec.privacy.events import GaussianEvent
-from veilrec.privacy.gaussian import delta_gaussian, mu_for
+from veilrec.privacy.events import Event, GaussianEvent
+from veilrec.privacy.gaussian import mu_for
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, TAIL_ERROR, UNITS, add_gaussian
+from veilrec.privacy.sensitivity import on_lattice_l2
 
 
-def lattice_delta(epsilon: float, mu: float, dimension: int) -> float:
-    """Profile of Gaussian noise as our sampler draws it: the exact one, and what the sampler's errors can add.
+def lattice_delta(event: Event, epsilon: float, dimension: int) -> float:
+    """Profile of Gaussian noise as our sampler draws it: that of the event, and what the sampler's errors can
+    add.
 
-    A factor of 1 + RELATIVE_ERROR on every probability of every coordinate shifts epsilon; the lost tail adds to delta.
+    A factor of 1 + RELATIVE_ERROR on every probability of every coordinate shifts epsilon; the lost tail adds
+    to delta.
     """
     shift = dimension * RELATIVE_ERROR
-    ideal = delta_gaussian(max(epsilon - 2.0 * shift, 0.0), mu)
+    ideal = delta_of(event, max(epsilon - 2.0 * shift, 0.0))
     return min(1.0, math.exp(shift) * ideal + dimension * TAIL_ERROR)
 
 
@@ -38,10 +42,21 @@ def lattice_mu(epsilon: float, delta: float, dimension: int) -> float:
     left = (delta - dimension * TAIL_ERROR) * math.exp(-shift)
     if not (left > 0.0 and epsilon > 2.0 * shift):
         raise BadInput(
-            f"epsilon {epsilon} and delta {delta} are too small for {dimension} coordinates: the sampler's own error "
-            f"is delta {dimension * TAIL_ERROR:g}; give a larger epsilon or delta"
+            f"epsilon {epsilon} and delta {delta} are too small for {dimension} coordinates: the sampler "
+            f"alone spends delta {dimension * TAIL_ERROR:g}; give larger ones"
         )
     return mu_for(epsilon - 2.0 * shift, left)
+
+
+def lattice_sigma(epsilon: float, delta: float, sensitivity: float, dimension: int) -> float:
+    """Standard deviation for vectors of which only the sensitivity is known: it pays for the lattice."""
+    mu, rounding = lattice_mu(epsilon, delta, dimension), math.sqrt(dimension) / UNITS
+    if mu <= 2.0 * rounding:
+        raise BadInput(
+            f"epsilon {epsilon} and delta {delta} are too small for {dimension} coordinates: they would go "
+            "into rounding; give larger ones"
+        )
+    return sensitivity / (mu - rounding)
 
 
 def classical_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -54,8 +69,8 @@ def classical_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 class Gaussian(Accounted[Doubles, Doubles]):
     """Any vector of which only the L2 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
 
-    Nothing is assumed of where the vectors lie, so cutting them to the lattice may part two of them by a further
-    sqrt(dimension) steps; the noise pays for it.
+    Nothing is assumed of where the vectors lie, so cutting them to the lattice may part two of them by a
+    further sqrt(dimension) steps; the noise pays for it.
     """
 
     name = "gaussian"
@@ -78,16 +93,11 @@ class Gaussian(Accounted[Doubles, Doubles]):
         self.dimension = dimension
         self.sensitivity = Sensitivity(sensitivity, "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        mu, rounding = lattice_mu(epsilon, delta, dimension), math.sqrt(dimension) / UNITS
         if calibration == "as-published":
+            whole(dimension=dimension)
             self.sigma = classical_sigma(epsilon, delta, sensitivity)
-        elif mu > 2.0 * rounding:
-            self.sigma = sensitivity / (mu - rounding)
         else:
-            raise BadInput(
-                f"epsilon {epsilon} and delta {delta} for {dimension} coordinates: the noise would be lost in rounding; "
-                "give a larger epsilon or delta"
-            )
+            self.sigma = lattice_sigma(epsilon, delta, sensitivity, dimension)
 
     def release(self, value: Doubles, source: Source) -> Released[Doubles]:
         """The vectors with noise, on the lattice; one event per vector."""
@@ -96,11 +106,12 @@ class Gaussian(Accounted[Doubles, Doubles]):
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
-        return GaussianEvent(self.sensitivity.value / self.sigma + math.sqrt(self.dimension) / UNITS)
+        moved = on_lattice_l2(self.sensitivity.value, self.dimension, self.sigma / UNITS)
+        return GaussianEvent(moved / self.sigma)
 
     def delta(self, epsilon: float) -> float:
         """The exact profile, with the sampler's errors."""
-        return lattice_delta(epsilon, self.event().mu, self.dimension)
+        return lattice_delta(self.event(), epsilon, self.dimension)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Nothing, and everything in one coordinate: only the distance matters."""

@@ -15,6 +15,7 @@ from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, UNITS, add_laplace
+from veilrec.privacy.sensitivity import on_lattice_l1
 
 
 def sampler_epsilon(dimension: int) -> float:
@@ -23,7 +24,7 @@ def sampler_epsilon(dimension: int) -> float:
 
 
 def laplace_scale(epsilon: float, sensitivity: float, dimension: int, *, rounding: float = 0.0) -> float:
-    """The scale that makes one vector epsilon-private; `rounding` is the epsilon that cutting to the lattice costs."""
+    """The scale that makes one vector epsilon-private; `rounding` is the epsilon that the lattice costs."""
     positive(epsilon=epsilon, sensitivity=sensitivity)
     whole(dimension=dimension)
     left = epsilon - rounding - sampler_epsilon(dimension)
@@ -38,9 +39,9 @@ def laplace_scale(epsilon: float, sensitivity: float, dimension: int, *, roundin
 class Laplace(Accounted[Doubles, Doubles]):
     """Any vector of which only the L1 sensitivity is known; `[n, dimension]` holds the vectors of n devices.
 
-    Over all pairs at this L1 distance, one coordinate that carries all of it is the worst, at every epsilon: a test on
-    two coordinates with shifts a and b is no better than one on a single coordinate with shift a + b, because Laplace
-    trade-off functions of adjacent shifts chain.
+    Over all pairs at this L1 distance, one coordinate that carries all of it is the worst, at every epsilon:
+    a test on two coordinates with shifts a and b is no better than one on a single coordinate with shift a +
+    b, because Laplace trade-off functions of adjacent shifts chain.
     """
 
     name = "laplace"
@@ -63,8 +64,8 @@ class Laplace(Accounted[Doubles, Doubles]):
 
     def event(self) -> LaplaceEvent:
         """Laplace, the lattice and the sampler included."""
-        lattice = self.dimension / UNITS + sampler_epsilon(self.dimension)
-        return LaplaceEvent(self.sensitivity.value / self.scale + lattice)
+        moved = on_lattice_l1(self.sensitivity.value, self.dimension, self.scale / UNITS)
+        return LaplaceEvent(moved / self.scale + sampler_epsilon(self.dimension))
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Nothing, and the whole sensitivity in one coordinate."""

@@ -1,0 +1,208 @@
+"""`veilrec privacy`: what a run promises, how much noise a promise needs, and what a noise promises."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilrec.cli.output import Json, print_json
+
+if TYPE_CHECKING:
+    from veilrec.privacy.planning import Plan
+
+app = typer.Typer(
+    name="privacy",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Privacy: the statement of a run, and calculators for people who plan one.",
+)
+
+
+class Planned(StrEnum):
+    """A mechanism that `calibrate` knows."""
+
+    gaussian = "gaussian"
+    laplace = "laplace"
+    randomised_response = "randomised-response"
+    k_ary = "k-ary"
+    attention = "attention"
+    label = "label"
+
+
+class Accounted(StrEnum):
+    """A mechanism that `account` knows."""
+
+    gaussian = "gaussian"
+
+
+class Sampled(StrEnum):
+    """Who takes part in a round."""
+
+    none = "none"
+    poisson = "poisson"
+    fixed = "fixed"
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")],
+    json_output: Json = False,
+) -> None:
+    """The privacy statement of a run: what is protected, how strongly, against whom, and what is not.
+
+    Example: veilrec privacy show runs/dp-fedmf-ml-1m-seed0
+    """
+    from veilrec.privacy.guarantee import Guarantee
+    from veilrec.privacy.statement import Statement
+
+    result, config = _read_run(run)
+    statement = Statement(
+        Guarantee.from_json(result["guarantee"]),
+        method=str(result.get("method", "")),
+        dataset=str(result.get("dataset", "")),
+        noise=_settings(config),
+        simulated=True,  # `veilrec train` simulates all devices in one place
+    )
+    if json_output:
+        print_json(statement.to_json() | {"run": str(run)})
+    else:
+        typer.echo(statement.text())
+
+
+@app.command()
+def calibrate(
+    mechanism: Annotated[Planned, typer.Option(help="What protects the message.")],
+    epsilon: Annotated[float, typer.Option(help="The epsilon of one message that is wanted, above 0.")],
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Chance of failure. gaussian needs it; attention takes Laplace noise without it."),
+    ] = None,
+    sensitivity: Annotated[
+        float | None,
+        typer.Option(help="How far a change moves the message: L2 for gaussian, L1 for laplace. Default: 1."),
+    ] = None,
+    padding: Annotated[
+        float, typer.Option(help="Chance that a click is replaced by a pad, afresh for every message.")
+    ] = 0.0,
+    basis: Annotated[int, typer.Option(help="Number of basis interests. attention with Laplace noise.")] = 5,
+    clip: Annotated[float, typer.Option(help="Norm at which the attention is clipped.")] = 1.0,
+    candidates: Annotated[
+        int | None, typer.Option(help="Number of categories (k-ary) or of items of an impression (label).")
+    ] = None,
+    json_output: Json = False,
+) -> None:  # fmt: skip
+    """How much noise one message needs for an epsilon.
+
+    Examples:
+
+        veilrec privacy calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --sensitivity 0.04
+
+        veilrec privacy calibrate --mechanism attention --epsilon 1 --delta 1e-6 --padding 0.5 --clip 1
+
+        veilrec privacy calibrate --mechanism label --epsilon 2 --candidates 37 --json
+    """
+    from veilrec.privacy.planning import Wish, noise_of_message
+
+    wish = Wish(
+        mechanism=mechanism.value, epsilon=epsilon, delta=delta, sensitivity=sensitivity,
+        pad_probability=padding, basis=basis, clip_norm=clip, candidates=candidates,
+    )  # fmt: skip
+    _tell({"mechanism": mechanism.value}, noise_of_message(wish), json_output)
+
+
+@app.command()
+def account(
+    noise_multiplier: Annotated[
+        float,
+        typer.Option(help="Standard deviation of the noise on the sum, over how far one user can move it."),
+    ],
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")],
+    delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
+    mechanism: Annotated[Accounted, typer.Option(help="What protects the sum.")] = Accounted.gaussian,
+    sampling: Annotated[
+        Sampled,
+        typer.Option(help="Who takes part in a round: all (none), a fixed number, each by chance (poisson)."),
+    ] = Sampled.none,
+    population: Annotated[
+        int | None, typer.Option(help="Number of users. fixed and poisson need it.")
+    ] = None,
+    cohort: Annotated[
+        int | None, typer.Option(help="Users in a round (poisson: on average). fixed and poisson need it.")
+    ] = None,
+    json_output: Json = False,
+) -> None:  # fmt: skip
+    """What a training spends on each user, over all its rounds.
+
+    The noise multiplier counts from the sensitivity under the adjacency that is printed: with updates clipped
+    at C, a user can move the sum by 2 C (replace-one: none, fixed) or by C (add-remove: poisson).
+
+    Examples:
+
+        veilrec privacy account --noise-multiplier 4 --rounds 20 --delta 1e-6 --json
+
+        veilrec privacy account --noise-multiplier 1 --rounds 1000 --delta 1e-6 --sampling fixed
+        --population 4800 --cohort 30
+    """
+    from veilrec.errors import BadInput
+    from veilrec.privacy.accounting import Rounds
+    from veilrec.privacy.planning import epsilon_of_training
+
+    if sampling is not Sampled.none and (population is None or cohort is None):
+        raise BadInput(f"sampling {sampling.value} needs --population and --cohort")
+    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
+    plan = epsilon_of_training(
+        noise_multiplier, delta, Rounds(rounds=rounds, sampling=sampling.value, **people)
+    )
+    _tell(
+        {"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds},
+        plan,
+        json_output,
+    )
+
+
+def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:
+    facts = asked | dict(plan.settings)
+    if json_output:
+        print_json(facts | plan.guarantee.to_json())
+        return
+    from veilrec.privacy.statement import meaning
+
+    for name, value in facts.items():
+        typer.echo(f"{name.replace('_', ' ')}: {f'{value:.7g}' if isinstance(value, float) else value}")
+    typer.echo(f"guarantee: {plan.guarantee.line()}")
+    for line in (*meaning(plan.guarantee), *plan.guarantee.caveats):
+        typer.echo(f"- {line}")
+
+
+def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    from veilrec.errors import BadInput
+    from veilrec.methods.training import read_config
+
+    config = read_config(run)
+    path = run / "result.json"
+    try:
+        result = json.loads(path.read_text())
+    except (OSError, ValueError):
+        raise BadInput(
+            f"{path} cannot be read: finish the run first with `veilrec train ... --out {run} --resume`"
+        ) from None
+    if not isinstance(result, dict) or not isinstance(result.get("guarantee"), dict):
+        raise BadInput(f"{path} has no guarantee: train the run again with this version")
+    return result, config
+
+
+def _settings(config: dict[str, Any]) -> tuple[str, ...]:
+    """What the run was set to do about privacy, from its config.yaml."""
+    settings = config.get("config")
+    if not isinstance(settings, dict) or not isinstance(settings.get("privacy"), dict):
+        return ()
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in settings["privacy"].items()]
+    cohort = settings.get("cohort")
+    if isinstance(cohort, dict):
+        words += [f"cohort {name.replace('_', ' ')} {value}" for name, value in cohort.items()]
+    calibration = f"calibration {settings['calibration']}, " if "calibration" in settings else ""
+    return (f"Settings of the run: {calibration}{config.get('rounds')} rounds, {', '.join(words)}.",)

@@ -1,0 +1,247 @@
+"""How each mechanism is attacked: on its worst pair, with the score that sees the most, by the tests that reach its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Doubles, Offsets
+from veilrec.privacy.audit.attacks import Attack, Guesses, Scores, SupportEvent, Table
+from veilrec.privacy.audit.enumeration import bit_response, k_ary_response, subset_selection
+from veilrec.privacy.audit.scores import (
+    Draw,
+    Outputs,
+    batch,
+    bit_ratio,
+    ideal_laplace,
+    laplace_ratio,
+    number_of_bits,
+    number_of_set,
+    one_by_one,
+    padded_ratio,
+    projection,
+    scored,
+)
+from veilrec.privacy.events import SampledEvent
+from veilrec.privacy.mechanism import Mechanism
+from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention, decompose
+from veilrec.privacy.mechanisms.bits import RandomisedResponse, UnaryEncoding
+from veilrec.privacy.mechanisms.categories import KaryResponse, SubsetSelection
+from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
+from veilrec.privacy.mechanisms.gaussian import Gaussian
+from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
+from veilrec.privacy.mechanisms.labels import Labelled, LabelPermutation, LabelResponse
+from veilrec.privacy.mechanisms.laplace import Laplace
+from veilrec.privacy.mechanisms.sparsify import MaskedUpdate, TopKUpdate
+from veilrec.privacy.mechanisms.updates import CohortSum, ElementwiseLaplace, RowwiseLaplace, UpdateNoise
+from veilrec.privacy.randomness import Source, uniforms
+
+MANY, SOME, FEW = 200_000, 20_000, 12_000  # draws a side: of a batch; of exact samplers; one by one
+_WIDE = 6  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
+
+
+def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
+    """The attacks that a mechanism has to withstand; one that nobody knows how to attack may not be audited."""
+    for kind, plan in _PLANS.items():
+        if isinstance(mechanism, kind):
+            return plan(mechanism)
+    raise ValueError(f"no attack is known on {type(mechanism).__name__}: add one to privacy/audit/plan.py")
+
+
+def gaussian_attacks(draw: Draw, first: Outputs, second: Outputs, draws: int = MANY) -> tuple[Attack, ...]:
+    """Counts, and the Gaussian trade-off, along the line between two centres."""
+    along = scored(draw, projection(first, second))
+    return Scores(along, draws), Scores(along, 2 * draws, "gaussian")
+
+
+def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float, claim: float) -> tuple[Attack, ...]:
+    """Counts of the likelihood ratio between two centres."""
+    wide = np.count_nonzero(first != second) > _WIDE
+    ideal = ideal_laplace(first, second, claim) if wide else None
+    return (Scores(scored(draw, laplace_ratio(first, second, scale)), MANY, ideal=ideal),)
+
+
+def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:
+    return gaussian_attacks(batch(mechanism), *mechanism.worst_pair())
+
+
+def _masked(mechanism: MaskedUpdate) -> tuple[Attack, ...]:
+    first, second = (value[mechanism.coordinates] for value in mechanism.worst_pair())
+    return gaussian_attacks(batch(mechanism), first, second)
+
+
+def _laplace(mechanism: Laplace | ElementwiseLaplace | RowwiseLaplace) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(
+        batch(mechanism), first, second, scale=mechanism.scale, claim=mechanism.claimed_epsilon
+    )
+
+
+def _discrete_gaussian(mechanism: DiscreteGaussian) -> tuple[Attack, ...]:
+    # Only the first number differs; the others carry noise of their own that says nothing.
+    support, masses = discrete_gaussian_masses(float(mechanism.variance))
+    shift = int(mechanism.worst_pair()[1][0])
+    first, second = np.append(masses, np.zeros(shift)), np.append(np.zeros(shift), masses)
+    draw = scored(batch(mechanism), lambda outputs: outputs[:, 0] - support[0])
+    return (Table(first, second, draw, SOME // mechanism.dimension),)
+
+
+def _discrete_laplace(mechanism: DiscreteLaplace) -> tuple[Attack, ...]:
+    first, second = (value.astype(np.float64) for value in mechanism.worst_pair())
+    score = laplace_ratio(first, second, float(mechanism.scale))
+    return (Scores(scored(batch(mechanism), score), SOME),)
+
+
+def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    keep = mechanism.keep_probability
+    score = bit_ratio(first, second, one_if_one=keep, one_if_zero=1.0 - keep)
+    attacks: list[Attack] = [Scores(scored(batch(mechanism), score), MANY // 4)]
+    if mechanism.changed <= 4:
+        moving = first != second
+        tables = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
+        draw = scored(batch(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
+        attacks.append(Table(*tables, draw, SOME))
+    if mechanism.changed == 1:
+        attacks.append(Guesses(_guessed_bits(mechanism), MANY))
+    return tuple(attacks)
+
+
+def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]:
+    """Every bit is a canary: the guess is what was told."""
+
+    def correct(bits: int, source: Source) -> int:
+        rows = bits // mechanism.length
+        truth = (uniforms(source, rows * mechanism.length) < 0.5).reshape(rows, mechanism.length)
+        return int(np.count_nonzero(mechanism.release(truth, source).value == truth))
+
+    return correct
+
+
+def _unary_encoding(mechanism: UnaryEncoding) -> tuple[Attack, ...]:
+    score = bit_ratio(
+        *mechanism.worst_pair(), one_if_one=mechanism.keep_probability, one_if_zero=mechanism.noise_probability
+    )
+    return (Scores(scored(batch(mechanism), score), MANY),)
+
+
+def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
+    response = mechanism if isinstance(mechanism, KaryResponse) else mechanism.response
+    first, second = (
+        k_ary_response(response.categories, mechanism.claimed_epsilon, value=value) for value in (0, 1)
+    )
+    draw = batch(mechanism)
+    return Table(first, second, draw, MANY), Scores(scored(draw, _first_or_second), MANY)
+
+
+def _first_or_second(told: Offsets) -> Doubles:
+    return (told == 0).astype(np.float64) - (told == 1)
+
+
+def _subset_selection(mechanism: SubsetSelection) -> tuple[Attack, ...]:
+    first, second = (
+        subset_selection(mechanism.categories, mechanism.size, mechanism.claimed_epsilon, value=value)
+        for value in (0, 1)
+    )
+    draw = batch(mechanism)
+    held = scored(draw, lambda sets: sets[:, 0].astype(np.float64) - sets[:, 1])
+    place = number_of_set(mechanism.categories, mechanism.size)
+    return Table(first, second, scored(draw, place), MANY), Scores(held, MANY)
+
+
+def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
+    draw = batch(mechanism)
+
+    def rules_out_the_second(told: Labelled) -> Any:
+        return ~(told.candidates == 1).any(axis=-1)
+
+    return (
+        Scores(scored(draw, lambda told: _first_or_second(told.label)), MANY),
+        SupportEvent(scored(draw, rules_out_the_second), MANY // 4),
+    )
+
+
+def _attention(mechanism: PrivateAttention) -> tuple[Attack, ...]:
+    noise = mechanism.noise
+    first, second = (clip_flat(value, noise.clip_norm) for value in mechanism.worst_pair())
+    if noise.noise == "gaussian":
+        return gaussian_attacks(batch(mechanism), first, second)
+    return laplace_attacks(
+        batch(mechanism), first, second, scale=noise.scale, claim=mechanism.claimed_epsilon
+    )
+
+
+def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
+    noise, draw = mechanism.noise, one_by_one(mechanism)
+    empty = np.tile(mechanism.pad, (mechanism.slots, 1))
+    first, second, pad = (
+        clip_flat(decompose(mechanism.encode(history), mechanism.basis_vectors), noise.clip_norm)
+        for history in (*mechanism.worst_pair(), empty)
+    )
+    if noise.noise == "gaussian":
+        event = SampledEvent(0.0, 1.0 - mechanism.pad_probability, "padding")
+        along = scored(draw, projection(first, second))
+        return (Scores(along, 2 * FEW, "gaussian", sampled=event),)
+    score = padded_ratio(
+        first, second, pad, pad_probability=mechanism.pad_probability,
+        log_density=lambda offsets: -np.abs(offsets).sum(axis=1) / noise.scale,
+    )  # fmt: skip
+    return (Scores(scored(draw, score), FEW),)
+
+
+def _pooled_interest(mechanism: PooledInterest) -> tuple[Attack, ...]:
+    first, second = (
+        value.sum(axis=0) @ mechanism.projection.T / mechanism.slots for value in mechanism.worst_pair()
+    )
+    return (Scores(scored(one_by_one(mechanism), projection(first, second)), 2 * FEW, "gaussian"),)
+
+
+def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    if mechanism.noise == "gaussian":
+        return gaussian_attacks(batch(mechanism), first, second)
+    return laplace_attacks(
+        batch(mechanism), first, second, scale=mechanism.scale, claim=mechanism.claimed_epsilon
+    )
+
+
+def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
+    first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    along = scored(one_by_one(mechanism), projection(first, second))
+    event = mechanism.event()
+    return (Scores(along, FEW, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+
+
+def _top_k(mechanism: TopKUpdate) -> tuple[Attack, ...]:
+    def sends_the_first(updates: Doubles) -> Any:
+        return updates[:, 0] != 0.0
+
+    return (SupportEvent(scored(batch(mechanism), sends_the_first), SOME),)
+
+
+_PLANS: dict[type, Callable[[Any], tuple[Attack, ...]]] = {
+    Gaussian: _gaussian,
+    UpdateNoise: _gaussian,
+    MaskedUpdate: _masked,
+    Laplace: _laplace,
+    ElementwiseLaplace: _laplace,
+    RowwiseLaplace: _laplace,
+    DiscreteGaussian: _discrete_gaussian,
+    DiscreteLaplace: _discrete_laplace,
+    RandomisedResponse: _randomised_response,
+    UnaryEncoding: _unary_encoding,
+    KaryResponse: _k_ary,
+    InterestResponse: _k_ary,
+    SubsetSelection: _subset_selection,
+    LabelPermutation: _labels,
+    LabelResponse: _labels,
+    PrivateAttention: _attention,
+    PaddedAttention: _padded_attention,
+    PooledInterest: _pooled_interest,
+    EmbeddingNoise: _embedding_noise,
+    CohortSum: _cohort_sum,
+    TopKUpdate: _top_k,
+}

@@ -1,0 +1,292 @@
+"""PrivateRec's private attention (GetPrivAttn, Algorithm 2), with the noise that it needs, and its
+alternatives.
+
+A user embedding u is decomposed over B public basis vectors b, alpha = softmax(u b^T / sqrt(d)), clipped to
+L2 norm theta and sent with noise. The paper takes S = theta for its sensitivity; the truth is the diameter of
+the set of clipped attention vectors (`sensitivity.attention_l2` and `attention_l1`). As a diameter it
+protects a whole history at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, Self, get_args
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec.errors import BadInput, unknown_name
+from veilrec.privacy.accounting.amplification import amplified_epsilon, base_epsilon
+from veilrec.privacy.checks import finite, positive, probability, vectors, whole
+from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
+from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanisms._accounted import Accounted
+from veilrec.privacy.mechanisms.bits import happens
+from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.gaussian import classical_sigma, lattice_delta, lattice_mu
+from veilrec.privacy.mechanisms.laplace import laplace_scale, sampler_epsilon
+from veilrec.privacy.randomness import Source
+from veilrec.privacy.samplers import add_gaussian, add_laplace
+from veilrec.privacy.sensitivity import attention_l1, attention_l2
+
+Noise = Literal["gaussian", "laplace"]
+Normalisation = Literal["relu", "softplus", "simplex"]
+_BELOW_ONE = 1.0 - 2.0**-40  # a softmax in float32 may add up to a little more than 1
+
+
+def decompose(user: Doubles, basis_vectors: Doubles) -> Doubles:
+    """Attention of user embeddings `[..., d]` over the basis `[B, d]` (Algorithm 2, line 7)."""
+    scores = user @ basis_vectors.T / math.sqrt(basis_vectors.shape[1])
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True), np.float64)
+
+
+def normalise(noisy: Doubles, how: Normalisation) -> Doubles:
+    """Noisy attention back on the simplex: post-processing, anybody may do it.
+
+    softplus and relu are the paper's (serving and training); simplex, the nearest point of the simplex, keeps
+    more. Where ReLU leaves nothing above 0, which the paper divides by, the answer is uniform.
+    """
+    if how not in get_args(Normalisation):
+        raise unknown_name("normalisation", how, get_args(Normalisation))
+    if how == "simplex":
+        return _nearest_on_simplex(noisy)
+    raised = np.logaddexp(0.0, noisy) if how == "softplus" else np.maximum(noisy, 0.0)
+    totals = raised.sum(axis=-1, keepdims=True)
+    uniform = np.full_like(raised, 1.0 / noisy.shape[-1])
+    np.divide(raised, totals, out=uniform, where=totals > 0.0)
+    return uniform
+
+
+def _nearest_on_simplex(noisy: Doubles) -> Doubles:
+    # Subtract the one number that makes the positive parts add up to 1 (Held, Wolfe and Crowder 1974).
+    falling = -np.sort(-noisy, axis=-1)
+    surplus = (np.cumsum(falling, axis=-1) - 1.0) / np.arange(1, noisy.shape[-1] + 1)
+    last = (falling > surplus).sum(axis=-1, keepdims=True) - 1
+    return np.maximum(noisy - np.take_along_axis(surplus, last, axis=-1), 0.0)
+
+
+class _AttentionNoise:
+    """Clip, then Gaussian or Laplace noise on B coordinates; knows nothing of padding."""
+
+    def __init__(
+        self,
+        *,
+        basis: int,
+        clip_norm: float,
+        noise: Noise,
+        epsilon: float,
+        delta: float,
+        published_delta: float | None,
+    ) -> None:
+        if noise not in get_args(Noise):
+            raise unknown_name("noise", noise, get_args(Noise))
+        whole(basis=basis)
+        positive(epsilon=epsilon, clip_norm=clip_norm)
+        if noise == "laplace" and delta != 0.0:
+            raise BadInput(f"delta is {delta}: Laplace noise has delta 0")
+        self.basis, self.clip_norm, self.noise = basis, clip_norm, noise
+        if noise == "gaussian":
+            self.sensitivity = Sensitivity(attention_l2(clip_norm), "L2")
+            if published_delta is None:
+                self.scale = self.sensitivity.value / lattice_mu(epsilon, delta, basis)
+            else:
+                self.scale = classical_sigma(epsilon, published_delta, clip_norm)  # S = theta
+        else:
+            self.sensitivity = Sensitivity(attention_l1(clip_norm, basis), "L1")
+            proven = laplace_scale(epsilon, self.sensitivity.value, basis)
+            self.scale = proven if published_delta is None else clip_norm / epsilon
+
+    def add(self, attention: Doubles, source: Source) -> Doubles:
+        if attention.size and (attention.min() < 0.0 or abs(attention.sum(axis=-1) - 1.0).max() > 1e-4):
+            raise BadInput("attention has to be a softmax: not negative, and adding up to 1")
+        inside = attention / np.maximum(attention.sum(axis=-1, keepdims=True), 1.0) * _BELOW_ONE
+        # Cutting towards zero keeps all that the sensitivity rests on: signs, L1 and L2 norms.
+        clipped = clip_flat(inside, self.clip_norm)
+        if self.noise == "gaussian":
+            return add_gaussian(clipped, sigma=self.scale, source=source)
+        return add_laplace(clipped, scale=self.scale, source=source)
+
+    def event(self) -> GaussianEvent | LaplaceEvent:
+        ratio = self.sensitivity.value / self.scale
+        return (
+            GaussianEvent(ratio)
+            if self.noise == "gaussian"
+            else LaplaceEvent(ratio + sampler_epsilon(self.basis))
+        )
+
+    def worst_supports(self) -> tuple[list[int], list[int]]:
+        """Which interests the two attention vectors that lie farthest apart are uniform on."""
+        half = self.basis // 2
+        split = 1 if self.noise == "gaussian" else max(half, 1)
+        last = 2 if self.noise == "gaussian" else self.basis
+        return list(range(split)), list(range(split, last))
+
+
+def _uniform_on(support: list[int], basis: int) -> Doubles:
+    attention = np.zeros(basis)
+    attention[support] = 1.0 / len(support)
+    return attention
+
+
+class PrivateAttention(Accounted[Doubles, Doubles]):
+    """Attention vectors `[..., B]` of whole histories, without padding."""
+
+    name = "attention"
+
+    def __init__(
+        self,
+        *,
+        basis: int,
+        clip_norm: float,
+        epsilon: float,
+        delta: float,
+        noise: Noise = "gaussian",
+        calibration: Calibration = "proven",
+    ) -> None:
+        self._set_calibration(calibration)
+        self.unit, self.adjacency = "history", "replace-one"
+        published = delta if calibration == "as-published" else None
+        self.noise = _AttentionNoise(
+            basis=basis,
+            clip_norm=clip_norm,
+            noise=noise,
+            epsilon=epsilon,
+            delta=delta,
+            published_delta=published,
+        )
+        self.sensitivity = self.noise.sensitivity
+        self.claimed_epsilon, self.claimed_delta = epsilon, delta
+
+    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+        """Clipped attention with noise, to be normalised by whoever uses it; one event per vector."""
+        checked = vectors(self.noise.basis, attention=value)
+        return Released(self.noise.add(checked, source), self.event())
+
+    def event(self) -> Event:
+        """Of the noise, for the diameter of all clipped attention vectors."""
+        return self.noise.event()
+
+    def delta(self, epsilon: float) -> float:
+        """The exact profile, with the sampler's errors."""
+        if self.noise.noise == "laplace":
+            return super().delta(epsilon)
+        return lattice_delta(self.event(), epsilon, self.noise.basis)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Two vertices (Gaussian), or uniform vectors on complementary halves (Laplace)."""
+        first, second = self.noise.worst_supports()
+        return _uniform_on(first, self.noise.basis), _uniform_on(second, self.noise.basis)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """The settings of the notes, section 10, proven and as published."""
+        return (
+            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=1e-6),
+            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=0.0, noise="laplace"),
+            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=1e-6, calibration="as-published"),
+            cls(basis=5, clip_norm=0.4, epsilon=10.0, delta=1e-3, calibration="as-published"),
+            cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
+        )
+
+
+class PaddedAttention(Accounted[Doubles, Doubles]):
+    """All of GetPrivAttn: clicks are replaced by a pad with probability p, then encoded, decomposed, clipped,
+    noised.
+
+    A history is `[slots, d]`: every click keeps its position, and an absent one is the pad, so that adding or
+    removing a click is replacing it. The mask is drawn afresh with every noise, stays on the device, and
+    `pad` is fixed before the data. The gain is for one click; a whole history is protected as without
+    padding.
+    """
+
+    name = "padded-attention"
+
+    def __init__(
+        self,
+        *,
+        encode: Callable[[Doubles], Doubles],
+        basis_vectors: Doubles,
+        pad: Doubles,
+        slots: int,
+        clip_norm: float,
+        epsilon: float,
+        delta: float,
+        pad_probability: float,
+        noise: Noise = "gaussian",
+        calibration: Calibration = "proven",
+    ) -> None:
+        self._set_calibration(calibration)
+        whole(slots=slots)
+        probability(pad_probability=pad_probability)
+        finite(basis_vectors=basis_vectors, pad=pad)
+        self.unit, self.adjacency = "click", "replace-one"
+        self.encode, self.basis_vectors, self.pad, self.slots = encode, basis_vectors, pad, slots
+        self.pad_probability = pad_probability
+        inner_epsilon = base_epsilon(epsilon, pad_probability=pad_probability)
+        self.noise = _AttentionNoise(
+            basis=len(basis_vectors),
+            clip_norm=clip_norm,
+            noise=noise,
+            epsilon=inner_epsilon,
+            delta=delta / (1.0 - pad_probability),
+            published_delta=delta / (1.0 - pad_probability) if calibration == "as-published" else None,
+        )
+        self.sensitivity = self.noise.sensitivity
+        self.claimed_epsilon, self.claimed_delta = epsilon, delta
+
+    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+        """The noisy attention of one history."""
+        history = vectors(len(self.pad), history=value)
+        if history.shape != (self.slots, len(self.pad)):
+            raise BadInput(
+                f"history has shape {history.shape}: give {self.slots} slots, the pad for an absent click"
+            )
+        masked = happens(self.pad_probability, (self.slots, 1), source)
+        user = vectors(self.basis_vectors.shape[1], user=self.encode(np.where(masked, self.pad, history)))
+        return Released(self.noise.add(decompose(user, self.basis_vectors), source), self.event())
+
+    def event(self) -> Event:
+        """Noise that meets the click only with probability 1 - p."""
+        rate, inner = 1.0 - self.pad_probability, self.noise.event()
+        if isinstance(inner, GaussianEvent):
+            return SampledEvent(inner.mu, rate, "padding")
+        return PureEvent(amplified_epsilon(inner.epsilon, rate=rate))
+
+    def delta(self, epsilon: float) -> float:
+        """Exact for a click whose encoding reaches the sensitivity (joint convexity is tight)."""
+        inner = self.noise.event()
+        if isinstance(inner, GaussianEvent):
+            return lattice_delta(self.event(), epsilon, self.noise.basis)
+        rate = 1.0 - self.pad_probability
+        left = inner.epsilon - math.log1p(math.expm1(epsilon) / rate)
+        return -rate * math.expm1(-left / 2.0) if left > 1e-12 * inner.epsilon else 0.0
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A click that points to some interests, and one that points to others; no further clicks."""
+        first, second = self.noise.worst_supports()
+        histories = np.tile(self.pad, (2, self.slots, 1)).astype(np.float64)
+        histories[0, 0] = self.basis_vectors[first].sum(axis=0)
+        histories[1, 0] = self.basis_vectors[second].sum(axis=0)
+        return histories[0], histories[1]
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """One slot, and interests so far apart that a click decides the attention."""
+        far = 20.0 * np.eye(5)  # scores 400 / sqrt(5) apart
+        build = partial(
+            cls, encode=_only_slot, basis_vectors=far, pad=far[4], slots=1, pad_probability=0.5, clip_norm=1.0
+        )
+        return (
+            build(epsilon=1.0, delta=1e-6),
+            build(epsilon=1.0, delta=0.0, noise="laplace"),
+            build(epsilon=1.0, delta=1e-6, calibration="as-published"),
+            build(epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
+        )
+
+
+def _only_slot(history: Doubles) -> Doubles:
+    only: Doubles = history[0]
+    return only

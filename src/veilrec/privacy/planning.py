@@ -1,0 +1,152 @@
+"""Calculators for people who plan: noise of one message for an epsilon, epsilon of a training for a noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from veilrec.errors import BadInput, unknown_name
+from veilrec.privacy.accounting.amplification import base_epsilon, padded_mu
+from veilrec.privacy.accounting.calibration import Rounds, epsilon_for
+from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.guarantee import Guarantee, Unit
+from veilrec.privacy.sensitivity import attention_l1, attention_l2
+
+Planned = Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"]
+
+_UNITS: dict[Planned, Unit] = {
+    "gaussian": "history", "laplace": "history", "attention": "history", "k-ary": "history",
+    "randomised-response": "click", "label": "click",
+}  # fmt: skip
+_CAVEATS: dict[Planned, str] = {
+    "gaussian": "The sensitivity is taken to be that of replacing a whole history.",
+    "laplace": "The sensitivity is taken to be that of replacing a whole history, in the L1 norm.",
+    "attention": "The attention is noised before anything else is made of it; normalise it afterwards.",
+    "k-ary": "Every new answer about the same value costs again; send the old answer instead.",
+    "randomised-response": "Per bit: swapping an item changes two bits and costs twice as much, a whole "
+    "vector as many times as it has bits. Every new answer about the same bit costs again.",
+    "label": "The label is drawn over all candidates first, and the negatives after it, without looking at "
+    "the click. A click that also stands in a history costs there as well.",
+}  # fmt: skip
+_PADDED = "Padding helps single clicks only, and needs a fresh secret mask for every message."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """One message, and what it should promise."""
+
+    mechanism: Planned
+    epsilon: float
+    delta: float | None = None
+    """Needed by Gaussian noise; attention without it takes Laplace noise; the others hold with delta 0."""
+    sensitivity: float | None = None
+    """L2 of gaussian, L1 of laplace; 1 if left out. That of the attention follows from the two below."""
+    pad_probability: float = 0.0
+    basis: int = 5
+    clip_norm: float = 1.0
+    candidates: int | None = None
+    """Categories of k-ary, items of the impression of label."""
+
+    def __post_init__(self) -> None:
+        if self.mechanism not in get_args(Planned):
+            raise unknown_name("mechanism", self.mechanism, get_args(Planned))
+        positive(epsilon=self.epsilon)
+        if self.delta is not None:
+            probability(delta=self.delta)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Numbers to set, and what they promise."""
+
+    settings: Mapping[str, Any]
+    guarantee: Guarantee
+
+
+def noise_of_message(wish: Wish) -> Plan:
+    """The least noise that keeps the wish."""
+    match wish.mechanism:
+        case "gaussian":
+            if wish.delta is None:
+                raise BadInput("Gaussian noise has no epsilon without a delta: give --delta, such as 1e-6")
+            return _gaussian(wish, _given_sensitivity(wish), wish.delta)
+        case "laplace":
+            return _laplace(wish, _given_sensitivity(wish))
+        case "attention":
+            _refuse(wish, sensitivity=wish.sensitivity)
+            if wish.delta is None:
+                return _laplace(wish, attention_l1(wish.clip_norm, wish.basis))
+            return _gaussian(wish, attention_l2(wish.clip_norm), wish.delta)
+        case _:
+            return _response(wish)
+
+
+def epsilon_of_training(noise_multiplier: float, delta: float, rounds: Rounds) -> Plan:
+    """What a training with Gaussian noise on the sum of each cohort's clipped updates spends on a user."""
+    guarantee = Guarantee(
+        basis="proven",
+        unit="user",
+        adjacency=rounds.adjacency,
+        epsilon=epsilon_for(noise_multiplier, delta, rounds),
+        delta=delta,
+        scope="whole run",
+        trust="server",
+        caveats=("A server that is trusted with the clipped updates adds them up and adds the noise.",),
+    )
+    return Plan({"noise_multiplier": noise_multiplier, "sampling_rate": rounds.rate}, guarantee)
+
+
+def _gaussian(wish: Wish, sensitivity: float, delta: float) -> Plan:
+    mu = padded_mu(wish.epsilon, delta, pad_probability=wish.pad_probability)
+    return _plan(wish, {"noise": "gaussian", "sigma": sensitivity / mu, "sensitivity": sensitivity}, delta)
+
+
+def _laplace(wish: Wish, sensitivity: float) -> Plan:
+    inner = base_epsilon(wish.epsilon, pad_probability=wish.pad_probability)
+    return _plan(wish, {"noise": "laplace", "scale": sensitivity / inner, "sensitivity": sensitivity}, 0.0)
+
+
+def _response(wish: Wish) -> Plan:
+    _refuse(wish, sensitivity=wish.sensitivity, padding=wish.pad_probability or None)
+    candidates = 2 if wish.mechanism == "randomised-response" else wish.candidates
+    if candidates is None or candidates < 2:
+        raise BadInput(f"{wish.mechanism} needs --candidates: a number of at least 2")
+    odds = math.exp(-wish.epsilon)
+    keep = 1.0 / (1.0 + (candidates - 1) * odds)  # e^eps / (e^eps + C - 1)
+    return _plan(
+        wish, {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}, 0.0
+    )
+
+
+def _plan(wish: Wish, settings: Mapping[str, Any], delta: float) -> Plan:
+    padded = wish.pad_probability > 0.0
+    caveats = [_CAVEATS[wish.mechanism]]
+    if padded:
+        caveats.append(_PADDED)
+    if wish.delta is not None and delta == 0.0:
+        caveats.append("No delta is needed: this holds with delta 0.")
+    guarantee = Guarantee(
+        basis="proven",
+        unit="click" if padded else _UNITS[wish.mechanism],
+        adjacency="replace-one",
+        epsilon=wish.epsilon,
+        delta=delta,
+        scope="per message",
+        trust="nobody",
+        caveats=tuple(caveats),
+    )
+    return Plan(settings, guarantee)
+
+
+def _given_sensitivity(wish: Wish) -> float:
+    sensitivity = 1.0 if wish.sensitivity is None else wish.sensitivity
+    positive(sensitivity=sensitivity)
+    return sensitivity
+
+
+def _refuse(wish: Wish, **given: float | None) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise BadInput(f"{wish.mechanism} takes no --{name}: leave it out")

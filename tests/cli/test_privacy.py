@@ -1,0 +1,150 @@
+"""`veilrec privacy`: the statement of a run, and the two calculators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from veilrec.cli.privacy import app
+from veilrec.errors import BadInput
+from veilrec.privacy.guarantee import Guarantee
+
+GUARANTEE = Guarantee(
+    basis="proven", unit="user", adjacency="replace-one", epsilon=8.0, delta=1e-6, scope="whole run",
+    trust="server", caveats=("The server sees every clipped update.",),
+)  # fmt: skip
+TERMS = ("unit", "adjacency", "scope", "trust", "basis", "epsilon", "delta")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def run_json(*arguments: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(run(*arguments, "--json"))
+    return value
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert isinstance(result.exception, BadInput), result.output
+    assert result.stdout == ""
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """The folder of a run."""
+    (tmp_path / "config.yaml").write_text(
+        "method: dp-fedmf\nrounds: 20\nconfig:\n  calibration: proven\n"
+        "  privacy: {epsilon: 8.0, delta: 1.0e-06, clip_norm: 0.5}\n  cohort: {size: 300, sampling: fixed}\n"
+    )
+    result = {"method": "dp-fedmf", "dataset": "ml-1m", "guarantee": GUARANTEE.to_json()}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    return tmp_path
+
+
+def test_show_prints_the_whole_statement(finished: Path) -> None:
+    text = run("show", str(finished))
+    for words in (
+        "dp-fedmf on ml-1m",
+        GUARANTEE.caveats[0],
+        "protects nobody",
+        "clip norm 0.5",
+        "What is not protected",
+    ):
+        assert words in " ".join(text.split())
+    assert GUARANTEE.line() in " ".join(text.split())
+
+
+def test_show_as_json(finished: Path) -> None:
+    shown = run_json("show", str(finished))
+    assert shown["guarantee"] == GUARANTEE.to_json()
+    assert shown["simulated"] is True
+    assert "20 rounds" in shown["noise"][0]
+
+
+def test_show_of_a_run_without_privacy_settings(finished: Path) -> None:
+    (finished / "config.yaml").write_text("method: popularity\n")
+    assert run_json("show", str(finished))["noise"] == []
+
+
+def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) -> None:
+    assert "is no run of veilrec" in refused("show", str(tmp_path / "nowhere"))
+    (finished / "result.json").write_text("{}")
+    assert "has no guarantee" in refused("show", str(finished))
+    (finished / "result.json").write_text('{"guarantee": {"basis": "proven", "epsilon": 1}}')
+    assert "not a privacy guarantee" in refused("show", str(finished))
+    (finished / "result.json").unlink()
+    assert "finish the run first" in refused("show", str(finished))
+
+
+def test_calibrate_gives_the_noise_and_the_terms() -> None:
+    attention = run_json(
+        "calibrate",
+        "--mechanism",
+        "attention",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--padding",
+        "0.5",
+        "--clip",
+        "1",
+    )
+    assert attention["sigma"] == pytest.approx(3.998930, abs=1e-6)
+    assert all(attention[term] is not None for term in TERMS)
+    laplace = run_json(
+        "calibrate", "--mechanism", "attention", "--epsilon", "1", "--clip", "0.4", "--basis", "5"
+    )
+    assert laplace["scale"] == pytest.approx(1.258506, abs=1e-6)
+    scaled = run_json("calibrate", "--mechanism", "laplace", "--epsilon", "2", "--sensitivity", "4")
+    assert scaled["scale"] == pytest.approx(2.0)
+    label = run_json("calibrate", "--mechanism", "label", "--epsilon", "1", "--candidates", "37")
+    assert label["keep_probability"] == pytest.approx(0.070207, abs=1e-6)
+
+
+def test_account_gives_the_epsilon_and_the_terms() -> None:
+    arguments = (
+        "account", "--mechanism", "gaussian", "--noise-multiplier", "1", "--sampling", "fixed", "--population", "4800",
+        "--cohort", "30", "--rounds", "1000", "--delta", "1e-6",
+    )  # fmt: skip
+    spent = run_json(*arguments)
+    assert spent["epsilon"] == pytest.approx(1.5244, abs=1e-4)
+    assert (spent["unit"], spent["adjacency"], spent["scope"]) == ("user", "replace-one", "whole run")
+    assert all(spent[term] is not None for term in TERMS)
+    assert "per user (replace-one), whole run, trusting: server, proven" in run(*arguments)
+    everybody = run_json("account", "--noise-multiplier", "4.224679", "--rounds", "1", "--delta", "1e-6")
+    assert everybody["epsilon"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
+        ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),
+        ("calibrate --mechanism attention --epsilon 1 --clip 0", "clip_norm is 0"),
+        ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
+        ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
+        (
+            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed",
+            "needs --population and --cohort",
+        ),
+        (
+            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling poisson --population 3 --cohort 4",
+            "a cohort of 4 from a population of 3",
+        ),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: str, message: str) -> None:
+    assert message in refused(*arguments.split())

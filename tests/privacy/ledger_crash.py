@@ -1,0 +1,167 @@
+"""Programs that abuse a ledger, run as `python -m tests.privacy.ledger_crash kill|race FOLDER SEED TRIALS`.
+
+kill: forks a device that sends messages and dies by SIGKILL at a random line of the ledger's code, or after a
+random time (so also inside SQLite and the system); prints a JSON line per device: what was sent and charged.
+race: forks four devices that empty one ledger together; prints how many messages each of them sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.privacy.ledger_helpers import Noisy
+from veilrec.privacy import ledger as ledger_module
+from veilrec.privacy import ledger_store
+from veilrec.privacy.events import GaussianEvent
+from veilrec.privacy.ledger import Budget, BudgetExhausted, Ledger
+from veilrec.privacy.randomness import SecureSource
+
+MESSAGES = 3
+WATCHED = {ledger_module.__file__, ledger_store.__file__, __file__}
+
+
+def log_sent(path: Path, line: str) -> None:
+    """What the world has seen: once this returns, the message has left."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(handle, line.encode() + b"\n")
+    os.fsync(handle)
+    os.close(handle)
+
+
+def send(folder: Path, name: str, messages: int) -> None:
+    """Every second message is one that is memoised."""
+    with Ledger.open(folder / "ledger") as ledger:
+        for number in range(messages):
+            version = f"{name}-{number}"
+            drawn = (
+                ask(ledger, version)
+                if number % 2
+                else ledger.release(Noisy(), 0.0, SecureSource()).value.hex()
+            )
+            log_sent(folder / "sent", f"{version} {drawn}")
+
+
+def ask(ledger: Ledger, version: str) -> str:
+    answer = ledger.message(
+        Noisy(), 0.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode()
+    )
+    return answer.value.decode()
+
+
+def dying_at(line: int) -> Callable[[FrameType, str, Any], Any]:
+    """A trace function that kills the process when it comes to its n-th line of the watched files."""
+    left = line
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in WATCHED:
+            return None
+        left -= event == "line"
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    return trace
+
+
+def lines_of(work: Callable[[], None]) -> int:
+    """How many lines of the watched files some work runs through."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        count += event == "line" and frame.f_code.co_filename in WATCHED
+        return trace if frame.f_code.co_filename in WATCHED else None
+
+    sys.settrace(trace)
+    work()
+    sys.settrace(None)
+    return count
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Run in a child that never returns here."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def charged(folder: Path) -> int:
+    with Ledger.open(folder / "ledger") as ledger:
+        return ledger.report()[0].messages
+
+
+def kill(folder: Path, seed: int, trials: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - it chooses where to die
+    budget = Budget(unit="click", adjacency="replace-one", epsilon=8.0, delta=1e-6)
+    Ledger.create(folder / "ledger", [budget], minimum_period_seconds=1.0).close()
+    lines = lines_of(lambda: send(folder, "warm-up", MESSAGES))
+    for trial in range(trials):
+        before = charged(folder)
+        (folder / "sent").unlink()
+        (folder / "sent").touch()
+        by_time = trial % 4 == 0
+        child = forked(device(folder, str(trial), None if by_time else dice.randint(1, lines)))
+        if by_time:
+            time.sleep(dice.uniform(0.0, 0.06))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        print(
+            json.dumps({"killed": os.WIFSIGNALED(status), "by_time": by_time} | outcome(folder, before)),
+            flush=True,
+        )
+
+
+def device(folder: Path, name: str, line: int | None) -> Callable[[], None]:
+    def work() -> None:
+        if line is not None:
+            sys.settrace(dying_at(line))
+        send(folder, name, MESSAGES if line is not None else 1000)
+
+    return work
+
+
+def outcome(folder: Path, before: int) -> dict[str, Any]:
+    sent = [line.split() for line in (folder / "sent").read_text().splitlines()]
+    after = charged(folder)
+    with Ledger.open(folder / "ledger") as ledger:
+        memoised = [(version, drawn) for version, drawn in sent if int(version.split("-")[1]) % 2]
+        repeated = all(ask(ledger, version) == drawn for version, drawn in memoised)
+    return {"sent": len(sent), "charged": after - before, "repeated": repeated and charged(folder) == after}
+
+
+def race(folder: Path, seed: int, trials: int) -> None:
+    children = [forked(lambda: empty(folder, number)) for number in range(4)]  # noqa: B023 - forked at once
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    counts = [len((folder / f"sent-{number}").read_text().splitlines()) for number in range(4)]
+    print(json.dumps({"codes": codes, "sent": counts}), flush=True)
+
+
+def empty(folder: Path, number: int) -> None:
+    (folder / f"sent-{number}").touch()
+    with Ledger.open(folder / "ledger") as ledger:
+        while True:
+            try:
+                ledger.release(Noisy(GaussianEvent(0.05)), 0.0, SecureSource())
+            except BudgetExhausted:
+                return
+            log_sent(folder / f"sent-{number}", "message")
+
+
+if __name__ == "__main__":
+    {"kill": kill, "race": race}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,67 @@
+"""What the tests of the ledger share: a mechanism that says what it costs, and messages made by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from veilrec.errors import BadInput
+from veilrec.privacy.events import Event, GaussianEvent, PureEvent
+from veilrec.privacy.gaussian import delta_gaussian
+from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.ledger import Answer, Budget, Ledger
+from veilrec.privacy.mechanism import Mechanism, Released, Sensitivity
+from veilrec.privacy.randomness import SecureSource, Source, uniforms
+
+CLICK = Budget(unit="click", adjacency="replace-one", epsilon=2.0, delta=1e-6)
+HALF = PureEvent(1.0)  # of CLICK: two fit into a period
+
+
+class Noisy(Mechanism[float, float]):
+    """Stands for any mechanism: a number that says what it costs; its noise is not what is tested here."""
+
+    name = "noisy"
+    calibration = "proven"
+    claimed_epsilon = 1.0
+    claimed_delta = 1e-6
+
+    def __init__(
+        self, cost: Event | None = None, unit: Unit = "click", adjacency: Adjacency = "replace-one"
+    ) -> None:
+        self.cost = cost or GaussianEvent(2.0**-10)
+        self.unit, self.adjacency = unit, adjacency
+        self.sensitivity = Sensitivity(1.0, "L2")
+
+    def release(self, value: float, source: Source) -> Released[float]:
+        if not np.isfinite(value):
+            raise BadInput("value is NaN: give a finite number")
+        return Released(value + float(uniforms(source, 1)[0]), self.cost)
+
+    def event(self) -> Event:
+        return self.cost
+
+    def delta(self, epsilon: float) -> float:
+        return delta_gaussian(epsilon, 2.0**-10)
+
+    def worst_pair(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
+def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> Answer[Any]:
+    return ledger.release(Noisy(event), 5.0, SecureSource(), **how)
+
+
+def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> Answer[bytes]:
+    return ledger.message(
+        Noisy(event),
+        5.0,
+        SecureSource(),
+        model_version=version,
+        encode=lambda value: value.hex().encode(),
+        **how,
+    )
+
+
+def charged(ledger: Ledger) -> int:
+    return ledger.report()[0].messages

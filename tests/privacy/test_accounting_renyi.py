@@ -1,0 +1,119 @@
+"""Renyi and zCDP: [vec] values of privacy-math.md sections 2, 5 and 9."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max, rho_of
+from veilrec.privacy.accounting.renyi import ORDERS
+from veilrec.privacy.events import (
+    ComposedEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PureEvent,
+    SampledEvent,
+    TreeEvent,
+    repeated,
+)
+
+
+@pytest.mark.parametrize(("noise", "epsilon"), [(7.0, 2.39201), (4.0, 4.44078)])
+def test_trees_of_section_2(noise: float, epsilon: float) -> None:
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    theirs = (
+        RdpAccountant(ORDERS, NeighboringRelation.REPLACE_SPECIAL)
+        .compose(dp_event.SingleEpochTreeAggregationDpEvent(noise, 2048))
+        .get_epsilon(1e-6)
+    )
+    ours = epsilon_renyi(TreeEvent(noise, 2048), 1e-6)
+    assert ours == pytest.approx(epsilon, abs=5e-6)
+    assert ours == pytest.approx(theirs, abs=1e-9)
+    assert epsilon_of(TreeEvent(noise, 2048), 1e-6) < ours
+
+
+@pytest.mark.parametrize(
+    ("population", "cohort", "fixed", "poisson"),
+    [
+        (4800, 5, 0.8993, 0.8712),
+        (4800, 10, 1.1547, 1.0218),
+        (4800, 20, 1.7092, 1.3317),
+        (4800, 30, 2.4460, 1.6819),
+        (760, 2, 1.2751, 1.1208),
+        (760, 8, 4.2451, 2.5533),
+        (760, 15, 8.5109, 4.8052),
+    ],
+)
+def test_sampled_rounds_of_section_5(population: int, cohort: int, fixed: float, poisson: float) -> None:
+    for sampling, wanted in (("fixed", fixed), ("poisson", poisson)):
+        event = repeated(SampledEvent(1.0, cohort / population, sampling), 1000)  # type: ignore[arg-type]
+        assert epsilon_renyi(event, 1e-6) == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize(("queries", "epsilon"), [(10, 3.7735), (30, 7.0233), (100, 14.334), (365, 32.703)])
+def test_zcdp_of_gaussian_queries_of_section_9(queries: int, epsilon: float) -> None:
+    rho = rho_of(repeated(GaussianEvent(0.236704), queries))
+    assert epsilon_zcdp(rho, 1e-6) == pytest.approx(epsilon, abs=5e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "rho"), [(2.0, 0.088153), (4.0, 0.311065), (8.0, 1.052358)])
+def test_budgets_of_a_mixed_ledger_of_section_9(epsilon: float, rho: float) -> None:
+    assert rho_max(epsilon, 1e-6) == pytest.approx(rho, abs=5e-7)
+    assert epsilon_zcdp(rho_max(epsilon, 1e-6), 1e-6) <= epsilon
+
+
+def test_rho_adds_up() -> None:
+    mixed = ComposedEvent(((GaussianEvent(0.2), 3), (PureEvent(0.5), 2), (LaplaceEvent(1.0), 1)))
+    assert rho_of(mixed) == pytest.approx(3 * 0.02 + 2 * 0.125 + 0.5)
+    assert rho_of(SampledEvent(0.4, 0.01, "fixed")) == pytest.approx(
+        0.08
+    )  # nothing is gained by sampling here
+    assert rho_of(NonPrivateEvent()) == math.inf
+    assert epsilon_zcdp(0.0, 1e-6) == 0.0
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        repeated(GaussianEvent(0.3), 5),
+        repeated(LaplaceEvent(0.3), 20),
+        repeated(PureEvent(0.3), 20),
+        repeated(SampledEvent(1.0, 0.05, "poisson"), 50),
+        repeated(SampledEvent(1.0, 0.05, "padding"), 50),
+        ComposedEvent(((GaussianEvent(0.5), 3), (LaplaceEvent(0.1), 10), (PureEvent(0.2), 5))),
+    ],
+)
+def test_the_two_accountants_agree_within_their_looseness(event: Event) -> None:
+    tight, loose = epsilon_of(event, 1e-6), epsilon_renyi(event, 1e-6)
+    assert tight <= loose <= 2.5 * tight
+    assert loose <= epsilon_zcdp(rho_of(event), 1e-6) * 1.001
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_answers_are_the_worst_of_pure_mechanisms(epsilon: float) -> None:
+    from dp_accounting import dp_event
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    response = dp_event.RandomizedResponseDpEvent(2.0 / (math.exp(epsilon) + 1.0), 2)
+    accountant = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(response, 7)
+    assert epsilon_renyi(repeated(PureEvent(epsilon), 7), 1e-6) == pytest.approx(
+        accountant.get_epsilon(1e-6), rel=1e-6
+    )
+    assert np.all(epsilon_of(LaplaceEvent(epsilon), 1e-6) <= epsilon)
+
+
+def test_what_has_no_divergence_is_said() -> None:
+    assert epsilon_renyi(NonPrivateEvent(), 1e-6) == math.inf
+    with pytest.raises(BadInput, match="delta"):
+        epsilon_zcdp(0.1, 0.0)
+    with pytest.raises(BadInput, match="epsilon"):
+        rho_max(0.0, 1e-6)

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilrec.errors import BadInput
+from veilrec.privacy.budget import Accounting, Budget, Cost
+from veilrec.privacy.events import (
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    NonPrivateEvent,
+    PureEvent,
+    SampledEvent,
+    TreeEvent,
+    repeated,
+)
+from veilrec.privacy.gaussian import delta_gaussian, mu_for
+from veilrec.privacy.guarantee import Adjacency, Unit
+
+
+def account(accounting: Accounting = "zcdp", epsilon: float = 2.0, **settings: object) -> Budget:
+    chosen = {"unit": "click", "adjacency": "replace-one", "delta": 1e-6} | settings
+    return Budget(epsilon=epsilon, accounting=accounting, **chosen)  # type: ignore[arg-type]
+
+
+def click_cost(budget: Budget, event: Event) -> Cost:
+    cost = budget.cost(event, "click", "replace-one")
+    assert cost is not None
+    return cost
+
+
+def fitting(budget: Budget, event: Event, at_most: int) -> int:
+    cost, total = click_cost(budget, event), Cost()
+    for messages in range(at_most):
+        if not budget.allows(total := total.plus(cost), total):
+            return messages
+    return at_most
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu", "rho", "rho_mixed"),
+    [
+        (2.0, 0.448335, 0.100502, 0.088153),
+        (4.0, 0.837859, 0.351004, 0.311065),
+        (8.0, 1.531545, 1.172815, 1.052358),
+    ],
+)
+def test_limits_section_9(epsilon: float, mu: float, rho: float, rho_mixed: float) -> None:
+    assert math.sqrt(account("gaussian", epsilon).limit) == pytest.approx(mu, abs=1e-6)
+    assert account("gaussian", epsilon).limit / 2 == pytest.approx(rho, abs=1e-6)
+    assert account("zcdp", epsilon).limit == pytest.approx(rho_mixed, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("messages", "exact", "zcdp"),
+    [(10, 3.5247, 3.7735), (30, 6.5848, 7.0233), (100, 13.507, 14.334), (365, 31.040, 32.703)],
+)
+def test_reports_section_9(messages: int, exact: float, zcdp: float) -> None:
+    query = repeated(GaussianEvent(mu_for(1.0, 1e-6)), messages)
+    assert mu_for(1.0, 1e-6) == pytest.approx(0.236704, abs=1e-6)
+    for budget, epsilon in ((account("gaussian"), exact), (account("zcdp"), zcdp)):
+        assert budget.spent(click_cost(budget, query)) == (pytest.approx(epsilon, rel=5e-5), 1e-6)
+
+
+def test_noise_of_thirty_refreshes_section_9() -> None:
+    assert math.sqrt(2.0) / account("gaussian").largest_mu(30) == pytest.approx(17.2772, abs=1e-4)
+
+
+@pytest.mark.parametrize("accounting", ["zcdp", "gaussian"])
+@pytest.mark.parametrize("messages", [1, 2, 3, 7, 30, 100, 365, 1000])
+def test_as_many_messages_fit_as_were_planned(accounting: Accounting, messages: int) -> None:
+    budget = account(accounting)
+    assert fitting(budget, GaussianEvent(budget.largest_mu(messages)), 2 * messages) == messages
+
+
+def test_pure_messages_fit_by_their_sum_or_by_their_squares() -> None:
+    assert fitting(account(), PureEvent(0.5), 100) == 4  # one alone has rho 0.125, more than the limit
+    assert fitting(account(), PureEvent(0.01), 2000) == 1763  # 0.088153 / 0.00005
+    assert account().spent(Cost(loss=0.125, pure=0.5)) == (0.5, 0.0)
+
+
+def test_one_message_that_is_not_pure_ends_the_sum_of_epsilons() -> None:
+    total = click_cost(account(), PureEvent(0.5)).plus(click_cost(account(), GaussianEvent(1e-6)))
+    assert total.pure == math.inf
+    assert not account().allows(total, total)
+
+
+@given(st.floats(0.001, 30.0))
+def test_a_pure_event_is_covered_by_its_gaussian_cost(epsilon: float) -> None:
+    mu = math.sqrt(click_cost(account("gaussian"), PureEvent(epsilon)).loss)
+    grid = np.linspace(0.0, epsilon, 50)
+    response = -np.expm1(grid - epsilon) / (1.0 + math.exp(-epsilon))  # (e^eps - e^x) / (1 + e^eps)
+    assert (delta_gaussian(grid, mu) >= response * (1 - 1e-9) - 1e-12).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 5.0, 40.0])
+def test_a_pure_event_is_covered_by_its_rho(epsilon: float) -> None:
+    orders = np.concatenate((1.0 + np.logspace(-4, 3, 200), [1e5]))
+    log_q = -np.logaddexp(0.0, epsilon)
+    one, other = orders * epsilon + log_q, -(orders - 1.0) * epsilon + log_q
+    divergence = np.logaddexp(one, other) / (orders - 1.0)
+    assert (divergence <= click_cost(account(), PureEvent(epsilon)).loss * orders * (1 + 1e-9)).all()
+
+
+def test_sampling_is_charged_as_if_everybody_took_part() -> None:
+    sampled = SampledEvent(0.2, 0.01, "padding")
+    for accounting in ("zcdp", "gaussian"):
+        budget = account(accounting)
+        assert click_cost(budget, sampled) == click_cost(budget, GaussianEvent(0.2))
+    assert click_cost(account("gaussian"), TreeEvent(4.0, 2048)).loss == pytest.approx(12 / 16)
+    assert click_cost(account(), LaplaceEvent(0.3)) == click_cost(account(), PureEvent(0.3))
+
+
+@pytest.mark.parametrize(
+    ("message", "of", "steps"),
+    [
+        (("click", "replace-one"), ("click", "replace-one"), 1),
+        (("click", "add-remove"), ("click", "add-remove"), 1),
+        (("click", "add-remove"), ("click", "replace-one"), 2),
+        (("click", "replace-one"), ("click", "add-remove"), None),
+        (("history", "replace-one"), ("click", "add-remove"), 1),
+        (("history", "replace-one"), ("click", "replace-one"), 1),
+        (("user", "add-remove"), ("click", "add-remove"), 2),
+        (("user", "add-remove"), ("history", "replace-one"), 2),
+        (("click", "replace-one"), ("history", "replace-one"), None),
+        (("history", "add-remove"), ("user", "add-remove"), None),
+    ],
+)
+def test_what_hides_more_is_charged_for_what_is_hidden_in_it(
+    message: tuple[Unit, Adjacency], of: tuple[Unit, Adjacency], steps: int | None
+) -> None:
+    for accounting in ("zcdp", "gaussian"):
+        budget = account(accounting, unit=of[0], adjacency=of[1])
+        for event, scaled in (
+            (GaussianEvent(0.3), lambda k: GaussianEvent(0.3 * k)),
+            (PureEvent(0.3), lambda k: PureEvent(0.3 * k)),
+        ):
+            cost = budget.cost(event, *message)
+            if steps is None:
+                assert cost is None
+            else:
+                assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(
+                    scaled(steps), *of
+                )
+
+
+def test_nothing_in_the_clear_has_a_cost() -> None:
+    with pytest.raises(BadInput, match="in the clear"):
+        account().cost(NonPrivateEvent(), "click", "replace-one")
+
+
+def test_a_lifetime_budget_outlasts_the_periods() -> None:
+    budget = account(epsilon=1.0, lifetime_epsilon=1.5)
+    once, twice = Cost(1.0, 1.0), Cost(2.0, 2.0)
+    assert budget.allows(once, once)
+    assert not budget.allows(once, twice)
+    assert budget.remaining(Cost(1.0, 0.25)) == 0.75
+
+
+@given(st.lists(st.floats(0.0, 1e6), max_size=30))
+def test_sums_are_never_rounded_down(losses: list[float]) -> None:
+    from fractions import Fraction
+
+    total = Cost()
+    for loss in losses:
+        total = total.plus(Cost(loss, 0.0))
+    assert Fraction(total.loss) >= sum(map(Fraction, losses))
+    assert total.loss <= sum(losses) * (1 + 1e-13) + 1e-300
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"delta": 0.0}, "delta is 0.0"),
+        ({"lifetime_epsilon": 1.0}, "at least the 2.0"),
+        ({"lifetime_epsilon": -1.0}, "lifetime_epsilon is -1.0"),
+        ({"unit": "clicks"}, "unknown unit 'clicks': did you mean click"),
+        ({"adjacency": "any"}, "unknown adjacency"),
+        ({"accounting": "magic"}, "unknown accounting"),
+        ({"trust": "everybody"}, "unknown trust"),
+    ],
+)
+def test_bad_budgets(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        account(**settings)  # type: ignore[arg-type]
+
+
+def test_bad_plans() -> None:
+    with pytest.raises(BadInput, match="messages is 0"):
+        account().largest_mu(0)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.privacy.ledger_helpers import CLICK, HALF, Noisy, ask, charged, spend
+from veilrec.errors import BadInput
+from veilrec.privacy import ledger as ledger_module
+from veilrec.privacy.events import GaussianEvent, NonPrivateEvent, PureEvent
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.ledger import Answer, Budget, BudgetExhausted, Ledger, LedgerError
+from veilrec.privacy.randomness import SecureSource, SeededSource
+
+HISTORY = Budget(unit="history", adjacency="replace-one", epsilon=2.0, delta=1e-6, lifetime_epsilon=3.0)
+DAY = 86400.0
+
+
+class Clock:
+    """The device's uptime, and the wall clock, in the hands of the test."""
+
+    uptime = 1000.0
+    wall = 1.8e9
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(ledger_module, "_uptime", lambda: clock.uptime)
+    monkeypatch.setattr(time, "time", lambda: clock.wall)
+    return clock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def ledger(path: Path, clock: Clock) -> Ledger:
+    return Ledger.create(path, [CLICK], minimum_period_seconds=DAY, first_period=7)
+
+
+def announced(number: int, proof: bytes) -> bool:
+    return proof == b"period %d" % number
+
+
+def advance(ledger: Ledger, number: int) -> bool:
+    return ledger.advance_period(number, b"period %d" % number, announced)
+
+
+# What is released, and what is not
+
+
+def test_a_message_is_charged_and_then_handed_out(ledger: Ledger) -> None:
+    answer = spend(ledger)
+    assert answer.personal
+    assert 5.0 <= answer.value < 6.0
+    (report,) = ledger.report()
+    assert report.messages == 1
+    assert report.remaining == pytest.approx(0.5)
+    assert report.promised is None
+    assert (report.spent.epsilon, report.spent.delta) == (1.0, 0.0)
+    assert (report.spent.unit, report.spent.adjacency, report.spent.scope) == (
+        "click",
+        "replace-one",
+        "lifetime",
+    )
+    assert (report.spent.trust, report.spent.basis) == ("nobody", "proven")
+
+
+def test_a_spent_budget_gives_the_answer_that_is_the_same_for_all(ledger: Ledger) -> None:
+    assert [spend(ledger, otherwise=-1.0).personal for _ in range(4)] == [True, True, False, False]
+    assert spend(ledger, otherwise=None) == Answer(personal=False, value=None)
+    assert ask(ledger, otherwise=b"popular") == Answer(personal=False, value=b"popular")
+    with pytest.raises(BudgetExhausted, match=r"click budget of period 7 .* is spent: send the non-personal"):
+        spend(ledger)
+    with pytest.raises(BudgetExhausted):
+        ask(ledger)
+    assert charged(ledger) == 2
+    assert ledger.report()[0].remaining == 0.0
+
+
+def test_thirty_planned_messages_and_no_more(path: Path) -> None:
+    budget = Budget(unit="click", adjacency="replace-one", epsilon=2.0, delta=1e-6, accounting="gaussian")
+    ledger = Ledger.create(path, [budget], minimum_period_seconds=1.0)
+    message = GaussianEvent(budget.largest_mu(30))
+    assert sum(spend(ledger, message, otherwise=None).personal for _ in range(32)) == 30
+    assert ledger.report()[0].spent.epsilon == pytest.approx(2.0)
+
+
+class Incomplete(Noisy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sensitivity = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda ledger: ledger.release(Incomplete(), 5.0, SecureSource()), "does not state its sensitivity"),
+        (lambda ledger: ledger.release(Noisy(), float("nan"), SecureSource()), "value is NaN"),
+        (
+            lambda ledger: ledger.release(Noisy(), 5.0, SeededSource(1)),
+            "seeded source, which protects nobody",
+        ),
+        (lambda ledger: spend(ledger, NonPrivateEvent()), "in the clear"),
+    ],
+)
+def test_bad_input_costs_nothing(ledger: Ledger, attempt: Callable[[Ledger], object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        attempt(ledger)
+    assert charged(ledger) == 0
+
+
+def test_a_message_that_no_account_covers_is_refused(path: Path) -> None:
+    ledger = Ledger.create(path, [HISTORY], minimum_period_seconds=1.0)
+    with pytest.raises(BadInput, match=r"no account of the ledger covers a message that protects one click"):
+        spend(ledger)
+    assert ledger.report()[0].spent.basis == "proven"
+
+
+def test_simulations_may_use_seeded_noise_and_say_so_for_good(path: Path) -> None:
+    Ledger.create(path, [CLICK], minimum_period_seconds=1.0, simulation=True).close()
+    with Ledger.open(path) as ledger:
+        assert ledger.release(Noisy(), 5.0, SeededSource(1)).personal
+        assert "protects nobody" in ledger.report()[0].spent.caveats[-1]
+
+
+# Accounts
+
+
+def test_what_protects_a_history_is_charged_to_its_clicks(path: Path) -> None:
+    ledger = Ledger.create(path, [CLICK, HISTORY], minimum_period_seconds=1.0)
+    ledger.reserve(HALF, unit="history", adjacency="replace-one")
+    assert [report.messages for report in ledger.report()] == [1, 1]
+    ledger.reserve(HALF, unit="click", adjacency="replace-one")
+    click, history = ledger.report()
+    assert click.spent.epsilon == 2.0
+    assert history.spent == Guarantee(basis="none", caveats=history.spent.caveats)
+    assert history.promised is None
+    assert "1 messages do not protect one history" in history.spent.caveats[0]
+    assert "(1, 0)-DP per history" in history.spent.caveats[1]
+    with pytest.raises(BudgetExhausted):  # history has room, its clicks have none
+        ledger.reserve(HALF, unit="history", adjacency="replace-one")
+    assert [report.messages for report in ledger.report()] == [2, 1]
+
+
+def test_a_lifetime_budget_is_promised_and_kept(path: Path, clock: Clock) -> None:
+    ledger = Ledger.create(path, [HISTORY], minimum_period_seconds=DAY)
+    (report,) = ledger.report()
+    assert report.promised is not None
+    assert (report.promised.epsilon, report.promised.delta, report.promised.caveats) == (3.0, 1e-6, ())
+    sent = 0
+    for period in range(1, 4):
+        while ledger.release(Noisy(HALF, unit="history"), 5.0, SecureSource(), otherwise=None).personal:
+            sent += 1
+        clock.uptime += DAY
+        assert advance(ledger, period)
+    assert sent == 3
+
+
+# Periods and clocks
+
+
+def test_a_new_period_refills_once_enough_time_has_passed(ledger: Ledger, clock: Clock) -> None:
+    spend(ledger), spend(ledger)
+    clock.uptime += DAY - 1.0
+    assert not advance(ledger, 8)
+    assert not spend(ledger, otherwise=None).personal
+    clock.uptime += 1.0
+    assert advance(ledger, 8)
+    assert ledger.period == 8
+    assert ledger.report()[0].remaining == 1.0
+    assert ledger.report()[0].spent.epsilon == 2.0
+    assert spend(ledger).personal
+
+
+def test_the_wall_clock_refills_nothing(ledger: Ledger, clock: Clock) -> None:
+    spend(ledger), spend(ledger)
+    for jump in (DAY, 400 * DAY, -800 * DAY):
+        clock.wall += jump
+        assert not advance(ledger, 8)
+        assert not spend(ledger, otherwise=None).personal
+
+
+def test_many_announcements_refill_once(ledger: Ledger, clock: Clock) -> None:
+    clock.uptime += 10 * DAY
+    assert advance(ledger, 8)
+    spend(ledger), spend(ledger)
+    assert [advance(ledger, number) for number in (8, 9, 10, 2**62)] == [False] * 4
+    assert not spend(ledger, otherwise=None).personal
+
+
+def test_restarts_count_only_the_time_since(ledger: Ledger, clock: Clock) -> None:
+    for uptime, enough in ((60.0, False), (30.0, False), (DAY / 2, False), (60.0, False), (DAY / 2, True)):
+        clock.uptime = uptime
+        assert advance(ledger, 8) == enough
+
+
+@pytest.mark.parametrize(
+    ("number", "proof", "error", "message"),
+    [
+        (6, b"period 6", LedgerError, "period 6 is over: the ledger is in period 7"),
+        (8, b"period 9", LedgerError, "period 8 is not announced by its proof"),
+        (-1, b"period -1", BadInput, "give a number from 0"),
+        (2**63, b"", BadInput, "give a number from 0"),
+    ],
+)
+def test_periods_that_are_refused(
+    ledger: Ledger, clock: Clock, number: int, proof: bytes, error: type[Exception], message: str
+) -> None:
+    clock.uptime += 10 * DAY
+    with pytest.raises(error, match=message):
+        ledger.advance_period(number, proof, announced)
+    assert ledger.period == 7
+
+
+def test_uptime_does_not_fall() -> None:
+    first = ledger_module._uptime()
+    assert 0.0 < first <= ledger_module._uptime()
+
+
+# Memoised messages
+
+
+def test_a_message_is_repeated_for_free(ledger: Ledger, path: Path) -> None:
+    first = ask(ledger)
+    assert [ask(ledger) for _ in range(3)] == [first] * 3
+    assert charged(ledger) == 1
+    assert ask(ledger, "model 2") != first
+    assert charged(ledger) == 2
+    ledger.close()
+    with Ledger.open(path) as again:
+        assert ask(again) == first  # also when the budget is gone
+        assert not ask(again, "model 3", otherwise=b"").personal
+        assert not ask(
+            again, "model 1", PureEvent(0.5), otherwise=b""
+        ).personal  # other parameters: another message
+
+
+def test_a_new_period_has_a_new_message(ledger: Ledger, path: Path, clock: Clock) -> None:
+    first = ask(ledger)
+    clock.uptime += DAY
+    advance(ledger, 8)
+    assert ask(ledger) != first
+    assert charged(ledger) == 2
+    ledger.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT period FROM memo").fetchall() == [(8,)]
+
+
+def test_the_first_of_two_processes_draws_for_both(ledger: Ledger, path: Path) -> None:
+    other = Ledger.open(path)
+    faster: list[Answer[bytes]] = []
+
+    def encode(value: float) -> bytes:
+        faster.append(ask(other))
+        return value.hex().encode()
+
+    slower = ledger.message(Noisy(HALF), 5.0, SecureSource(), model_version="model 1", encode=encode)
+    assert [slower] == faster
+    assert charged(ledger) == 1

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privacy.ledger_helpers import CLICK, ask, charged, spend
+from veilrec.errors import BadInput
+from veilrec.privacy import ledger_store
+from veilrec.privacy.events import PureEvent
+from veilrec.privacy.ledger import Budget, Ledger, LedgerError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Ledger:
+    return Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+
+
+# A ledger that cannot be trusted releases nothing
+
+
+def test_budgets_and_spending_survive_a_restart(ledger: Ledger, path: Path) -> None:
+    spend(ledger)
+    before = ledger.report()
+    ledger.close()
+    with Ledger.open(path) as again:
+        assert again.report() == before
+
+
+def test_files_are_private(ledger: Ledger, path: Path) -> None:
+    spend(ledger)
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()} == dict.fromkeys(
+        ("ledger", "ledger.seq", "ledger-wal", "ledger-shm"), "0o600"
+    )
+
+
+def copies(path: Path, *names: str) -> Callable[[], None]:
+    """Keep files as they are, and give a function that puts them back."""
+    kept = {path.with_name(name): path.with_name(name).read_bytes() for name in names}
+
+    def restore() -> None:
+        for file, content in kept.items():
+            file.write_bytes(content)
+
+    return restore
+
+
+def test_an_older_database_changes_nothing(ledger: Ledger, path: Path) -> None:
+    ledger.close()
+    restore = copies(path, "ledger")
+    with Ledger.open(path) as first:
+        spend(first), spend(first)
+    restore()
+    with Ledger.open(path) as second:
+        assert charged(second) == 2
+        assert not spend(second, otherwise=None).personal
+
+
+def test_a_lost_journal_changes_nothing(ledger: Ledger, path: Path, tmp_path: Path) -> None:
+    ledger.close()
+    ledger = Ledger.open(path)
+    spend(ledger), spend(ledger)
+    copied = tmp_path / "copy"
+    copied.mkdir()
+    for name in ("ledger", "ledger.seq"):  # but not ledger-wal, where both charges are
+        shutil.copy(path.with_name(name), copied)
+    with Ledger.open(copied / "ledger") as copy:
+        assert not spend(copy, otherwise=None).personal
+
+
+def overwrite(path: Path, start: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(content)
+
+
+def damage_record(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("""UPDATE ledger SET record = replace(record, '"messages":1', '"messages":0')""")
+    database.close()
+
+
+def newer_format(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version=2")
+    database.close()
+
+
+def other_application(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA application_id=5")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda path: path.unlink(), "there is no ledger here"),
+        (lambda path: path.write_bytes(b"garbage" * 1000), "cannot be used"),
+        (lambda path: path.write_bytes(b""), "not a ledger"),
+        (lambda path: overwrite(path, 4096, bytes(4096)), "ledger"),
+        (lambda path: path.write_bytes(path.read_bytes()[:6000]), "ledger"),
+        (newer_format, "format 2 is not the 1 that this veilrec knows: update it"),
+        (other_application, "this is not a ledger"),
+        (damage_record, "do not belong together"),
+        (lambda path: path.with_name("ledger.seq").unlink(), "cannot be used"),
+        (lambda path: path.with_name("ledger.seq").write_bytes(b"x" * 16384), "mirror is damaged"),
+        (lambda path: path.with_name("ledger.seq").write_bytes(b""), "mirror is damaged"),
+    ],
+)
+def test_harm_is_noticed(ledger: Ledger, path: Path, harm: Callable[[Path], object], message: str) -> None:
+    spend(ledger)
+    ledger.close()
+    harm(path)
+    with pytest.raises(LedgerError, match=message) as caught:
+        Ledger.open(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_harm_is_noticed_while_the_ledger_is_open(ledger: Ledger, path: Path) -> None:
+    path.with_name("ledger.seq").unlink()
+    with pytest.raises(LedgerError):
+        spend(ledger, otherwise=None)
+
+
+def test_an_older_mirror_is_refused(ledger: Ledger, path: Path) -> None:
+    restore = copies(path, "ledger.seq")
+    spend(ledger)
+    restore()
+    with pytest.raises(LedgerError, match="do not belong together"):
+        spend(ledger, otherwise=None)
+
+
+def test_a_torn_mirror_is_no_harm(ledger: Ledger, path: Path) -> None:
+    spend(ledger)  # sequence 1 is in the second slot; a torn write of sequence 2 hits the first
+    overwrite(path.with_name("ledger.seq"), 100, b"torn")
+    assert charged(ledger) == 1
+    assert spend(ledger).personal
+
+
+def test_what_a_crash_cut_off_counts_as_spent(ledger: Ledger, path: Path) -> None:
+    ledger.close()
+    restore = copies(path, "ledger")
+    with Ledger.open(path) as other:
+        ask(other)
+    restore()  # as if the process had died between mirror and commit
+    with Ledger.open(path) as again:
+        assert charged(again) == 1
+        assert ask(again).personal  # the message was lost with the commit: a new one is a new charge
+        assert charged(again) == 2
+
+
+def test_a_full_disk_releases_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ledger_store._Mirror, "write", full)
+        with pytest.raises(LedgerError, match="No space left on device"):
+            spend(ledger, otherwise=None)
+    assert charged(ledger) == 0
+    assert spend(ledger).personal
+
+
+def test_a_locked_ledger_releases_nothing(ledger: Ledger, path: Path) -> None:
+    ledger.close()
+    impatient = Ledger.open(path, lock_timeout_seconds=0.01)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError, match="locked"):
+        spend(impatient, otherwise=None)
+    holder.close()
+    assert spend(impatient).personal
+
+
+def test_a_ledger_is_not_carried_over_a_fork(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_store.os, "getpid", lambda: -1)
+    with pytest.raises(LedgerError, match="opened by another process"):
+        spend(ledger)
+
+
+def test_creating_is_not_resetting(ledger: Ledger, path: Path) -> None:
+    spend(ledger)
+    with pytest.raises(LedgerError, match="there is a ledger already"):
+        Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+    ledger.close()
+    path.unlink()
+    with pytest.raises(LedgerError, match="is gone, but what it spent stays spent"):
+        Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+    assert not path.exists()
+
+
+def test_creating_over_an_emptied_ledger_is_refused(ledger: Ledger, path: Path) -> None:
+    spend(ledger)
+    ledger.close()
+    path.write_bytes(b"")
+    with pytest.raises(LedgerError, match="is gone, but what it spent stays spent"):
+        Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+
+
+def test_creating_goes_on_where_a_crash_cut_it_off(path: Path) -> None:
+    Ledger.create(path, [CLICK], minimum_period_seconds=1.0).close()
+    path.unlink()  # only the mirror, with nothing spent
+    assert spend(Ledger.create(path, [CLICK], minimum_period_seconds=1.0)).personal
+
+
+@pytest.mark.parametrize(
+    ("budgets", "seconds", "message"),
+    [
+        ([], 1.0, "give at least one"),
+        ([CLICK, CLICK], 1.0, "one per unit"),
+        ([CLICK], 0.0, "minimum_period_seconds"),
+    ],
+)
+def test_bad_ledgers(path: Path, budgets: list[Budget], seconds: float, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Ledger.create(path, budgets, minimum_period_seconds=seconds)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist(path: Path) -> None:
+    with pytest.raises(LedgerError, match="No such file"):
+        Ledger.create(path / "ledger", [CLICK], minimum_period_seconds=1.0)
+
+
+# Threads, processes, crashes
+
+
+def run_program(*arguments: str) -> list[dict[str, Any]]:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.privacy.ledger_crash", *arguments]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, timeout=300)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_threads_share_a_budget(path: Path) -> None:
+    ledger = Ledger.create(path, [CLICK], minimum_period_seconds=1.0)
+    sent: list[bool] = []
+
+    def use() -> None:
+        sent.extend(spend(ledger, PureEvent(0.25), otherwise=None).personal for _ in range(4))
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(sent) == [False] * 8 + [True] * 8
+
+
+def test_processes_share_a_budget(path: Path) -> None:
+    Ledger.create(path, [CLICK], minimum_period_seconds=1.0).close()
+    (result,) = run_program("race", str(path.parent), "0", "0")
+    assert result["codes"] == [0] * 4
+    assert sum(result["sent"]) == int(CLICK.limit / (0.05**2 / 2)) == 70
+
+
+@pytest.mark.slow
+def test_killed_at_200_random_points(path: Path) -> None:
+    trials = run_program("kill", str(path.parent), "20", "200")
+    assert len(trials) == 200
+    assert sum(trial["killed"] for trial in trials) >= 190
+    excess = [trial["charged"] - trial["sent"] for trial in trials]
+    assert min(excess) == 0, "a message left that was not charged"
+    assert max(excess) == 1, (
+        "a crash cost more than one message, or none hit the gap between charge and message"
+    )
+    assert all(trial["repeated"] for trial in trials), "a memoised message was drawn twice or charged twice"

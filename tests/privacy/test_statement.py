@@ -1,0 +1,154 @@
+"""The privacy statement: complete, in words, never an epsilon alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.privacy.gaussian import mu_for
+from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
+from veilrec.privacy.statement import Statement, meaning, most_detected
+
+PROVEN: dict[str, Any] = {
+    "basis": "proven", "unit": "user", "adjacency": "replace-one", "epsilon": 1.0, "delta": 1e-6,
+    "scope": "whole run", "trust": "server",
+}  # fmt: skip
+PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "adjacency", "scope", "trust"),
+    itertools.product(*(get_args(kind) for kind in (Unit, Adjacency, Scope, Trust))),
+)
+def test_every_combination_has_all_its_sections(unit: str, adjacency: str, scope: str, trust: str) -> None:
+    terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}
+    statement = Statement(Guarantee(**(PROVEN | terms), caveats=("Mind this.",)), method="m", dataset="d")
+    parts = statement.to_json()
+    for name in (
+        "summary",
+        "protected",
+        "hidden",
+        "per",
+        "against",
+        "meaning",
+        "assumptions",
+        "not_protected",
+        "caveats",
+    ):
+        assert parts[name], name
+    text = statement.text()
+    for words in (
+        unit,
+        adjacency,
+        scope,
+        f"trusting: {trust}",
+        "proven",
+        "Mind this.",
+        "m on d",
+        "1 in 1,000,000",
+    ):
+        assert words in text
+    assert json.loads(json.dumps(parts)) == parts
+
+
+def test_an_epsilon_never_stands_without_its_terms() -> None:
+    text = " ".join(Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0)).text().split())
+    for found in re.finditer(r"[Ee]psilon \d|\(\d[^)]*\)-DP", text):
+        following = text[found.start() : found.start() + 200]
+        for term in ("per user", "replace-one", "per message", "trusting: server"):
+            assert term in following
+
+
+def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
+    statement = Statement(
+        Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="The wrong norm.")
+    )
+    published = statement.to_json()["published"]
+    assert (published["claimed_epsilon"], published["honest_epsilon"]) == (2.0, 6172.0)
+    text = statement.text()
+    assert "The paper claims epsilon 2" in text
+    assert "What holds is epsilon 6172" in text
+    assert "The wrong norm." in text
+    assert "weak promise" in text  # the meaning is that of the honest value
+    assert "honestly (6172, 0)" in statement.guarantee.line()
+
+
+def test_a_claim_of_which_nothing_holds() -> None:
+    statement = Statement(Guarantee(**PUBLISHED))
+    assert "No finite epsilon is known to hold" in statement.text()
+    assert statement.to_json()["meaning"] == []
+
+
+def test_nothing_is_promised_and_it_says_so() -> None:
+    statement = Statement(no_guarantee("Rows in the clear."), method="fedmf")
+    assert statement.summary().startswith("Nothing is promised")
+    assert "Rows in the clear." in statement.text()
+    assert "epsilon" not in statement.text().lower()
+    assert statement.to_json()["published"] is None
+
+
+def test_a_simulated_run_protects_nobody() -> None:
+    assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
+    assert "protects nobody" not in Statement(Guarantee(**PROVEN)).text()
+
+
+def test_plain_words_are_right_at_epsilon_log_3() -> None:
+    odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 0.0})))
+    assert "factor of 3 at most" in odds
+    assert "75 % sure" in odds
+    assert "can find 3 % " in detected
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+def test_no_test_of_a_gaussian_release_finds_more_than_said(epsilon: float) -> None:
+    from scipy.special import ndtr, ndtri
+
+    mu = mu_for(epsilon, 1e-5)
+    for false_alarms in (0.001, 0.01, 0.1, 0.5):
+        power = float(ndtr(ndtri(false_alarms) + mu))  # the best test of all: the likelihood ratio
+        assert power <= most_detected(epsilon, 1e-5, false_alarms=false_alarms) + 1e-12
+
+
+def test_randomised_response_attains_it() -> None:
+    keep = math.exp(1.3) / (1.0 + math.exp(1.3))
+    assert most_detected(1.3, 0.0, false_alarms=1.0 - keep) == pytest.approx(keep)
+    shares = [most_detected(5000.0, 0.0, false_alarms=float(share)) for share in np.linspace(0.01, 1.0, 5)]
+    assert shares == [1.0] * 5
+
+
+def test_guarantees_are_read_back_as_written() -> None:
+    for guarantee in (
+        Guarantee(**PROVEN, caveats=("a", "b")),
+        Guarantee(**PUBLISHED, honest_epsilon=3.0, honest_delta=1e-6, honest_note="x"),
+        no_guarantee("c"),
+    ):
+        assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}]
+)
+def test_what_is_no_guarantee_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="not a privacy guarantee"):
+        Guarantee.from_json(fields)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"honest_epsilon": 1.0}, {"honest_delta": 0.1}, {"honest_epsilon": math.inf, "honest_delta": 0.0}],
+)
+def test_half_an_honest_value_is_refused(extra: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="honest|finite"):
+        Guarantee(**PUBLISHED, **extra)
+
+
+def test_an_honest_value_belongs_to_a_published_claim() -> None:
+    with pytest.raises(ValueError, match="as published"):
+        Guarantee(**PROVEN, honest_epsilon=1.0, honest_delta=0.0)
