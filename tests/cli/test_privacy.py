@@ -114,8 +114,8 @@ def test_calibrate_gives_the_noise_and_the_terms() -> None:
 
 def test_account_gives_the_epsilon_and_the_terms() -> None:
     arguments = (
-        "account", "--mechanism", "gaussian", "--noise-multiplier", "1", "--sampling", "fixed", "--population", "4800",
-        "--cohort", "30", "--rounds", "1000", "--delta", "1e-6",
+        "account", "--mechanism", "gaussian", "--noise-multiplier", "1", "--sampling", "fixed",
+        "--population", "4800", "--cohort", "30", "--rounds", "1000", "--delta", "1e-6",
     )  # fmt: skip
     spent = run_json(*arguments)
     assert spent["epsilon"] == pytest.approx(1.5244, abs=1e-4)

@@ -25,7 +25,7 @@ PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "sc
 
 @pytest.mark.parametrize(
     ("unit", "adjacency", "scope", "trust"),
-    itertools.product(*(get_args(kind) for kind in (Unit, Adjacency, Scope, Trust))),
+    list(itertools.product(*(get_args(kind) for kind in (Unit, Adjacency, Scope, Trust)))),
 )
 def test_every_combination_has_all_its_sections(unit: str, adjacency: str, scope: str, trust: str) -> None:
     terms = {"unit": unit, "adjacency": adjacency, "scope": scope, "trust": trust}

@@ -49,7 +49,7 @@ def run_flower(workload: Workload, rounds: int, folder: Path) -> FlowerRun:
 
 
 def _run(arguments: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
-    """Code and both streams of the process; one that takes too long is asked to stop, and stops Ray itself."""
+    """Code and both streams of the process; one that takes too long is asked to end itself and Ray."""
     with subprocess.Popen(  # noqa: S603  (our own module, no shell)
         [sys.executable, "-m", "veilrec.bench.flower_process", *arguments],
         env=environment,

@@ -14,9 +14,12 @@ Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")
 
 def evaluate(
     run: Run,
-    protocol: Annotated[str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="Another protocol than the run's; its test items must not have been trained on."),
+    ] = None,
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Measure a saved run again, beside popularity and chance.
 
     Example: veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full

@@ -19,19 +19,41 @@ DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. S
 def train(
     method: Annotated[str, typer.Argument(help="Method to train. See `veilrec methods`.")],
     data: Annotated[str, typer.Option(help=DATA_HELP)] = "synthetic-ratings",
-    rounds: Annotated[int | None, typer.Option(help="Rounds (epochs for centralised methods). Default: the method's.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds (epochs for centralised methods). Default: the method's.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw: the same seed gives the same model.")] = 0,
-    protocol: Annotated[str | None, typer.Option(help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2 or mind.")] = None,
-    preset: Annotated[str, typer.Option(help="Hyper-parameters: tuned (ours), paper (the paper's) or small.")] = "tuned",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/METHOD-DATA-seedN.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
-    evaluate_every: Annotated[int | None, typer.Option(help="Evaluate after so many rounds. Default: 20 times in a run.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2 or mind.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Hyper-parameters: tuned (ours), paper (the paper's) or small.")
+    ] = "tuned",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run. Default: runs/METHOD-DATA-seedN.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
+    ] = False,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Evaluate after so many rounds. Default: 20 times in a run.")
+    ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Write a checkpoint after so many rounds.")] = 20,
-    early_stop: Annotated[int | None, typer.Option(help="Hold out a validation part and stop after so many evaluations without gain on it.")] = None,
-    log: Annotated[list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")] = None,
+    early_stop: Annotated[
+        int | None,
+        typer.Option(
+            help="Hold out a validation part and stop after so many evaluations without gain on it."
+        ),
+    ] = None,
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
+    ] = None,
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Train a method on a data set, compare it with popularity and chance, and save the run.
 
     Examples:

@@ -158,7 +158,7 @@ def _learn(
                 end = min(begin + step, size)
                 scale = np.float32(1.0 / (end - begin)) if mean else np.float32(1.0)
                 if step == 1:
-                    errors[begin] = _one_example(
+                    errors[begin] = one_example(
                         user, out_values[slots[begin]], labels[begin], user_rate, item_rate, decay
                     )
                 else:
@@ -175,10 +175,11 @@ def _learn(
 
 
 @jit
-def _one_example(
+def one_example(
     user: Floats, item: Floats, label: np.float32,
     user_rate: np.float32, item_rate: np.float32, decay: np.float32,
 ) -> np.float32:  # fmt: skip
+    """One step of SGD on both vectors; returns the error sigmoid(score) - label before it."""
     score = np.float32(0.0)
     for q in range(len(user)):
         score += user[q] * item[q]

@@ -102,6 +102,8 @@ class RowClip:
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Fill the message and add noise to every entry."""
         filled = fill(uploads, schema)
+        if not self.scale:
+            return filled
         tables = {}
         for name, rows in filled.tables.items():
             values = rows.values.astype(np.float64)

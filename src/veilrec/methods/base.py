@@ -67,7 +67,7 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
     """The configuration of a run and its number of rounds: defaults, then the preset, then the user's settings."""
     if preset not in preset_names(method):
         raise unknown_name(f"preset of {method.name}", preset, preset_names(method))
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = method.config().model_dump()
     for name in (preset, f"{preset}@{dataset}"):
         _merge(values, method.presets.get(name, {}))
     for setting in settings:

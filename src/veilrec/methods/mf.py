@@ -13,7 +13,7 @@ from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.device import mf
-from veilrec.device.mf import _one_example
+from veilrec.device.mf import one_example
 from veilrec.device.numerics import mean_logistic_loss
 from veilrec.device.sampling import draw_epoch
 from veilrec.methods.base import Config, Method, Problem
@@ -98,7 +98,7 @@ def _epoch(  # type: ignore[no-untyped-def]
         start = _draws.stream(seed, _draws.LEARNING, epoch, user)
         draw_epoch(mine, is_own, user, n_items, drawn, start, 0, items, labels)
         for j in range(size):
-            errors[j] = _one_example(users[user], table[items[j]], labels[j], rate, rate, decay)
+            errors[j] = one_example(users[user], table[items[j]], labels[j], rate, rate, decay)
         total += size * mean_logistic_loss(errors[:size])
         examples += size
     return total / max(examples, 1)

@@ -34,8 +34,8 @@ _SETTINGS = (
     "PRAGMA secure_delete=ON",
 )
 _TABLES = (
-    "CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), record TEXT NOT NULL) STRICT",
-    "CREATE TABLE memo (period INTEGER, key TEXT, message BLOB NOT NULL, PRIMARY KEY (period, key)) STRICT",
+    "CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), record TEXT NOT NULL)",
+    "CREATE TABLE memo (period INTEGER, key TEXT, message BLOB NOT NULL, PRIMARY KEY (period, key))",
     f"PRAGMA application_id={_APPLICATION}",
     f"PRAGMA user_version={_SCHEMA}",
 )

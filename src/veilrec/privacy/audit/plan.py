@@ -20,6 +20,7 @@ from veilrec.privacy.audit.scores import (
     number_of_bits,
     number_of_set,
     one_by_one,
+    padded_batch,
     padded_ratio,
     projection,
     scored,
@@ -39,7 +40,8 @@ from veilrec.privacy.mechanisms.sparsify import MaskedUpdate, TopKUpdate
 from veilrec.privacy.mechanisms.updates import CohortSum, ElementwiseLaplace, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.randomness import Source, uniforms
 
-MANY, SOME, FEW = 200_000, 20_000, 12_000  # draws a side: of a batch; of exact samplers; one by one
+MANY, SOME, FEW = 200_000, 20_000, 10_000  # draws a side: of a batch; of exact samplers; one by one
+_NUMBERS = 4_000_000  # noisy numbers a side, in the attacks that need the most draws
 _WIDE = 6  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
 
 
@@ -51,17 +53,19 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
     raise ValueError(f"no attack is known on {type(mechanism).__name__}: add one to privacy/audit/plan.py")
 
 
-def gaussian_attacks(draw: Draw, first: Outputs, second: Outputs, draws: int = MANY) -> tuple[Attack, ...]:
+def gaussian_attacks(draw: Draw, first: Outputs, second: Outputs) -> tuple[Attack, ...]:
     """Counts, and the Gaussian trade-off, along the line between two centres."""
     along = scored(draw, projection(first, second))
-    return Scores(along, draws), Scores(along, 2 * draws, "gaussian")
+    draws = _NUMBERS // max(first.size, 5)
+    return Scores(along, draws // 4), Scores(along, draws, "gaussian")
 
 
 def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float, claim: float) -> tuple[Attack, ...]:
     """Counts of the likelihood ratio between two centres."""
     wide = np.count_nonzero(first != second) > _WIDE
     ideal = ideal_laplace(first, second, claim) if wide else None
-    return (Scores(scored(draw, laplace_ratio(first, second, scale)), MANY, ideal=ideal),)
+    draws = _NUMBERS // max(first.size, 20)
+    return (Scores(scored(draw, laplace_ratio(first, second, scale)), draws, ideal=ideal),)
 
 
 def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:
@@ -175,7 +179,7 @@ def _attention(mechanism: PrivateAttention) -> tuple[Attack, ...]:
 
 
 def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
-    noise, draw = mechanism.noise, one_by_one(mechanism)
+    noise, draw = mechanism.noise, padded_batch(mechanism)
     empty = np.tile(mechanism.pad, (mechanism.slots, 1))
     first, second, pad = (
         clip_flat(decompose(mechanism.encode(history), mechanism.basis_vectors), noise.clip_norm)
@@ -184,12 +188,12 @@ def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
     if noise.noise == "gaussian":
         event = SampledEvent(0.0, 1.0 - mechanism.pad_probability, "padding")
         along = scored(draw, projection(first, second))
-        return (Scores(along, 2 * FEW, "gaussian", sampled=event),)
+        return (Scores(along, 4 * MANY, "gaussian", sampled=event),)
     score = padded_ratio(
         first, second, pad, pad_probability=mechanism.pad_probability,
         log_density=lambda offsets: -np.abs(offsets).sum(axis=1) / noise.scale,
     )  # fmt: skip
-    return (Scores(scored(draw, score), FEW),)
+    return (Scores(scored(draw, score), MANY),)
 
 
 def _pooled_interest(mechanism: PooledInterest) -> tuple[Attack, ...]:

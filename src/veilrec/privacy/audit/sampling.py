@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
 from veilrec.privacy.audit.bounds import epsilon_from_counts
 
-_CANDIDATES = 200  # thresholds that are looked at
+_CANDIDATES = 100  # thresholds that are looked at
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,18 @@ def epsilon_from_scores(first: Doubles, second: Doubles, *, delta: float, alpha:
 
 
 def best_threshold(first: Doubles, second: Doubles, *, delta: float, alpha: float) -> Threshold:
-    """The event that proves the most on these draws; high scores speak for the first input, low ones for the second."""
+    """The event that proves the most on these draws."""
     values = _candidates(np.concatenate((first, second)))
-    best, proven = Threshold(float(values[-1]), above=True, first_is_likelier=True), -1.0
-    for above in (True, False):
-        likely, unlikely = (first, second) if above else (second, first)
+    best, proven = Threshold(float(values[0]), above=True, first_is_likelier=True), 0.0
+    for above, first_is_likelier in product((True, False), repeat=2):
+        likely, unlikely = (first, second) if first_is_likelier else (second, first)
         hits, others = _counts(likely, values, above), _counts(unlikely, values, above)
-        for value, hit, other in zip(values, hits, others, strict=True):
+        for at in np.flatnonzero(hits * len(unlikely) > others * len(likely)):
             bound = epsilon_from_counts(
-                int(hit), len(likely), int(other), len(unlikely), delta=delta, alpha=alpha
+                int(hits[at]), len(likely), int(others[at]), len(unlikely), delta=delta, alpha=alpha
             )
             if bound > proven:
-                best, proven = Threshold(float(value), above, first_is_likelier=above), bound
+                best, proven = Threshold(float(values[at]), above, first_is_likelier), bound
     return best
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from veilrec._arrays import Bools, Doubles, Offsets
 from veilrec.privacy.audit.attacks import Side
 from veilrec.privacy.mechanism import Mechanism
+from veilrec.privacy.mechanisms.attention import PaddedAttention, decompose
+from veilrec.privacy.mechanisms.bits import happens
 from veilrec.privacy.randomness import Source
 
 Outputs = NDArray[Any]
@@ -36,6 +38,23 @@ def one_by_one(mechanism: Mechanism[Any, Any]) -> Draw:
 
     def draw(side: Side, count: int, source: Source) -> Outputs:
         return np.array([mechanism.release(pair[side], source).value for _ in range(count)])
+
+    return draw
+
+
+def padded_batch(mechanism: PaddedAttention) -> Draw:
+    """Messages of padded attention, many at once: each distinct mask is encoded once.
+
+    It is `PaddedAttention.release` word for word: a batch of one is that release, bit for bit (tests/privacy/audit).
+    """
+    pair = mechanism.worst_pair()
+
+    def draw(side: Side, count: int, source: Source) -> Doubles:
+        masks = happens(mechanism.pad_probability, (count, mechanism.slots, 1), source)
+        distinct, which = np.unique(masks.reshape(count, -1), axis=0, return_inverse=True)
+        users = [mechanism.encode(np.where(mask[:, np.newaxis], mechanism.pad, pair[side])) for mask in distinct]
+        attention = decompose(np.array(users, np.float64), mechanism.basis_vectors)
+        return mechanism.noise.add(attention[which.ravel()], source)
 
     return draw
 
