@@ -10,7 +10,7 @@ class VeilrecError(Exception):
     """Base of every error raised on purpose; the command line prints it as one line and exits 2."""
 
 
-class BadInput(VeilrecError):  # noqa: N818 - named for what it is
+class BadInput(VeilrecError):
     """Something that the user gave (a name, a file, a value) cannot be used."""
 
 

@@ -141,7 +141,7 @@ def test_account_gives_the_epsilon_and_the_terms() -> None:
             "needs --population and --cohort",
         ),
         (
-            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling poisson --population 3 --cohort 4",
+            "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
             "a cohort of 4 from a population of 3",
         ),
     ],

@@ -34,10 +34,10 @@ class Popularity:
     def score_all(self, users: Offsets) -> Floats:
         return np.tile(self.counts, (len(users), 1))
 
-    def score_some(self, users: Offsets, items: Indices) -> Floats:  # noqa: ARG002
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
         return self.counts[items]
 
-    def fold_in(self, histories: Csr) -> Popularity:  # noqa: ARG002
+    def fold_in(self, histories: Csr) -> Popularity:
         return self
 
 

@@ -1,0 +1,1 @@
+"""Public file formats, read into a Population: who saw and clicked what."""

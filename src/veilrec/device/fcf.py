@@ -61,7 +61,7 @@ class FcfLearner:
     def __init__(self, settings: FcfSettings) -> None:
         self.settings = settings
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:  # noqa: ARG002 (no device keeps anything)
+    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
         """Nothing: the user's vector follows from the history and the model."""
         return {}
 

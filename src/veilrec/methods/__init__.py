@@ -1,0 +1,1 @@
+"""One file per method: which parts it puts together, and its paper."""

@@ -39,7 +39,7 @@ def build(config: EaseConfig, problem: Problem) -> Trainer:
     return OneStep(compute, lambda arrays: EaseScorer(arrays[_WEIGHTS], problem.train))
 
 
-def guarantee(config: EaseConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+def guarantee(config: EaseConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee("Everybody's data lies in one place, and the weights are exact functions of it.")
 

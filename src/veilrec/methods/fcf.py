@@ -92,13 +92,13 @@ def build(config: FcfConfig, problem: Problem) -> Trainer:
     decay_share = local.decay / max(1, int((train.lengths() > 0).sum()))
     server = FcfServer(fcf.schema(problem.n_items, local.dim), weights, config.server, decay_share)
 
-    def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FcfModel:  # noqa: ARG001 (empty)
+    def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FcfModel:
         return FcfModel(public[fcf.ITEMS], train, local)
 
     return Simulation(train, fcf.FcfLearner(local), server, config.cohort, make_model, problem.seed)
 
 
-def guarantee(config: FcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+def guarantee(config: FcfConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee(
         "The server sees a device's gradient of every item, and can compute from it exactly which items the"

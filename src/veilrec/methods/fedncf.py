@@ -62,7 +62,7 @@ def build(config: FedNcfConfig, problem: Problem) -> Trainer:
     return Simulation(problem.train, ncf.NcfLearner(local, seed), server, config.cohort, make_model, seed)
 
 
-def guarantee(config: FedNcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+def guarantee(config: FedNcfConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee(
         "The server sees which item rows a device changed, and how: it can tell which items a user has.",

@@ -68,7 +68,7 @@ class MfTrainer:
         """Both tables."""
         return {mf.USER: self.users, mf.ITEMS: self.items}
 
-    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:  # noqa: ARG002 (keyed draws)
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
         self.users[...] = state[mf.USER]
         self.items[...] = state[mf.ITEMS]
@@ -120,7 +120,7 @@ def build(config: MfConfig, problem: Problem) -> Trainer:
     return MfTrainer(config, problem)
 
 
-def guarantee(config: MfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+def guarantee(config: MfConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee("Everybody's data lies in one place.")
 

@@ -106,7 +106,7 @@ class NcfTrainer:
         }
         return self._arrays(self._tensors()) | self._arrays(moments)
 
-    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:  # noqa: ARG002 (keyed draws)
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
         import torch
 
@@ -160,7 +160,7 @@ def build(config: NcfConfig, problem: Problem) -> Trainer:
     return NcfTrainer(config, problem)
 
 
-def guarantee(config: NcfConfig) -> Guarantee:  # noqa: ARG001 (no setting changes it)
+def guarantee(config: NcfConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee("Everybody's data lies in one place.")
 

@@ -30,17 +30,17 @@ class PopularityModel:
         """Scores of every item: [len(users), items]."""
         return np.tile(self.uses, (len(users), 1))
 
-    def score_some(self, users: Offsets, items: Indices) -> Floats:  # noqa: ARG002 (the same for every user)
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
         """Scores of the given items: [T, C]."""
         scores: Floats = self.uses[items]
         return scores
 
-    def fold_in(self, histories: Csr) -> Scorer:  # noqa: ARG002 (a history changes nothing)
+    def fold_in(self, histories: Csr) -> Scorer:
         """New users get the same list as all others."""
         return self
 
 
-def build(config: PopularityConfig, problem: Problem) -> Trainer:  # noqa: ARG001 (there are no settings)
+def build(config: PopularityConfig, problem: Problem) -> Trainer:
     """Count once."""
 
     def compute() -> Arrays:
@@ -49,7 +49,7 @@ def build(config: PopularityConfig, problem: Problem) -> Trainer:  # noqa: ARG00
     return OneStep(compute, lambda arrays: PopularityModel(arrays[_USES]))
 
 
-def guarantee(config: PopularityConfig) -> Guarantee:  # noqa: ARG001 (there are no settings)
+def guarantee(config: PopularityConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee("The counts are exact and made from everybody's data in one place.")
 

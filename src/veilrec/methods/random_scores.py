@@ -40,7 +40,7 @@ class RandomModel:
         _score(self.seed, np.ascontiguousarray(users, np.int64), np.ascontiguousarray(items), out)
         return out
 
-    def fold_in(self, histories: Csr) -> Scorer:  # noqa: ARG002 (a history changes nothing)
+    def fold_in(self, histories: Csr) -> Scorer:
         """New users are numbered like the others."""
         return self
 
@@ -54,7 +54,7 @@ def _score(seed: int, users: Offsets, items: Indices, out: Floats) -> None:
             out[case, j] = np.float32(_draws.word(start, items[case, j]) >> uint64(40)) * np.float32(2.0**-24)
 
 
-def build(config: RandomConfig, problem: Problem) -> Trainer:  # noqa: ARG001 (there are no settings)
+def build(config: RandomConfig, problem: Problem) -> Trainer:
     """Nothing is learnt: the model is the seed."""
 
     def compute() -> Arrays:
@@ -63,7 +63,7 @@ def build(config: RandomConfig, problem: Problem) -> Trainer:  # noqa: ARG001 (t
     return OneStep(compute, lambda arrays: RandomModel(int(arrays[_SEED][0]), problem.n_items))
 
 
-def guarantee(config: RandomConfig) -> Guarantee:  # noqa: ARG001 (there are no settings)
+def guarantee(config: RandomConfig) -> Guarantee:
     """Nothing is promised, because nothing is used."""
     return no_guarantee("No data is used, so there is nothing to protect and nothing to promise.")
 

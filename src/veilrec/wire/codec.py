@@ -25,7 +25,7 @@ _FLOAT = 4
 _MOST_U16 = 1 << 16
 
 
-class BadMessage(VeilrecError):  # noqa: N818 - named for what it is
+class BadMessage(VeilrecError):
     """Bytes that are not a message of this round's schema; nothing of them may reach the model."""
 
 
