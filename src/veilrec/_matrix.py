@@ -13,6 +13,13 @@ from veilrec._jit import jit
 
 
 @jit
+def fill(row: Floats, value: np.float32, size: int) -> None:
+    """row[:size] = value, in vector instructions, which numba's own assignment to a slice is not."""
+    for j in range(size):
+        row[j] = value
+
+
+@jit
 def add_combination(weights: Floats, rows: Floats, out: Floats, size: int) -> None:
     """out[:size] += sum over i of weights[i] * rows[i, :size], eight rows at a time."""
     i = 0

@@ -17,7 +17,7 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._matrix import add_combination, add_correlation, add_product, dot
+from veilrec._matrix import add_combination, add_correlation, add_product, dot, fill
 from veilrec.device.numerics import add_scaled_rows, row_dots, sigmoids
 from veilrec.device.sampling import draw_epoch
 from veilrec.models.neumf_scores import (
@@ -231,8 +231,8 @@ def _learn_batch(
     user_half(tower, device.network, device.user, scratch.user_terms)
     for q in range(tower.gmf):
         scratch.gmf_weights[q] = output[q] * device.user[q]
-    scratch.gmf_sums[:] = _ZERO
-    scratch.network_gradient[:] = _ZERO
+    fill(scratch.gmf_sums, _ZERO, tower.gmf)
+    fill(scratch.network_gradient, _ZERO, len(scratch.network_gradient))
     for begin in range(0, distinct, TILE):
         end = min(begin + TILE, distinct)
         slots, errors = batch.slots[begin:end], batch.errors[begin:end]
@@ -264,7 +264,7 @@ def _forward(
     for i in range(tower.mlp):
         inputs[i, size:filled] = _ZERO
     for o in range(len(first)):
-        first[o, :filled] = scratch.user_terms[o]
+        fill(first[o], scratch.user_terms[o], filled)
     add_product(layer_weights(tower, device.network, 1), inputs, first, filled)
     finish_forward(tower, device.network, scratch.tile, scratch.scores, filled)
     row_dots(device.rows, slots, scratch.gmf_weights, scratch.gmf_scores)
@@ -305,7 +305,7 @@ def _backward(tower: Tower, device: Device, slots: Indices, scratch: Scratch) ->
         add_correlation(deltas, below, layer_weights(tower, scratch.network_gradient, layer), filled)
         below_deltas = layer_rows(tower, scratch.deltas, layer - 1)
         for i in range(len(below_deltas)):
-            below_deltas[i, :filled] = _ZERO
+            fill(below_deltas[i], _ZERO, filled)
         add_product(layer_weights(tower, device.network, layer).T, deltas, below_deltas, filled)
 
 

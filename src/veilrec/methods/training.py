@@ -86,9 +86,12 @@ def prepare(request: Request) -> Prepared:
     dataset = request.data.partition(":")[0]
     config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
     rounds = rounds if request.rounds is None else request.rounds
-    for name, value in (("rounds", rounds), ("evaluate-every", request.evaluate_every or 1),
-                        ("checkpoint-every", request.checkpoint_every), ("early-stop", request.patience or 1)):  # fmt: skip
-        if value < 1:
+    asked = {
+        "rounds": rounds, "evaluate-every": request.evaluate_every,
+        "checkpoint-every": request.checkpoint_every, "early-stop": request.patience,
+    }  # fmt: skip
+    for name, value in asked.items():
+        if value is not None and value < 1:
             raise BadInput(f"--{name} is {value}: it must be 1 or more")
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)

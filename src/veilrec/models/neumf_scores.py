@@ -15,7 +15,7 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._matrix import add_combination, add_product, dot
+from veilrec._matrix import add_combination, add_product, dot, fill
 
 ITEMS = "items"
 TILE = 128  # examples at a time: few enough that all their activations stay in the first cache
@@ -125,11 +125,11 @@ def finish_forward(tower: Tower, network: Floats, tile: Floats, scores: Floats, 
         below, above = layer_rows(tower, tile, layer - 1), layer_rows(tower, tile, layer)
         bias = layer_bias(tower, network, layer)
         for o in range(len(above)):
-            above[o, :size] = bias[o]
+            fill(above[o], bias[o], size)
         add_product(layer_weights(tower, network, layer), below, above, size)
         _rectify(above, size)
     _, weights, bias = output_weights(tower, network)
-    scores[:size] = bias[0]
+    fill(scores, bias[0], size)
     add_combination(weights, layer_rows(tower, tile, deepest), scores, size)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,6 @@ def _problems(parts: list[dict[str, str | None]]) -> list[str]:
     problems = [
         f"{p['name']} is missing: {p['get']}" for p in parts if not p["extra"] and p["version"] is None
     ]
-    if sys.version_info < (3, 11):
-        problems.append(f"Python {machine['python']} is too old: 3.11 or newer is needed")
     if not machine["cache_writable"]:
         problems.append(
             f"the cache folder {machine['cache']} cannot be written: set VEILREC_CACHE to another one"

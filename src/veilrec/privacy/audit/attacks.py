@@ -51,6 +51,7 @@ class Evidence:
     method: Method
     reach: float  # the most that it could have proven
     no_epsilon: bool = False  # the outputs show something that no epsilon allows
+    broken: bool = False  # the draws do not follow the law that the attack builds on
 
 
 class Attack(ABC):
@@ -72,8 +73,12 @@ class Scores(Attack):
     draw: Callable[[Side, int, Source], Doubles]
     draws: int
     law: Literal["any", "gaussian", "ratio"] = "any"
-    sampled: SampledEvent | None = None  # how the person is part of a message with Gaussian noise only by chance
-    ideal: Callable[[Side, int, Source], Doubles] | None = None  # noise at exactly the claim: what can be reached
+    sampled: SampledEvent | None = (
+        None  # how the person is part of a message with Gaussian noise only by chance
+    )
+    ideal: Callable[[Side, int, Source], Doubles] | None = (
+        None  # noise at exactly the claim: what can be reached
+    )
 
     def run(self, name: str, delta: float, budget: Budget) -> Evidence:
         """Score draws of both inputs."""
@@ -84,7 +89,7 @@ class Scores(Attack):
         if self.law == "ratio":
             believed = calibration_p_value(first, second) > budget.alpha
             bound = epsilon_from_ratios(first, delta=delta, alpha=budget.alpha) if believed else 0.0
-            return Evidence(bound, "hockey stick", math.inf)
+            return Evidence(bound, "hockey stick", math.inf, broken=not believed)
         bound = epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
         return Evidence(bound, "counts", self._reach(name, delta, budget))
 
@@ -141,7 +146,7 @@ class Table(Attack):
         for side, table in ((0, self.first), (1, self.second)):
             drawn = self.draw(side, count, budget.source(name, side))
             if fit_p_value(drawn, table) <= budget.alpha / 2:
-                return Evidence(0.0, "enumeration", math.inf)
+                return Evidence(0.0, "enumeration", math.inf, broken=True)
         exact = epsilon_exact(self.first, self.second, delta=delta)
         # Exact but for rounding: 1e-9 is not a refutation.
         return Evidence(exact * (1.0 - 1e-9), "enumeration", math.inf, no_epsilon=exact == math.inf)

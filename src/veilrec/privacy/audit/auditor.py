@@ -2,11 +2,13 @@
 
 Policy (fixed seeds by default): every case may raise a false alarm with probability ALPHA, shared equally by its
 attacks. A claim is refuted when a lower bound passes it. A proven claim has also to be nearly reached on its worst
-pair: a bound below half of it means that the pair, the score or the auditor has rotted, and fails the audit as well.
+pair: a bound below half of it (or of what the attack can reach) means that the pair, the score or the sampler has
+rotted, and fails the audit as well. So do draws that do not follow the law that an exact bound rests on.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ class Verdict:
     delta: float
     lower_bound: float
     method: Method
+    reach: float | None  # the most that these attacks can prove; None if there is no limit
     verdict: Outcome
     expected: Outcome
     rotted: bool
@@ -49,7 +52,8 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for `veilrec audit --json`."""
-        return {**vars(self), "passed": self.passed}
+        bound = self.lower_bound if self.lower_bound < math.inf else None  # JSON has no infinity
+        return {**vars(self), "lower_bound": bound, "passed": self.passed}
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,19 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     return Verdict(
         name=case.name, kind=case.kind, calibration=case.calibration, unit=case.unit, adjacency=case.adjacency,
         claimed_epsilon=case.claimed_epsilon, delta=case.delta, lower_bound=round(strongest.lower_bound, 6),
-        method=strongest.method, verdict="refuted" if refuted else "holds", expected=case.expected,
+        method=strongest.method, reach=_rounded_reach(evidence), verdict="refuted" if refuted else "holds", expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
         seconds=round(time.perf_counter() - start, 3), why=case.why,
     )  # fmt: skip
 
 
 def _too_weak(case: Case, evidence: Sequence[Evidence]) -> bool:
-    """Whether no attack came near the claim although one could have."""
+    """Whether no attack came near the claim although one could have, or one had no firm ground."""
     reachable = min(case.claimed_epsilon, max(found.reach for found in evidence))
-    return max(found.lower_bound for found in evidence) < _LEAST_SHARE * reachable
+    strongest = max(found.lower_bound for found in evidence)
+    return strongest < _LEAST_SHARE * reachable or any(found.broken for found in evidence)
+
+
+def _rounded_reach(evidence: Sequence[Evidence]) -> float | None:
+    most = max(found.reach for found in evidence)
+    return round(most, 6) if most < math.inf else None

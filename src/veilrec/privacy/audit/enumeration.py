@@ -59,9 +59,9 @@ def bit_response(bits: tuple[int, ...], epsilon_per_bit: float) -> Doubles:
 
 def subset_selection(categories: int, width: int, epsilon: float, *, value: int) -> Doubles:
     """All sets of `width` categories, in the order of itertools: e^eps to 1 for those that hold the value."""
-    table = np.array([
-        math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)
-    ])
+    table = np.array(
+        [math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)]
+    )
     return table / table.sum()
 
 
@@ -72,10 +72,12 @@ def label_permutation(candidates: int, negatives: int, beta: float, *, click: in
     """
     sets = 1.0 / math.comb(candidates - 1, negatives)
     top = math.exp(beta)
-    return np.array([
-        (sets * (top if y == click else 1.0) / (top + negatives)) if click in shown else 0.0
-        for shown, y in _shown(candidates, negatives)
-    ])
+    return np.array(
+        [
+            (sets * (top if y == click else 1.0) / (top + negatives)) if click in shown else 0.0
+            for shown, y in _shown(candidates, negatives)
+        ]
+    )
 
 
 def response_first(candidates: int, negatives: int, epsilon: float, *, click: int) -> Doubles:

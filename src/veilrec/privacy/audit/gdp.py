@@ -20,9 +20,7 @@ from veilrec.privacy.gaussian import epsilon_gaussian
 _CHOOSING = 10  # one of so many draws finds the threshold, the others measure its errors
 
 
-def mu_from_errors(
-    false_alarms: int, trials: int, misses: int, other_trials: int, *, alpha: float
-) -> float:
+def mu_from_errors(false_alarms: int, trials: int, misses: int, other_trials: int, *, alpha: float) -> float:
     """mu = sensitivity / sigma from below: Phi^-1(1 - FPR_up) - Phi^-1(FNR_up)."""
     false_alarm_rate = at_most(false_alarms, trials, alpha / 2)
     miss_rate = at_most(misses, other_trials, alpha / 2)
@@ -40,7 +38,9 @@ def mu_from_advantage(
     errors = at_most(false_alarms, trials, alpha / 2) + at_most(misses, other_trials, alpha / 2)
     advantage = (1.0 - errors) / rate
     if advantage >= 1.0:
-        raise ValueError(f"an advantage of {1.0 - errors} is beyond the rate {rate}: the message is not sampled so")
+        raise ValueError(
+            f"an advantage of {1.0 - errors} is beyond the rate {rate}: the message is not sampled so"
+        )
     return 2.0 * float(ndtri((1.0 + advantage) / 2)) if advantage > 0.0 else 0.0
 
 
@@ -60,11 +60,11 @@ def epsilon_from_sampled_scores(
     part, other_part = len(first) // _CHOOSING, len(second) // _CHOOSING
     chosen, other_chosen = np.sort(first[:part]), np.sort(second[:other_part])
     values = np.quantile(np.concatenate((chosen, other_chosen)), np.linspace(0.02, 0.98, 49))
-    advantages = (
-        np.searchsorted(other_chosen, values) / other_part - np.searchsorted(chosen, values) / part
-    )
+    advantages = np.searchsorted(other_chosen, values) / other_part - np.searchsorted(chosen, values) / part
     threshold = float(values[np.argmax(advantages)])
-    mu = mu_from_advantage(*_errors(first[part:], second[other_part:], threshold), rate=event.rate, alpha=alpha)
+    mu = mu_from_advantage(
+        *_errors(first[part:], second[other_part:], threshold), rate=event.rate, alpha=alpha
+    )
     return epsilon_of(replace(event, mu=mu), delta) if mu > 0.0 else 0.0
 
 

@@ -27,6 +27,7 @@ def delta_from_ratios(ratios: Doubles, *, epsilon: float, alpha: float) -> float
 
 def epsilon_from_ratios(ratios: Doubles, *, delta: float, alpha: float) -> float:
     """The largest epsilon at which the bound on delta still passes `delta`; 0 where nothing is proven."""
+
     def disproven(epsilon: float) -> bool:
         return delta_from_ratios(ratios, epsilon=epsilon, alpha=alpha) > delta
 

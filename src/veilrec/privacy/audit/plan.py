@@ -9,18 +9,23 @@ import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
 from veilrec.privacy.audit.attacks import Attack, Guesses, Scores, SupportEvent, Table
+from veilrec.privacy.audit.batches import (
+    Draw,
+    batch,
+    cohort_batch,
+    padded_batch,
+    pooled_batch,
+    pooled_centres,
+)
 from veilrec.privacy.audit.enumeration import bit_response, k_ary_response, subset_selection
 from veilrec.privacy.audit.scores import (
-    Draw,
     Outputs,
-    batch,
     bit_ratio,
+    gaussian_ratio,
     ideal_laplace,
     laplace_ratio,
     number_of_bits,
     number_of_set,
-    one_by_one,
-    padded_batch,
     padded_ratio,
     projection,
     scored,
@@ -40,8 +45,9 @@ from veilrec.privacy.mechanisms.sparsify import MaskedUpdate, TopKUpdate
 from veilrec.privacy.mechanisms.updates import CohortSum, ElementwiseLaplace, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.randomness import Source, uniforms
 
-MANY, SOME, FEW = 200_000, 20_000, 10_000  # draws a side: of a batch; of exact samplers; one by one
+MANY, SOME = 200_000, 20_000  # draws a side; of exact samplers, which are slow
 _NUMBERS = 4_000_000  # noisy numbers a side, in the attacks that need the most draws
+_LARGE = 5.0  # an epsilon that counts can no longer reach
 _WIDE = 6  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
 
 
@@ -53,14 +59,21 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
     raise ValueError(f"no attack is known on {type(mechanism).__name__}: add one to privacy/audit/plan.py")
 
 
-def gaussian_attacks(draw: Draw, first: Outputs, second: Outputs) -> tuple[Attack, ...]:
-    """Counts, and the Gaussian trade-off, along the line between two centres."""
+def gaussian_attacks(
+    draw: Draw, first: Doubles, second: Doubles, *, sigma: float, claim: float
+) -> tuple[Attack, ...]:
+    """Counts, and the Gaussian trade-off, along the line between two centres; and a third opinion on large claims."""
     along = scored(draw, projection(first, second))
     draws = _NUMBERS // max(first.size, 5)
-    return Scores(along, draws // 4), Scores(along, draws, "gaussian")
+    attacks = Scores(along, draws // 4), Scores(along, draws, "gaussian")
+    if claim < _LARGE:
+        return attacks
+    return *attacks, Scores(scored(draw, gaussian_ratio(first, second, sigma)), draws // 4, "ratio")
 
 
-def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float, claim: float) -> tuple[Attack, ...]:
+def laplace_attacks(
+    draw: Draw, first: Doubles, second: Doubles, *, scale: float, claim: float
+) -> tuple[Attack, ...]:
     """Counts of the likelihood ratio between two centres."""
     wide = np.count_nonzero(first != second) > _WIDE
     ideal = ideal_laplace(first, second, claim) if wide else None
@@ -69,12 +82,16 @@ def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float
 
 
 def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:
-    return gaussian_attacks(batch(mechanism), *mechanism.worst_pair())
+    return gaussian_attacks(
+        batch(mechanism), *mechanism.worst_pair(), sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
+    )
 
 
 def _masked(mechanism: MaskedUpdate) -> tuple[Attack, ...]:
     first, second = (value[mechanism.coordinates] for value in mechanism.worst_pair())
-    return gaussian_attacks(batch(mechanism), first, second)
+    return gaussian_attacks(
+        batch(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
+    )
 
 
 def _laplace(mechanism: Laplace | ElementwiseLaplace | RowwiseLaplace) -> tuple[Attack, ...]:
@@ -127,7 +144,9 @@ def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]
 
 def _unary_encoding(mechanism: UnaryEncoding) -> tuple[Attack, ...]:
     score = bit_ratio(
-        *mechanism.worst_pair(), one_if_one=mechanism.keep_probability, one_if_zero=mechanism.noise_probability
+        *mechanism.worst_pair(),
+        one_if_one=mechanism.keep_probability,
+        one_if_zero=mechanism.noise_probability,
     )
     return (Scores(scored(batch(mechanism), score), MANY),)
 
@@ -169,13 +188,11 @@ def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
 
 
 def _attention(mechanism: PrivateAttention) -> tuple[Attack, ...]:
-    noise = mechanism.noise
+    noise, claim = mechanism.noise, mechanism.claimed_epsilon
     first, second = (clip_flat(value, noise.clip_norm) for value in mechanism.worst_pair())
     if noise.noise == "gaussian":
-        return gaussian_attacks(batch(mechanism), first, second)
-    return laplace_attacks(
-        batch(mechanism), first, second, scale=noise.scale, claim=mechanism.claimed_epsilon
-    )
+        return gaussian_attacks(batch(mechanism), first, second, sigma=noise.scale, claim=claim)
+    return laplace_attacks(batch(mechanism), first, second, scale=noise.scale, claim=claim)
 
 
 def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
@@ -197,26 +214,25 @@ def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
 
 
 def _pooled_interest(mechanism: PooledInterest) -> tuple[Attack, ...]:
-    first, second = (
-        value.sum(axis=0) @ mechanism.projection.T / mechanism.slots for value in mechanism.worst_pair()
-    )
-    return (Scores(scored(one_by_one(mechanism), projection(first, second)), 2 * FEW, "gaussian"),)
+    return gaussian_attacks(
+        pooled_batch(mechanism), *pooled_centres(mechanism),
+        sigma=mechanism.sigma, claim=mechanism.claimed_epsilon,
+    )  # fmt: skip
 
 
 def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
+    draw, claim = batch(mechanism), mechanism.claimed_epsilon
     first, second = mechanism.worst_pair()
     if mechanism.noise == "gaussian":
-        return gaussian_attacks(batch(mechanism), first, second)
-    return laplace_attacks(
-        batch(mechanism), first, second, scale=mechanism.scale, claim=mechanism.claimed_epsilon
-    )
+        return gaussian_attacks(draw, first, second, sigma=mechanism.scale, claim=claim)
+    return laplace_attacks(draw, first, second, scale=mechanism.scale, claim=claim)
 
 
 def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
-    along = scored(one_by_one(mechanism), projection(first, second))
+    along = scored(cohort_batch(mechanism), projection(first, second))
     event = mechanism.event()
-    return (Scores(along, FEW, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
 
 def _top_k(mechanism: TopKUpdate) -> tuple[Attack, ...]:

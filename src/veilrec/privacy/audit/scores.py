@@ -11,52 +11,11 @@ from numpy.typing import NDArray
 
 from veilrec._arrays import Bools, Doubles, Offsets
 from veilrec.privacy.audit.attacks import Side
-from veilrec.privacy.mechanism import Mechanism
-from veilrec.privacy.mechanisms.attention import PaddedAttention, decompose
-from veilrec.privacy.mechanisms.bits import happens
+from veilrec.privacy.audit.batches import Draw
 from veilrec.privacy.randomness import Source
 
 Outputs = NDArray[Any]
 Score = Callable[[Outputs], Doubles]
-Draw = Callable[[Side, int, Source], Any]
-
-
-def batch(mechanism: Mechanism[Any, Any]) -> Draw:
-    """Independent messages about one input of the worst pair, released all at once."""
-    pair = mechanism.worst_pair()
-
-    def draw(side: Side, count: int, source: Source) -> Any:
-        value = np.asarray(pair[side])
-        return mechanism.release(np.broadcast_to(value, (count, *value.shape)), source).value
-
-    return draw
-
-
-def one_by_one(mechanism: Mechanism[Any, Any]) -> Draw:
-    """The same for a mechanism that takes one person at a time."""
-    pair = mechanism.worst_pair()
-
-    def draw(side: Side, count: int, source: Source) -> Outputs:
-        return np.array([mechanism.release(pair[side], source).value for _ in range(count)])
-
-    return draw
-
-
-def padded_batch(mechanism: PaddedAttention) -> Draw:
-    """Messages of padded attention, many at once: each distinct mask is encoded once.
-
-    It is `PaddedAttention.release` word for word: a batch of one is that release, bit for bit (tests/privacy/audit).
-    """
-    pair = mechanism.worst_pair()
-
-    def draw(side: Side, count: int, source: Source) -> Doubles:
-        masks = happens(mechanism.pad_probability, (count, mechanism.slots, 1), source)
-        distinct, which = np.unique(masks.reshape(count, -1), axis=0, return_inverse=True)
-        users = [mechanism.encode(np.where(mask[:, np.newaxis], mechanism.pad, pair[side])) for mask in distinct]
-        attention = decompose(np.array(users, np.float64), mechanism.basis_vectors)
-        return mechanism.noise.add(attention[which.ravel()], source)
-
-    return draw
 
 
 def scored(draw: Draw, score: Callable[[Any], Any]) -> Draw:
@@ -69,6 +28,13 @@ def projection(first: Outputs, second: Outputs) -> Score:
     direction = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     unit = direction / np.linalg.norm(direction)
     return lambda outputs: np.asarray(outputs @ unit)
+
+
+def gaussian_ratio(first: Doubles, second: Doubles, sigma: float) -> Score:
+    """ln of the ratio of densities: (|y - second|^2 - |y - first|^2) / (2 sigma^2)."""
+    slope = (first - second) / sigma**2
+    middle = (first + second) / 2
+    return lambda outputs: np.asarray((outputs - middle) @ slope)
 
 
 def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
@@ -99,7 +65,12 @@ def ideal_laplace(first: Doubles, second: Doubles, epsilon: float) -> Draw:
 
 
 def padded_ratio(
-    first: Doubles, second: Doubles, pad: Doubles, *, pad_probability: float, log_density: Callable[[Outputs], Doubles]
+    first: Doubles,
+    second: Doubles,
+    pad: Doubles,
+    *,
+    pad_probability: float,
+    log_density: Callable[[Outputs], Doubles],
 ) -> Score:
     """ln of (p f(y - pad) + (1 - p) f(y - first)) / (p f(y - pad) + (1 - p) f(y - second))."""
 
@@ -107,7 +78,9 @@ def padded_ratio(
         to_pad, to_first, to_second = (log_density(outputs - centre) for centre in (pad, first, second))
         absent, present = np.log(pad_probability), np.log1p(-pad_probability)
         return np.round(
-            np.logaddexp(absent + to_pad, present + to_first) - np.logaddexp(absent + to_pad, present + to_second), 9
+            np.logaddexp(absent + to_pad, present + to_first)
+            - np.logaddexp(absent + to_pad, present + to_second),
+            9,
         )
 
     return score

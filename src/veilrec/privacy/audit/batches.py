@@ -1,0 +1,95 @@
+"""Many independent messages about one input of a worst pair, made at once.
+
+Most mechanisms take a batch themselves. Those that take one person at a time are restated here, call for call: from the
+same random words a batch of one is their release bit for bit, and a test holds them to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._arrays import Doubles
+from veilrec.privacy.audit.attacks import Side
+from veilrec.privacy.mechanism import Mechanism
+from veilrec.privacy.mechanisms.attention import PaddedAttention, decompose
+from veilrec.privacy.mechanisms.bits import happens
+from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.interests import PooledInterest
+from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.randomness import Source
+from veilrec.privacy.samplers import UNITS, add_gaussian, lattice_gaussian, to_lattice
+
+Draw = Callable[[Side, int, Source], Any]
+
+
+def batch(mechanism: Mechanism[Any, Any]) -> Draw:
+    """Of a mechanism that takes a leading dimension."""
+    pair = mechanism.worst_pair()
+
+    def draw(side: Side, count: int, source: Source) -> Any:
+        value = np.asarray(pair[side])
+        return mechanism.release(np.broadcast_to(value, (count, *value.shape)), source).value
+
+    return draw
+
+
+def padded_batch(mechanism: PaddedAttention) -> Draw:
+    """Of padded attention; each distinct mask is encoded once."""
+    pair = mechanism.worst_pair()
+
+    def draw(side: Side, count: int, source: Source) -> Doubles:
+        masks = happens(mechanism.pad_probability, (count, mechanism.slots, 1), source)
+        distinct, which = np.unique(masks.reshape(count, -1), axis=0, return_inverse=True)
+        users = [
+            mechanism.encode(np.where(mask[:, np.newaxis], mechanism.pad, pair[side])) for mask in distinct
+        ]
+        attention = decompose(np.array(users, np.float64), mechanism.basis_vectors)
+        return mechanism.noise.add(attention[which.ravel()], source)
+
+    return draw
+
+
+def pooled_centres(mechanism: PooledInterest) -> tuple[Doubles, Doubles]:
+    """What noise is added to, for both inputs."""
+    first, second = (
+        clip_flat(clicks, mechanism.clip_norm).sum(axis=0) @ mechanism.projection.T / mechanism.slots
+        for clicks in mechanism.worst_pair()
+    )
+    return first, second
+
+
+def pooled_batch(mechanism: PooledInterest) -> Draw:
+    """Of pooled interests."""
+    centres = pooled_centres(mechanism)
+
+    def draw(side: Side, count: int, source: Source) -> Doubles:
+        wanted = np.broadcast_to(centres[side], (count, centres[side].size))
+        return add_gaussian(wanted, sigma=mechanism.sigma, source=source)
+
+    return draw
+
+
+def cohort_batch(mechanism: CohortSum) -> Draw:
+    """Of the noisy sum over a cohort that is drawn anew for every message."""
+    grid = mechanism.sigma / UNITS
+    units = [to_lattice(clip_flat(people, mechanism.clip_norm), grid) for people in mechanism.worst_pair()]
+
+    def draw(side: Side, count: int, source: Source) -> Doubles:
+        members = _members(mechanism, count, len(units[side]), source)
+        noise = lattice_gaussian(source, count * mechanism.dimension).reshape(count, -1)
+        return np.asarray((members.astype(np.int64) @ units[side] + noise) * grid)
+
+    return draw
+
+
+def _members(mechanism: CohortSum, count: int, people: int, source: Source) -> NDArray[np.bool_]:
+    if mechanism.sampling == "poisson":
+        return happens(mechanism.cohort / mechanism.population, (count, people), source)
+    drawn = np.argpartition(source.words(count * people).reshape(count, people), mechanism.cohort - 1, axis=1)
+    members = np.zeros((count, people), np.bool_)
+    np.put_along_axis(members, drawn[:, : mechanism.cohort], True, axis=1)
+    return members
