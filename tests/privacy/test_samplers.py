@@ -62,9 +62,10 @@ def test_single_draws_follow_the_same_law_as_many(sampler: object) -> None:
 def test_box_muller_with_53_bits_is_not_within_1e_17_section_8() -> None:
     """Section 8 says that 53-bit Box-Muller costs 1e-17 per coordinate; for a pair it costs at least 1e-12.
 
-    Radii are sqrt(-2 log(k / 2^53)). A pair rounded to the lattice lies within 2^-20 / sqrt 2 of such a circle, and
-    its rounding hides as much again, so between circles k and k + 1, which hold 2^-53 of an ideal pair's mass, all
-    but a band of sqrt 2 * 2^-20 on each side is never hit (the density varies by less than 2 for k > 1).
+    Radii are sqrt(-2 log(k / 2^53)). A pair rounded to the lattice lies within 2^-20 / sqrt 2 of such a
+    circle, and its rounding hides as much again, so between circles k and k + 1, which hold 2^-53 of an ideal
+    pair's mass, all but a band of sqrt 2 * 2^-20 on each side is never hit (the density varies by less than 2
+    for k > 1).
     """
     k = np.arange(2.0, 200_000.0)
     radii = np.sqrt(-2.0 * np.log(k * 2.0**-53))
@@ -97,7 +98,9 @@ def test_discrete_laplace_is_exact(scale: Fraction) -> None:
     ratio = math.exp(-1.0 / scale)
     masses = (1.0 - ratio) / (1.0 + ratio) * ratio ** np.abs(support)
     assert _tally(draws, support, masses) > FALSE_ALARM
-    assert stats.binomtest(int((draws == 0).sum()), draws.size, (1 - ratio) / (1 + ratio)).pvalue > FALSE_ALARM
+    assert (
+        stats.binomtest(int((draws == 0).sum()), draws.size, (1 - ratio) / (1 + ratio)).pvalue > FALSE_ALARM
+    )
 
 
 def _tally(draws: Offsets, support: Offsets, masses: Doubles) -> float:

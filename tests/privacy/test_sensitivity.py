@@ -28,7 +28,9 @@ def test_attention_l1_of_section_1(clip_norm: float, basis: int, expected: float
 
 
 @pytest.mark.parametrize(("clip_norm", "basis", "ratio"), [(0.4, 5, 3.146264), (0.5, 3, 2.414214), (1, 5, 2)])
-def test_published_laplace_is_this_much_too_weak_section_1(clip_norm: float, basis: int, ratio: float) -> None:
+def test_published_laplace_is_this_much_too_weak_section_1(
+    clip_norm: float, basis: int, ratio: float
+) -> None:
     assert sensitivity.attention_l1(clip_norm, basis) / clip_norm == pytest.approx(ratio, abs=5e-7)
 
 
@@ -46,7 +48,10 @@ def _clipped_attentions(basis: int, clip_norm: float) -> Doubles:
 def test_attention_diameters_by_brute_force(basis: int, clip_norm: float) -> None:
     points = _clipped_attentions(basis, clip_norm)
     apart = points[:, np.newaxis] - points
-    for order, bound in ((1, sensitivity.attention_l1(clip_norm, basis)), (2, sensitivity.attention_l2(clip_norm))):
+    for order, bound in (
+        (1, sensitivity.attention_l1(clip_norm, basis)),
+        (2, sensitivity.attention_l2(clip_norm)),
+    ):
         largest = np.linalg.norm(apart, order, axis=2).max()
         assert largest <= bound * (1.0 + 1e-12)
         assert largest >= bound * (1.0 - 1e-5)  # attained
@@ -105,3 +110,9 @@ def test_unknown_changes_are_refused() -> None:
         sensitivity.changed_bits("two bits", length=5)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="swap"):
         sensitivity.changed_bits("swap", length=1)
+
+
+def test_lattice_cost_of_section_8() -> None:
+    # OpenDP's Gaussian at k = -20, B = 5, scale 4, d_in = sqrt 2
+    moved = sensitivity.on_lattice_l2(math.sqrt(2.0), 5, 2.0**-20)
+    assert moved**2 / (2.0 * 4.0**2) == pytest.approx(0.0625001885, abs=5e-11)

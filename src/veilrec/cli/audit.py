@@ -22,7 +22,7 @@ def audit(
     mechanism: Annotated[str, typer.Argument(help="A mechanism, a known-bad or a planted bug; or all.")] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: under a minute instead of a few.")] = False,
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
-    plot: Annotated[Path | None, typer.Option(help="Draw claimed against audited epsilon: FILE.svg or FILE.png.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw claimed against audited epsilon: .svg or .png.")] = None,
     json_output: Json = False,
 ) -> None:  # fmt: skip
     """Attack every mechanism on its worst pair of inputs, and say which claims hold.

@@ -18,7 +18,13 @@ from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.numerics import (
+    add_and_step_rows,
+    add_scaled_rows,
+    mean_logistic_loss,
+    row_dots,
+    sigmoids,
+)
 from veilrec.device.sampling import draw_epoch
 from veilrec.errors import BadInput
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
@@ -141,19 +147,21 @@ def _learn(
         first = used
         start = _draws.stream(seed, _draws.LEARNING, round_number, devices[device])
         counter = 0
-        for _ in range(epochs):
-            counter = draw_epoch(mine, is_own, device, n_items, drawn, start, counter, items, labels)
-            for j in range(size):
-                item = items[j]
-                slot = slot_of[item]
-                if slot < first:
-                    slot = np.int32(used)
-                    used += 1
-                    slot_of[item] = slot
-                    out_index[slot] = item
-                    for q in range(dim):
-                        out_values[slot, q] = table[item, q]
-                slots[j] = slot
+        redraw = drawn > 0 or step < size  # else every epoch is the same set, in one batch
+        for epoch in range(epochs):
+            if redraw or epoch == 0:
+                counter = draw_epoch(mine, is_own, device, n_items, drawn, start, counter, items, labels)
+                for j in range(size):
+                    item = items[j]
+                    slot = slot_of[item]
+                    if slot < first:
+                        slot = np.int32(used)
+                        used += 1
+                        slot_of[item] = slot
+                        out_index[slot] = item
+                        for q in range(dim):
+                            out_values[slot, q] = table[item, q]
+                    slots[j] = slot
             for begin in range(0, size, max(step, 1)):
                 end = min(begin + step, size)
                 scale = np.float32(1.0 / (end - begin)) if mean else np.float32(1.0)
@@ -161,6 +169,11 @@ def _learn(
                     errors[begin] = one_example(
                         user, out_values[slots[begin]], labels[begin], user_rate, item_rate, decay
                     )
+                elif drawn == 0:
+                    _one_batch_without_repeats(
+                        user, out_values, slots[begin:end], labels[begin:end], errors[begin:end], exponents,
+                        user_gradient, user_rate * scale, item_rate * scale, decay,
+                    )  # fmt: skip
                 else:
                     _one_batch(
                         user, out_values, items[begin:end], slots[begin:end], labels[begin:end],
@@ -190,6 +203,24 @@ def one_example(
         user[q] = p - user_rate * (error * r + decay * p)
         item[q] = r - item_rate * (error * p + decay * r)
     return np.float32(error)
+
+
+@jit
+def _one_batch_without_repeats(
+    user: Floats, rows: Floats, slots: Indices, labels: Floats, errors: Floats, exponents: Indices,
+    user_gradient: Floats, user_rate: np.float32, item_rate: np.float32, decay: np.float32,
+) -> None:  # fmt: skip
+    size = len(slots)
+    row_dots(rows, slots, user, errors)
+    sigmoids(errors, size, exponents)
+    for j in range(size):
+        errors[j] -= labels[j]
+    for q in range(len(user)):
+        user_gradient[q] = decay * size * user[q]
+    shrink = np.float32(1.0) - item_rate * decay
+    add_and_step_rows(rows, slots, errors, user, user_gradient, shrink, -item_rate)
+    for q in range(len(user)):
+        user[q] -= user_rate * user_gradient[q]
 
 
 @jit

@@ -87,6 +87,39 @@ def add_scaled_rows(rows: Floats, slots: Indices, scales: Floats, out: Floats) -
 
 
 @jit
+def add_and_step_rows(
+    rows: Floats, slots: Indices, scales: Floats, vector: Floats, out: Floats,
+    shrink: np.float32, rate: np.float32,
+) -> None:  # fmt: skip
+    """`add_scaled_rows`, and in the same pass rows[slots[j]] = shrink * row + rate * scales[j] * vector.
+
+    The slots have to be distinct: four rows change at a time.
+    """
+    dim = len(out)
+    size = len(slots)
+    j = 0
+    while j + 4 <= size:
+        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
+        wa, wb, wc, wd = scales[j], scales[j + 1], scales[j + 2], scales[j + 3]
+        for q in range(dim):
+            v = rate * vector[q]
+            ra, rb, rc, rd = a[q], b[q], c[q], d[q]
+            out[q] += wa * ra + wb * rb + wc * rc + wd * rd
+            a[q] = shrink * ra + wa * v
+            b[q] = shrink * rb + wb * v
+            c[q] = shrink * rc + wc * v
+            d[q] = shrink * rd + wd * v
+        j += 4
+    while j < size:
+        a = rows[slots[j]]
+        for q in range(dim):
+            ra = a[q]
+            out[q] += scales[j] * ra
+            a[q] = shrink * ra + rate * scales[j] * vector[q]
+        j += 1
+
+
+@jit
 def mean_logistic_loss(errors: Floats) -> np.float32:
     """The mean loss of examples whose errors are sigmoid(score) - label: -log(1 - |error|)."""
     total = 0.0

@@ -30,7 +30,7 @@ class Simulation:
 
     def __init__(
         self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, protection: Protection | None = None, chunk: int = 16,
+        seed: int, *, protection: Protection | None = None, chunk: int = 64,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner

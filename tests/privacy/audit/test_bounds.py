@@ -68,8 +68,8 @@ def laplace_scores(epsilon: float, count: int, seed: int) -> tuple[np.ndarray, n
     generator = np.random.default_rng(seed)
     outputs = np.array([[1.0], [0.0]]) + generator.laplace(scale=1.0 / epsilon, size=(2, count))
     ratios = epsilon * (np.abs(outputs) - np.abs(outputs - 1.0))
-    # Half of all ratios are epsilon or -epsilon. Unrounded, their last digits differ between the inputs, because this is
-    # floating-point noise, and the threshold then proves an epsilon of 5.
+    # Half of all ratios are epsilon or -epsilon. Unrounded, their last digits differ between the inputs, because
+    # this is floating-point noise, and the threshold then proves an epsilon of 5.
     return np.round(ratios[0], 9), np.round(ratios[1], 9)
 
 

@@ -40,10 +40,14 @@ def test_one_coordinate_is_the_worst_pair(shares: tuple[float, ...], epsilon: fl
     loss = (np.abs(x - np.array(shares)) - np.abs(x)).sum(axis=1)
     excess = np.maximum(-np.expm1(epsilon - loss), 0.0)
     spread = excess.mean() + 5.0 * excess.std() / math.sqrt(len(x))
-    assert spread < -math.expm1((epsilon - 1.0) / 2.0)  # the profile of one coordinate with the whole distance
+    assert spread < -math.expm1(
+        (epsilon - 1.0) / 2.0
+    )  # the profile of one coordinate with the whole distance
 
 
-@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"sensitivity": 0.0}, {"dimension": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"sensitivity": 0.0}, {"dimension": 0}]
+)
 def test_bad_parameters_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput):
         _laplace(**wrong)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     start = time.perf_counter()
     evidence = [
         attack.run(
-            f"{case.name} {case.calibration}", case.delta,
+            case.key, case.delta,
             Budget((seed, number), effort, ALPHA / len(case.attacks)),
         )
         for number, attack in enumerate(case.attacks)
@@ -100,7 +100,8 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     return Verdict(
         name=case.name, kind=case.kind, calibration=case.calibration, unit=case.unit, adjacency=case.adjacency,
         claimed_epsilon=case.claimed_epsilon, delta=case.delta, lower_bound=round(strongest.lower_bound, 6),
-        method=strongest.method, reach=_rounded_reach(evidence), verdict="refuted" if refuted else "holds", expected=case.expected,
+        method=strongest.method, reach=_rounded_reach(evidence),
+        verdict="refuted" if refuted else "holds", expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
         seconds=round(time.perf_counter() - start, 3), why=case.why,
     )  # fmt: skip

@@ -27,6 +27,12 @@ class Case:
     why: str = ""  # what is wrong with a known-bad or planted one
 
     @property
+    def key(self) -> str:
+        """What tells it from all other cases."""
+        claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency}"
+        return f"{self.name} {self.calibration} {claim}"
+
+    @property
     def expected(self) -> Outcome:
         """What an audit that works says of it."""
         return "holds" if self.kind == "proven" else "refuted"

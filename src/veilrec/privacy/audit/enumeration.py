@@ -45,7 +45,7 @@ def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
     """Every category keeps itself with e^eps / (e^eps + C - 1), and becomes each other with 1 / (e^eps + C - 1)."""
     table = np.full(categories, 1.0)
     table[value] = math.exp(epsilon)
-    return table / table.sum()
+    return np.asarray(table / table.sum())
 
 
 def bit_response(bits: tuple[int, ...], epsilon_per_bit: float) -> Doubles:
@@ -62,7 +62,7 @@ def subset_selection(categories: int, width: int, epsilon: float, *, value: int)
     table = np.array(
         [math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)]
     )
-    return table / table.sum()
+    return np.asarray(table / table.sum())
 
 
 def label_permutation(candidates: int, negatives: int, beta: float, *, click: int) -> Doubles:

@@ -56,7 +56,7 @@ def epsilon_from_gaussian_scores(first: Doubles, second: Doubles, *, delta: floa
 def epsilon_from_sampled_scores(
     first: Doubles, second: Doubles, *, event: SampledEvent, delta: float, alpha: float
 ) -> float:
-    """The same where the person is part of the message only by chance: `event` says how; its mu is what is found out."""
+    """The same where the person is part of the message only by chance, as `event` says; its mu is what is found out."""
     part, other_part = len(first) // _CHOOSING, len(second) // _CHOOSING
     chosen, other_chosen = np.sort(first[:part]), np.sort(second[:other_part])
     values = np.quantile(np.concatenate((chosen, other_chosen)), np.linspace(0.02, 0.98, 49))

@@ -1,4 +1,4 @@
-"""Published claims that do not hold: an audit that stops refuting one of them is broken (privacy-math.md, section 10)."""
+"""Published claims that do not hold: an audit that stops refuting one of them is broken."""
 
 from __future__ import annotations
 

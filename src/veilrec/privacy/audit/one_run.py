@@ -1,4 +1,4 @@
-"""The test that needs one run only (Steinke, Nasr and Jagielski 2023): many independent bits, guessed from one output."""
+"""The test that needs one run only (Steinke, Nasr and Jagielski 2023): many bits, guessed from one output."""
 
 from __future__ import annotations
 

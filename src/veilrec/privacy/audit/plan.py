@@ -1,4 +1,4 @@
-"""How each mechanism is attacked: on its worst pair, with the score that sees the most, by the tests that reach its claim."""
+"""How each mechanism is attacked: on its worst pair, with the score that sees the most, by tests that reach it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from veilrec.privacy.audit.batches import (
 )
 from veilrec.privacy.audit.enumeration import bit_response, k_ary_response, subset_selection
 from veilrec.privacy.audit.scores import (
-    Outputs,
     bit_ratio,
     gaussian_ratio,
     ideal_laplace,
@@ -123,9 +122,11 @@ def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
     attacks: list[Attack] = [Scores(scored(batch(mechanism), score), MANY // 4)]
     if mechanism.changed <= 4:
         moving = first != second
-        tables = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
+        one, other = (
+            bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second)
+        )
         draw = scored(batch(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
-        attacks.append(Table(*tables, draw, SOME))
+        attacks.append(Table(one, other, draw, SOME))
     if mechanism.changed == 1:
         attacks.append(Guesses(_guessed_bits(mechanism), MANY))
     return tuple(attacks)
@@ -161,7 +162,7 @@ def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
 
 
 def _first_or_second(told: Offsets) -> Doubles:
-    return (told == 0).astype(np.float64) - (told == 1)
+    return np.asarray((told == 0).astype(np.float64) - (told == 1))
 
 
 def _subset_selection(mechanism: SubsetSelection) -> tuple[Attack, ...]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from veilrec._arrays import Bools, Doubles
 from veilrec.privacy.audit.attacks import Attack, Scores, SupportEvent
-from veilrec.privacy.audit.case import Case
 from veilrec.privacy.audit.batches import batch
+from veilrec.privacy.audit.case import Case
 from veilrec.privacy.audit.plan import MANY, SOME, attacks_on
 from veilrec.privacy.audit.scores import scored
 from veilrec.privacy.mechanism import Released
@@ -88,7 +88,7 @@ class FloatNoise(Laplace):
 def has_digits_that_one_never_has(outputs: Doubles) -> Bools:
     """|y| < 1/2 and y 2^53 is not whole: 1 + noise never does that, 0 + noise often does (section 8)."""
     small = outputs[:, 0]
-    return (np.abs(small) < 0.5) & (small * 2.0**53 != np.round(small * 2.0**53))
+    return np.asarray((np.abs(small) < 0.5) & (small * 2.0**53 != np.round(small * 2.0**53)))
 
 
 def planted_cases() -> tuple[Case, ...]:

@@ -15,7 +15,7 @@ _CANDIDATES = 100  # thresholds that are looked at
 
 @dataclass(frozen=True)
 class Threshold:
-    """The event that a score passes a value; `first_is_likelier` says under which input it is to be the likelier one."""
+    """The event that a score passes a value, and under which input it is to be the likelier one."""
 
     value: float
     above: bool

@@ -47,7 +47,7 @@ def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
     def score(outputs: Outputs) -> Doubles:
         kept = outputs.reshape(-1, *first.shape)[:, moves]
         distances = np.abs(kept - second[moves]) - np.abs(kept - first[moves])
-        return np.round(distances.sum(axis=1) / scale, 9)
+        return np.asarray(np.round(distances.sum(axis=1) / scale, 9))
 
     return score
 

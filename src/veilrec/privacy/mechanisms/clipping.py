@@ -52,7 +52,8 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
 def clip_factors(norms: Doubles, clip_norm: float) -> Doubles:
     """What to multiply each update with so that its norm is at most `clip_norm`: min(1, clip_norm / norm)."""
     positive(clip_norm=clip_norm)
-    return np.minimum(1.0, clip_norm * _BELOW / np.maximum(norms, np.finfo(np.float64).tiny))
+    limit = clip_norm * _BELOW
+    return np.asarray(limit / np.maximum(norms, limit))
 
 
 def scale_packed(offsets: Offsets, values: Floats, factors: Doubles) -> None:

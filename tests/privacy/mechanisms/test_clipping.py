@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from veilrec._arrays import Floats
+from veilrec.errors import BadInput
+from veilrec.privacy.mechanisms import clipping
+
+OFFSETS = np.array([0, 2, 2, 5])  # three devices; the second has no rows
+
+
+def _device_vectors(values: Floats, dense: Floats) -> list[np.ndarray]:  # type: ignore[type-arg]
+    return [
+        np.concatenate((values[OFFSETS[i] : OFFSETS[i + 1]].ravel(), dense[i].ravel())).astype(np.float64)
+        for i in range(3)
+    ]
+
+
+_entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.float32, (5, 4), elements=_entries),
+    arrays(np.float32, (3, 2, 3), elements=_entries),
+    st.floats(1e-2, 1e3),
+)
+def test_no_device_exceeds_the_bound_and_directions_stay(
+    values: Floats, dense: Floats, clip_norm: float
+) -> None:
+    before = _device_vectors(values, dense)
+    clipped_values, clipped_dense = values.copy(), dense.copy()
+    norms = clipping.clip_devices([(OFFSETS, clipped_values)], [clipped_dense], clip_norm)
+    for old, new, norm in zip(before, _device_vectors(clipped_values, clipped_dense), norms, strict=True):
+        assert norm == pytest.approx(np.linalg.norm(old), rel=1e-6)
+        assert np.linalg.norm(new) <= clip_norm
+        expected = old * min(1.0, clip_norm / max(norm, 1e-300))
+        np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-30)
+
+
+def test_small_updates_are_left_alone_to_the_last_bit() -> None:
+    values = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    before = values.copy()
+    clipping.clip_packed(OFFSETS, values, 1e3)
+    np.testing.assert_array_equal(values, before)
+
+
+def test_flat_updates_of_a_cohort() -> None:
+    updates = np.random.default_rng(2).normal(size=(4, 3, 6))
+    clipped = clipping.clip_flat(updates, 0.5)
+    np.testing.assert_allclose(np.linalg.norm(clipped, axis=-1), 0.5, rtol=1e-6)
+    assert (np.linalg.norm(clipped, axis=-1) <= 0.5).all()
+
+
+def test_a_cohort_is_clipped_like_its_devices_one_by_one() -> None:
+    values = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
+    together = values.copy()
+    clipping.clip_packed(OFFSETS, together, 1.0)
+    for device in range(3):
+        own = values[OFFSETS[device] : OFFSETS[device + 1]].copy()
+        clipping.clip_packed(np.array([0, len(own)]), own, 1.0)
+        np.testing.assert_array_equal(own, together[OFFSETS[device] : OFFSETS[device + 1]])
+
+
+def test_bad_updates_are_refused_and_nothing_is_scaled() -> None:
+    values = np.ones((5, 4), np.float32)
+    values[4, 1] = np.nan
+    before = values.copy()
+    with pytest.raises(BadInput, match="NaN"):
+        clipping.clip_packed(OFFSETS, values, 0.1)
+    np.testing.assert_array_equal(values, before)
+    with pytest.raises(BadInput, match="clip_norm"):
+        clipping.clip_packed(OFFSETS, np.ones((5, 4), np.float32), 0.0)
+    with pytest.raises(BadInput, match="rows"):
+        clipping.clip_packed(np.array([0, 3]), np.ones((5, 4), np.float32), 1.0)
+    with pytest.raises(BadInput, match="devices"):
+        clipping.device_norms([(OFFSETS, np.ones((5, 4), np.float32))], [np.ones((2, 3))])
+
+
+def test_published_split_of_section_5() -> None:
+    update, quantile = clipping.published_noise_split(1.0, 0.7)
+    assert update == pytest.approx(1.825742, abs=5e-7)
+    assert quantile == pytest.approx(1.195229, abs=5e-7)
+    assert update**-2 + quantile**-2 == pytest.approx(1.0)
+
+
+def test_published_bound_falls_to_zero_section_5() -> None:
+    # Clipped first, every norm is at most S, so beta = 1 whatever the updates are.
+    updates, bound, rounds = np.random.default_rng(4).normal(size=(20, 8)), 40.0, 0
+    while bound > 1e-9:
+        clipped = clipping.clip_flat(updates, bound)
+        norms = clipping.device_norms((), [clipped])
+        assert clipping.unclipped_count(norms, bound) == 20
+        bound = clipping.published_next_clip_norm(
+            bound, noisy_unclipped_fraction=1.0, quantile=0.9, learning_rate=1.0
+        )
+        rounds += 1
+    assert rounds == 400
+
+
+@pytest.mark.parametrize("start", [1e-3, 1e3])
+def test_geometric_bound_finds_the_quantile_and_stays_positive_section_5(start: float) -> None:
+    generator = np.random.default_rng(5)
+    bound = start
+    for _ in range(700):
+        norms = generator.lognormal(size=500)
+        noisy = clipping.unclipped_count(norms, bound) / 500 + generator.normal(scale=0.02)
+        bound = clipping.next_clip_norm(bound, noisy_unclipped_fraction=noisy, quantile=0.9)
+        assert bound > 0.0
+    assert bound == pytest.approx(math.exp(1.2816), rel=0.15)  # the 0.9 quantile of the norms
+
+
+def test_wild_noise_moves_the_bound_by_one_bounded_step() -> None:
+    for fraction in (-50.0, 50.0):
+        step = clipping.next_clip_norm(1.0, noisy_unclipped_fraction=fraction, quantile=0.5)
+        assert math.exp(-0.1) <= step * (1.0 + 1e-12)
+        assert step <= math.exp(0.1) * (1.0 + 1e-12)
+
+
+def test_bad_bounds_are_refused() -> None:
+    with pytest.raises(BadInput, match="clip_norm"):
+        clipping.next_clip_norm(0.0, noisy_unclipped_fraction=0.5, quantile=0.5)
+    with pytest.raises(BadInput, match="quantile"):
+        clipping.next_clip_norm(1.0, noisy_unclipped_fraction=0.5, quantile=1.0)
+    with pytest.raises(BadInput, match="quantile_share"):
+        clipping.published_noise_split(1.0, 0.0)
