@@ -28,7 +28,7 @@ def test_whole_refuses(value: int) -> None:
 
 
 def test_whole_accepts_numpy_integers() -> None:
-    checks.whole(rows=np.int64(3))
+    checks.whole(rows=np.int64(3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

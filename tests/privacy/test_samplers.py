@@ -1,4 +1,4 @@
-"""Statistical tests run on fixed seeds; each would fail for one seed in a million (FALSE_ALARM) if the code is right."""
+"""Statistical tests run on fixed seeds; if the code is right, one seed in a million (FALSE_ALARM) fails each."""
 
 from __future__ import annotations
 

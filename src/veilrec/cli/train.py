@@ -115,6 +115,6 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
             f"{result['rounds']} rounds, down {human_bytes(traffic['down_bytes'])}, "
             f"up {human_bytes(traffic['up_bytes'])}, {result['clients_per_second']:,.0f} clients/s"
         )
-    guarantee = Guarantee(**{**result["guarantee"], "caveats": tuple(result["guarantee"]["caveats"])})
+    guarantee = Guarantee.from_json(result["guarantee"])
     console.print(f"Privacy: {guarantee.line()}.", *guarantee.caveats)
     console.print(f"Saved in {folder}. Next: veilrec recommend {folder} --user ID", soft_wrap=True)

@@ -67,7 +67,7 @@ def _accept(probability: float, word: np.uint64) -> Any:
 
 
 @jit
-def _fill_gaussian(words: _Words, thresholds: _Words, out: Offsets, carry: Offsets) -> int:  # noqa: ARG001
+def _fill_gaussian(words: _Words, thresholds: _Words, out: Offsets, carry: Offsets) -> int:
     filled = 0
     for at in range(0, len(words) - 2, 3):
         whole = 0

@@ -87,7 +87,7 @@ def read_run(folder: Path) -> RunSummary:
             settings=tuple(config["settings"]), rounds=result["rounds"],
             users=config["users"], items=config["items"], rows=config["rows"],
             metrics=result["metrics"], baselines=result["baselines"],
-            guarantee=Guarantee(**result["guarantee"] | {"caveats": tuple(result["guarantee"]["caveats"])}),
+            guarantee=Guarantee.from_json(result["guarantee"]),
             down_bytes=result["communication"]["down_bytes"], up_bytes=result["communication"]["up_bytes"],
             seconds=result["seconds"], split=split, points=points,
         )  # fmt: skip

@@ -84,6 +84,8 @@ class Simulation:
 
     def _add_noise(self, number: int, devices: int) -> None:
         """The noise of all messages, and that of the server, drawn at once: linear, so the sum is all that matters."""
+        if isinstance(self.protection, Unprotected) and self.server.sigma == 0.0:
+            return
         key = np.random.SeedSequence([self.seed, _draws.NOISE, number])
         generator = np.random.Generator(np.random.Philox(key))
         self.server.add_to_sum(self.protection.noise_of_sum(self.server.schema, devices, generator))

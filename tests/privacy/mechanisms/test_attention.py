@@ -100,7 +100,7 @@ def test_normalised_attention_is_on_the_simplex(noisy: Doubles, how: Normalisati
 
 def test_simplex_projection_is_the_nearest_point() -> None:
     noisy = np.random.default_rng(1).normal(size=4)
-    found = optimize.minimize(
+    found: Any = optimize.minimize(  # type: ignore[call-overload]
         lambda x: ((x - noisy) ** 2).sum(),
         np.full(4, 0.25),
         bounds=[(0.0, 1.0)] * 4,

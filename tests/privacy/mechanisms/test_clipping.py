@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from veilrec._arrays import Floats
+from veilrec._arrays import Doubles, Floats
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms import clipping
 
 OFFSETS = np.array([0, 2, 2, 5])  # three devices; the second has no rows
 
 
-def _device_vectors(values: Floats, dense: Floats) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _device_vectors(values: Floats, dense: Floats) -> list[Doubles]:
     return [
         np.concatenate((values[OFFSETS[i] : OFFSETS[i + 1]].ravel(), dense[i].ravel())).astype(np.float64)
         for i in range(3)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.gaussian import delta_gaussian
 from veilrec.privacy.mechanisms.discrete import (
@@ -15,7 +16,7 @@ from veilrec.privacy.mechanisms.discrete import (
 from veilrec.privacy.randomness import SeededSource
 
 
-def _hockey_stick(masses: np.ndarray, shift: int, epsilon: float) -> float:  # type: ignore[type-arg]
+def _hockey_stick(masses: Doubles, shift: int, epsilon: float) -> float:
     padded = np.concatenate((masses, np.zeros(shift)))
     moved = np.concatenate((np.zeros(shift), masses))
     return float(np.maximum(padded - math.exp(epsilon) * moved, 0.0).sum())
@@ -52,7 +53,11 @@ def test_discrete_laplace_profile_by_enumeration(shift: int, epsilon: float) -> 
 
 
 def test_counts_stay_whole_numbers() -> None:
-    for mechanism in (*DiscreteGaussian.examples(), *DiscreteLaplace.examples()):
+    mechanisms: list[DiscreteGaussian | DiscreteLaplace] = [
+        *DiscreteGaussian.examples(),
+        *DiscreteLaplace.examples(),
+    ]
+    for mechanism in mechanisms:
         noisy = mechanism.release(np.zeros((7, mechanism.dimension), np.int64), SeededSource(1)).value
         assert noisy.dtype == np.int64
         assert noisy.shape == (7, mechanism.dimension)
@@ -61,7 +66,7 @@ def test_counts_stay_whole_numbers() -> None:
 @pytest.mark.parametrize("value", [[0.5], [2**62], [True]])
 def test_anything_but_moderate_whole_numbers_is_refused(value: list[float]) -> None:
     with pytest.raises(BadInput):
-        DiscreteGaussian.examples()[0].release(np.array(value), SeededSource(1))  # type: ignore[arg-type]
+        DiscreteGaussian.examples()[0].release(np.array(value), SeededSource(1))
 
 
 def test_bad_parameters_are_refused() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
 from veilrec.privacy.events import NonPrivateEvent, PureEvent
 from veilrec.privacy.mechanisms.labels import (
@@ -57,8 +58,8 @@ def _hockey_stick(first: Masses, second: Masses, epsilon: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
 def test_profile_of_the_permutation_by_enumeration(items: int, negatives: int, epsilon: float) -> None:
     mechanism = LabelPermutation(items=items, negatives=negatives, epsilon=1.0)
-    masses = [_permutation_masses(items, negatives, mechanism.beta, click) for click in (0, 1)]
-    assert mechanism.delta(epsilon) == pytest.approx(_hockey_stick(*masses, epsilon), abs=1e-12)
+    first, second = (_permutation_masses(items, negatives, mechanism.beta, click) for click in (0, 1))
+    assert mechanism.delta(epsilon) == pytest.approx(_hockey_stick(first, second, epsilon), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,8 @@ def test_response_first_is_exactly_private_by_enumeration(items: int, negatives:
     assert mechanism.delta(level) == pytest.approx(_hockey_stick(first, second, level), abs=1e-12)
 
 
-def _codes(released: Labelled, items: int) -> np.ndarray:  # type: ignore[type-arg]
-    return (1 << released.candidates).sum(axis=-1) * items + released.label
+def _codes(released: Labelled, items: int) -> Offsets:
+    return np.asarray((1 << released.candidates).sum(axis=-1) * items + released.label)
 
 
 @pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from veilrec._arrays import Bools
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.bits import RandomisedResponse
 from veilrec.privacy.mechanisms.memoised import FREE, Memoised, MemoryStore
@@ -11,7 +12,7 @@ from veilrec.privacy.randomness import SeededSource
 LENGTH = 200
 
 
-def _memoised(store: MemoryStore, key: str = "items") -> Memoised[np.ndarray]:  # type: ignore[type-arg]
+def _memoised(store: MemoryStore, key: str = "items") -> Memoised[Bools]:
     return Memoised(RandomisedResponse(length=LENGTH, epsilon=1.0, change="one bit"), store, key=key)
 
 

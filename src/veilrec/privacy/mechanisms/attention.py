@@ -21,7 +21,7 @@ from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.amplification import amplified_epsilon, base_epsilon
 from veilrec.privacy.checks import finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.bits import happens
 from veilrec.privacy.mechanisms.clipping import clip_flat
@@ -160,10 +160,10 @@ class PrivateAttention(Accounted[Doubles, Doubles]):
         self.sensitivity = self.noise.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """Clipped attention with noise, to be normalised by whoever uses it; one event per vector."""
         checked = vectors(self.noise.basis, attention=value)
-        return Released(self.noise.add(checked, source), self.event())
+        return self.noise.add(checked, source)
 
     def event(self) -> Event:
         """Of the noise, for the diameter of all clipped attention vectors."""
@@ -237,7 +237,7 @@ class PaddedAttention(Accounted[Doubles, Doubles]):
         self.sensitivity = self.noise.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy attention of one history."""
         history = vectors(len(self.pad), history=value)
         if history.shape != (self.slots, len(self.pad)):
@@ -246,7 +246,7 @@ class PaddedAttention(Accounted[Doubles, Doubles]):
             )
         masked = happens(self.pad_probability, (self.slots, 1), source)
         user = vectors(self.basis_vectors.shape[1], user=self.encode(np.where(masked, self.pad, history)))
-        return Released(self.noise.add(decompose(user, self.basis_vectors), source), self.event())
+        return self.noise.add(decompose(user, self.basis_vectors), source)
 
     def event(self) -> Event:
         """Noise that meets the click only with probability 1 - p."""

@@ -13,7 +13,7 @@ from veilrec.errors import unknown_name
 from veilrec.privacy.checks import bits, positive, whole
 from veilrec.privacy.events import Event, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.sensitivity import BitChange, changed_bits
@@ -72,10 +72,10 @@ class RandomisedResponse(Accounted[Bools, Bools]):
         """The chance that a bit is told as it is."""
         return 1.0 - self.flip_probability
 
-    def release(self, value: Bools, source: Source) -> Released[Bools]:
+    def _perturb(self, value: Bools, source: Source) -> Bools:
         """The vectors `[..., length]` with some bits turned round; one event per vector."""
         checked = bits(self.length, value=value)
-        return Released(checked ^ happens(SAFE * self.flip_probability, checked.shape, source), self.event())
+        return checked ^ happens(SAFE * self.flip_probability, checked.shape, source)
 
     def event(self) -> Event:
         """One randomised response per bit that may differ."""
@@ -123,12 +123,12 @@ class UnaryEncoding(Accounted[Bools, Bools]):
         self.keep_probability = 0.5
         self.noise_probability = flip_probability(epsilon) if change == "swap" else 0.5 * math.exp(-epsilon)
 
-    def release(self, value: Bools, source: Source) -> Released[Bools]:
+    def _perturb(self, value: Bools, source: Source) -> Bools:
         """The vectors `[..., length]` as told; one event per vector."""
         checked = bits(self.length, value=value)
         kept = happens(self.keep_probability, checked.shape, source)
         made_up = happens(SAFE * self.noise_probability, checked.shape, source)
-        return Released(np.where(checked, kept, made_up), self.event())
+        return np.where(checked, kept, made_up)
 
     def event(self) -> PureEvent:
         """Pure at the calibrated epsilon."""

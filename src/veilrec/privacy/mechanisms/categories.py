@@ -13,7 +13,7 @@ from veilrec.errors import BadInput
 from veilrec.privacy.checks import categories, positive, whole
 from veilrec.privacy.events import PureEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.bits import SAFE, happens
 from veilrec.privacy.randomness import Source
@@ -52,14 +52,14 @@ class KaryResponse(Accounted[Offsets, Offsets]):
         self.keep_probability = 1.0 / (1.0 + (categories - 1) * weight)
         self.other_probability = weight / (1.0 + (categories - 1) * weight)
 
-    def release(self, value: ArrayLike, source: Source) -> Released[Offsets]:
+    def _perturb(self, value: ArrayLike, source: Source) -> Offsets:
         """A category per given category, `[...]`; one event each."""
         checked = categories(self.categories, value=value)
         others = self.categories - 1
         lies = happens(SAFE * others * self.other_probability, checked.shape, source)
         # A step of 1 to C - 1 leads to every other category equally often.
         steps = (source.words(checked.size) % np.uint64(others)).astype(np.int64).reshape(checked.shape) + 1
-        return Released(np.where(lies, (checked + steps) % self.categories, checked), self.event())
+        return np.where(lies, (checked + steps) % self.categories, checked)
 
     def event(self) -> PureEvent:
         """Pure; for two categories exactly, for more as a bound."""
@@ -102,7 +102,7 @@ class SubsetSelection(Accounted[Offsets, Bools]):
         self.other_probability = (self.size - self.keep_probability) / (categories - 1)
         self._leave_out = (categories - self.size) * weight / (self.size + (categories - self.size) * weight)
 
-    def release(self, value: ArrayLike, source: Source) -> Released[Bools]:
+    def _perturb(self, value: ArrayLike, source: Source) -> Bools:
         """A set per given category; one event each."""
         checked = categories(self.categories, value=value)
         flat = checked.reshape(-1)
@@ -113,7 +113,7 @@ class SubsetSelection(Accounted[Offsets, Bools]):
         chosen = np.argpartition(order, self.size - 1, axis=1)[:, : self.size]
         sets = np.zeros(order.shape, np.bool_)
         np.put_along_axis(sets, chosen, True, axis=1)
-        return Released(sets.reshape(*checked.shape, self.categories), self.event())
+        return sets.reshape(*checked.shape, self.categories)
 
     def event(self) -> PureEvent:
         """Pure."""

@@ -16,7 +16,7 @@ from veilrec.privacy.accounting.renyi import rho_max
 from veilrec.privacy.checks import positive, probability, whole
 from veilrec.privacy.events import GaussianEvent, PureEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import discrete_gaussian, discrete_laplace
@@ -80,11 +80,11 @@ class DiscreteGaussian(Accounted[Offsets, Offsets]):
             variance = sensitivity**2 / (2.0 * rho_max(epsilon, delta))
         self.variance = _rounded_up(variance * (1.0 + 1e-9))
 
-    def release(self, value: Offsets, source: Source) -> Released[Offsets]:
+    def _perturb(self, value: Offsets, source: Source) -> Offsets:
         """The numbers with noise; one event per vector."""
         checked = _whole_vectors(self.dimension, value)
         noise = discrete_gaussian(source, checked.size, variance=self.variance)
-        return Released(checked + noise.reshape(checked.shape), self.event())
+        return checked + noise.reshape(checked.shape)
 
     def event(self) -> GaussianEvent:
         """As Gaussian noise of the same mu."""
@@ -159,11 +159,11 @@ class DiscreteLaplace(Accounted[Offsets, Offsets]):
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
         self.scale = _rounded_up(sensitivity / epsilon)
 
-    def release(self, value: Offsets, source: Source) -> Released[Offsets]:
+    def _perturb(self, value: Offsets, source: Source) -> Offsets:
         """The numbers with noise; one event per vector."""
         checked = _whole_vectors(self.dimension, value)
         noise = discrete_laplace(source, checked.size, scale=self.scale)
-        return Released(checked + noise.reshape(checked.shape), self.event())
+        return checked + noise.reshape(checked.shape)
 
     def event(self) -> PureEvent:
         """Pure, not Laplace: for a shift by 1 it is as bad as randomised response, the worst there is."""

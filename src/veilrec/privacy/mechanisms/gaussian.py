@@ -14,7 +14,7 @@ from veilrec.privacy.checks import positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent
 from veilrec.privacy.gaussian import mu_for
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, TAIL_ERROR, UNITS, add_gaussian
@@ -99,10 +99,10 @@ class Gaussian(Accounted[Doubles, Doubles]):
         else:
             self.sigma = lattice_sigma(epsilon, delta, sensitivity, dimension)
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The vectors with noise, on the lattice; one event per vector."""
         checked = vectors(self.dimension, value=value)
-        return Released(add_gaussian(checked, sigma=self.sigma, source=source), self.event())
+        return add_gaussian(checked, sigma=self.sigma, source=source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""

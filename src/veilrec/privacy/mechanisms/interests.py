@@ -12,7 +12,7 @@ from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.checks import finite, positive, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.attention import Noise
 from veilrec.privacy.mechanisms.categories import KaryResponse
@@ -37,10 +37,10 @@ class InterestResponse(Accounted[Doubles, Offsets]):
         self.sensitivity = self.response.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
-    def release(self, value: Doubles, source: Source) -> Released[Offsets]:
+    def _perturb(self, value: Doubles, source: Source) -> Offsets:
         """An interest per attention vector `[..., B]`; one event each."""
         checked = vectors(self.response.categories, attention=value)
-        return self.response.release(checked.argmax(axis=-1), source)
+        return self.response.release(checked.argmax(axis=-1), source).value
 
     def event(self) -> PureEvent:
         """Pure."""
@@ -93,13 +93,13 @@ class PooledInterest(Accounted[Doubles, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy pooled vector `[k]` of one history `[clicks, d]` of at most `slots` clicks."""
         clicks = vectors(self.projection.shape[1], history=value)
         if clicks.ndim != 2 or len(clicks) > self.slots:
             raise BadInput(f"history has shape {clicks.shape}: give at most {self.slots} clicks")
         pooled = clip_flat(clicks, self.clip_norm).sum(axis=0) @ self.projection.T / self.slots
-        return Released(add_gaussian(pooled, sigma=self.sigma, source=source), self.event())
+        return add_gaussian(pooled, sigma=self.sigma, source=source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
@@ -178,12 +178,12 @@ class EmbeddingNoise(Accounted[Doubles, Doubles]):
                 l2 / epsilon if published else laplace_scale(epsilon, self.sensitivity.value, dimension)
             )
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The clipped embeddings with noise; one event per vector."""
         clipped = clip_flat(vectors(self.dimension, embedding=value), self.clip_norm)
         if self.noise == "gaussian":
-            return Released(add_gaussian(clipped, sigma=self.scale, source=source), self.event())
-        return Released(add_laplace(clipped, scale=self.scale, source=source), self.event())
+            return add_gaussian(clipped, sigma=self.scale, source=source)
+        return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> Event:
         """Of the noise, for the diameter of the clipping ball."""

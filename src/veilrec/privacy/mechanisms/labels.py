@@ -20,7 +20,7 @@ from veilrec._arrays import Doubles, Offsets
 from veilrec.errors import BadInput
 from veilrec.privacy.checks import categories, positive, whole
 from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.bits import happens
 from veilrec.privacy.mechanisms.categories import KaryResponse
@@ -76,7 +76,7 @@ class LabelPermutation(Accounted[Offsets, Labelled]):
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
         self.beta = max(0.0, epsilon + math.log(negatives / (items - 1)))
 
-    def release(self, value: ArrayLike, source: Source) -> Released[Labelled]:
+    def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
         """Candidates and a label per click `[...]`; one event each."""
         clicks = categories(self.items, click=value)
         flat = clicks.reshape(-1)
@@ -86,7 +86,7 @@ class LabelPermutation(Accounted[Offsets, Labelled]):
         label = np.where(lies, others[np.arange(flat.size), at], flat)
         candidates = np.sort(np.concatenate((flat[:, np.newaxis], others), axis=1), axis=1)
         shape = clicks.shape
-        return Released(Labelled(candidates.reshape(*shape, -1), label.reshape(shape)), self.event())
+        return Labelled(candidates.reshape(*shape, -1), label.reshape(shape))
 
     def event(self) -> Event:
         """In the clear, unless every item of the impression is a candidate."""
@@ -132,13 +132,13 @@ class LabelResponse(Accounted[Offsets, Labelled]):
         self.items, self.negatives = items, negatives
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
-    def release(self, value: ArrayLike, source: Source) -> Released[Labelled]:
+    def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
         """Candidates and a label per click `[...]`; one event each."""
         label = self.response.release(categories(self.items, click=value), source).value
         flat = label.reshape(-1)
         others = _others(flat, self.items, self.negatives, source)
         candidates = np.sort(np.concatenate((flat[:, np.newaxis], others), axis=1), axis=1)
-        return Released(Labelled(candidates.reshape(*label.shape, -1), label), self.event())
+        return Labelled(candidates.reshape(*label.shape, -1), label)
 
     def event(self) -> PureEvent:
         """Pure: the candidates are drawn around the label, not around the click."""

@@ -11,7 +11,7 @@ from veilrec.errors import BadInput
 from veilrec.privacy.checks import positive, vectors, whole
 from veilrec.privacy.events import LaplaceEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, UNITS, add_laplace
@@ -57,10 +57,10 @@ class Laplace(Accounted[Doubles, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
         self.scale = laplace_scale(epsilon, sensitivity, dimension, rounding=dimension / UNITS)
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The vectors with noise, on the lattice; one event per vector."""
         checked = vectors(self.dimension, value=value)
-        return Released(add_laplace(checked, scale=self.scale, source=source), self.event())
+        return add_laplace(checked, scale=self.scale, source=source)
 
     def event(self) -> LaplaceEvent:
         """Laplace, the lattice and the sampler included."""

@@ -12,7 +12,7 @@ from veilrec._arrays import Doubles, Offsets
 from veilrec.errors import BadInput
 from veilrec.privacy.checks import categories, positive, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, NonPrivateEvent
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.gaussian import lattice_delta, lattice_mu
@@ -66,11 +66,11 @@ class MaskedUpdate(Accounted[Doubles, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         self.sigma = self.sensitivity.value / lattice_mu(epsilon, delta, len(self.coordinates))
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The kept coordinates `[..., k]` of updates `[..., dimension]`; one event each."""
         checked = vectors(self.dimension, update=value)
         clipped = clip_flat(checked[..., self.coordinates], self.clip_norm)
-        return Released(add_gaussian(clipped, sigma=self.sigma, source=source), self.event())
+        return add_gaussian(clipped, sigma=self.sigma, source=source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, for any two updates."""
@@ -118,14 +118,14 @@ class TopKUpdate(Accounted[Doubles, Doubles]):
         )  # eq. 14: N(0, sigma^2 P^2), not tied to the epsilon that is claimed
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """Updates `[..., dimension]` that are 0 outside the k entries that were largest; one event each."""
         checked = vectors(self.dimension, update=value)
         top = np.argpartition(-np.abs(checked), self.kept - 1, axis=-1)[..., : self.kept]
         clipped = clip_flat(np.take_along_axis(checked, top, axis=-1), self.clip_norm)
         sparse = np.zeros(checked.shape)
         np.put_along_axis(sparse, top, add_gaussian(clipped, sigma=self.sigma, source=source), axis=-1)
-        return Released(sparse, self.event())
+        return sparse
 
     def event(self) -> Event:
         """In the clear, unless everything is sent."""

@@ -12,7 +12,7 @@ from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, SampledEvent, repeated
-from veilrec.privacy.mechanism import Calibration, Released, Sensitivity
+from veilrec.privacy.mechanism import Calibration, Sensitivity
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.bits import happens
 from veilrec.privacy.mechanisms.clipping import clip_flat
@@ -43,10 +43,10 @@ class UpdateNoise(Accounted[Doubles, Doubles]):
         # Cutting towards zero keeps the norm, so the lattice costs nothing here.
         self.sigma = self.sensitivity.value / lattice_mu(epsilon, delta, dimension)
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The messages of the devices `[..., dimension]`; one event each."""
         clipped = clip_flat(vectors(self.dimension, update=value), self.clip_norm)
-        return Released(add_gaussian(clipped, sigma=self.sigma, source=source), self.event())
+        return add_gaussian(clipped, sigma=self.sigma, source=source)
 
     def event(self) -> GaussianEvent:
         """Gaussian, for any two updates."""
@@ -107,7 +107,7 @@ class CohortSum(Accounted[Doubles, Doubles]):
         # The sampler's error, far below what accounting rounds to, is taken off delta and added to epsilon.
         self.claimed_epsilon = epsilon_of(self.event(), 0.999 * delta) * (1.0 + 1e-9) + 1e-9
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
         checked = vectors(self.dimension, updates=value)
         if checked.ndim != 2 or len(checked) > self.population:
@@ -121,7 +121,7 @@ class CohortSum(Accounted[Doubles, Doubles]):
         clipped = clip_flat(checked[self._members(len(checked), source)], self.clip_norm)
         grid = self.sigma / UNITS
         total = to_lattice(clipped, grid).sum(axis=0) + lattice_gaussian(source, self.dimension)
-        return Released(total.astype(np.float64) * grid, self.event())
+        return total.astype(np.float64) * grid
 
     def _members(self, people: int, source: Source) -> Bools:
         if self.sampling == "poisson":
@@ -185,11 +185,11 @@ class ElementwiseLaplace(Accounted[Doubles, Doubles]):
         proven = laplace_scale(epsilon, self.sensitivity.value, dimension)
         self.scale = proven if calibration == "proven" else 2.0 * clip_value / epsilon
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The messages of the devices `[..., dimension]`; one event each."""
         checked = vectors(self.dimension, update=value)
         clipped = np.clip(checked, -self.clip_value, self.clip_value)
-        return Released(add_laplace(clipped, scale=self.scale, source=source), self.event())
+        return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> Event:
         """One Laplace release per coordinate: all of them may move at once."""
@@ -239,7 +239,7 @@ class RowwiseLaplace(Accounted[Doubles, Doubles]):
         proven = laplace_scale(epsilon, self.sensitivity.value, rows * width)
         self.scale = proven if calibration == "proven" else clipped_l2(clip_norm, "replace-one") / epsilon
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The rows of the devices, clipped, with noise; one event per device."""
         checked = vectors(self.width, update=value)
         if checked.ndim < 2 or checked.shape[-2] != self.rows:
@@ -247,7 +247,7 @@ class RowwiseLaplace(Accounted[Doubles, Doubles]):
                 f"update has shape {checked.shape}: it has to end with {self.rows} rows of {self.width}"
             )
         clipped = clip_flat(checked, self.clip_norm)
-        return Released(add_laplace(clipped, scale=self.scale, source=source), self.event())
+        return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> Event:
         """One release per row: the user's vector moves all of them at once."""
