@@ -25,6 +25,7 @@ DROP_OUT = 4
 MODEL = 5
 COHORT = 6
 NOISE = 7  # of simulations, which protect nobody
+REPORT = 8  # which items a simulated device reports, and which bits of its report are turned round
 
 
 @jit

@@ -1,15 +1,28 @@
 """Products of small matrices with a batch that lies feature by feature: [features, examples].
 
 The examples run along the last axis, so that the compiler makes long vector instructions whatever the width
-of a layer. At 32 x 32 x 128 this is as fast as BLAS, at 8 x 16 x 128 twice as fast; it starts no threads.
+of a layer; the space comes from `aligned`, without which half of the loads straddle two cache lines and the
+whole is a third slower. At 32 x 32 x 256 this is as fast as BLAS, at 8 x 16 twice as fast; no thread starts.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from veilrec._arrays import Floats
 from veilrec._jit import jit
+
+_LINE = 64  # bytes of a cache line
+
+
+def aligned(*shape: int) -> Floats:
+    """Zeros that start at the beginning of a cache line."""
+    size = math.prod(shape)
+    space = np.zeros(size + _LINE // 4, np.float32)
+    start = (-space.ctypes.data % _LINE) // 4
+    return space[start : start + size].reshape(shape)
 
 
 @jit
@@ -21,29 +34,44 @@ def fill(row: Floats, value: np.float32, size: int) -> None:
 
 @jit
 def add_combination(weights: Floats, rows: Floats, out: Floats, size: int) -> None:
-    """out[:size] += sum over i of weights[i] * rows[i, :size], eight rows at a time."""
-    i = 0
-    while i + 8 <= len(weights):
-        a, b, c, d = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-        e, f, g, h = rows[i + 4], rows[i + 5], rows[i + 6], rows[i + 7]
-        wa, wb, wc, wd = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
-        we, wf, wg, wh = weights[i + 4], weights[i + 5], weights[i + 6], weights[i + 7]
-        for j in range(size):
-            left = wa * a[j] + wb * b[j] + wc * c[j] + wd * d[j]
-            out[j] += left + we * e[j] + wf * f[j] + wg * g[j] + wh * h[j]
-        i += 8
-    while i < len(weights):
-        weight, row = weights[i], rows[i]
-        for j in range(size):
-            out[j] += weight * row[j]
-        i += 1
+    """out[:size] += sum over i of weights[i] * rows[i, :size]."""
+    eights = len(weights) - len(weights) % 8
+    for i in range(0, eights, 8):
+        _add_eight(weights[i : i + 8], rows[i : i + 8], out, size)
+    for i in range(eights, len(weights)):
+        _add_one(weights[i], rows[i], out, size)
 
 
 @jit
 def add_product(weights: Floats, batch: Floats, out: Floats, size: int) -> None:
-    """out[:, :size] += weights @ batch[:, :size], for weights [out, in]."""
-    for o in range(weights.shape[0]):
-        add_combination(weights[o], batch, out[o], size)
+    """out[:, :size] += weights @ batch[:, :size], for weights [out, in].
+
+    Eight rows of the batch stay in the first cache while all outputs pass by.
+    """
+    outputs, inputs = weights.shape
+    eights = inputs - inputs % 8
+    for i in range(0, eights, 8):
+        for o in range(outputs):
+            _add_eight(weights[o, i : i + 8], batch[i : i + 8], out[o], size)
+    for i in range(eights, inputs):
+        for o in range(outputs):
+            _add_one(weights[o, i], batch[i], out[o], size)
+
+
+@jit
+def _add_eight(weights: Floats, rows: Floats, out: Floats, size: int) -> None:
+    a, b, c, d, e, f, g, h = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]
+    wa, wb, wc, wd = weights[0], weights[1], weights[2], weights[3]
+    we, wf, wg, wh = weights[4], weights[5], weights[6], weights[7]
+    for j in range(size):
+        left = wa * a[j] + wb * b[j] + wc * c[j] + wd * d[j]
+        out[j] += left + we * e[j] + wf * f[j] + wg * g[j] + wh * h[j]
+
+
+@jit
+def _add_one(weight: np.float32, row: Floats, out: Floats, size: int) -> None:
+    for j in range(size):
+        out[j] += weight * row[j]
 
 
 @jit
@@ -51,8 +79,8 @@ def add_correlation(left: Floats, right: Floats, out: Floats, size: int) -> None
     """out += left[:, :size] @ right[:, :size].T, in blocks of two rows by four."""
     height, width = out.shape
     even, fours = height - height % 2, width - width % 4
-    for o in range(0, even, 2):
-        for i in range(0, fours, 4):
+    for i in range(0, fours, 4):
+        for o in range(0, even, 2):
             _add_two_by_four(left[o], left[o + 1], right[i : i + 4], out[o : o + 2, i : i + 4], size)
     for o in range(height):
         for i in range(fours if o < even else 0, width):

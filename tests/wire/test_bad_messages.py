@@ -69,7 +69,7 @@ BAD = {
     ),
     "table sent as dense": (header(1) + b"\0\0" + bytes(160), "does not fit its kind"),
     "dense sent as table": (header(1) + table(1, LIST, 0, b"", 0), "does not fit its kind"),
-    "unknown coding": (header(1) + table(0, 4, 0, b"", 0), "unknown index coding 4"),
+    "unknown coding": (header(1) + table(0, 8, 0, b"", 0), "coding 8, which does not fit"),
     "more rows than the table has": (
         header(1) + table(0, LIST, 21, u16(*range(21)), 42),
         "21 rows announced",

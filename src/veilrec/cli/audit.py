@@ -127,7 +127,8 @@ def _table(result: Audit) -> Table:
         table.add_column(name)
     for verdict in result.verdicts:
         table.add_row(
-            verdict.name, verdict.calibration, f"{verdict.unit}, {verdict.adjacency}", f"{verdict.delta:g}",
+            f"{verdict.name} {verdict.size}".strip(), verdict.calibration,
+            f"{verdict.unit}, {verdict.adjacency}", f"{verdict.delta:g}",
             f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", verdict.method,
             verdict.verdict, "as expected" if verdict.passed else "FAILED",
         )  # fmt: skip

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
+from veilrec._matrix import aligned
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.ncf_kernel import Rules, learn_cohort, make_scratch
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
@@ -50,7 +51,7 @@ class NcfSettings:
     optimiser: Literal["sgd", "adam"] = "adam"
     user_rate: Rate = 0.02
     item_rate: Rate = 0.02
-    network_rate: Rate = 0.0005
+    network_rate: Rate = 0.0002
     decay: Rate = 0.005  # weight decay of the vectors that an example touches
 
     @property
@@ -108,7 +109,7 @@ class NcfLearner:
         most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
         offsets = np.zeros(len(lengths) + 1, np.int64)
         index = np.empty(int(most.sum()), np.int32)
-        rows = np.empty((len(index), s.shape.row), np.float32)
+        rows = aligned(len(index), s.shape.row)
         networks = np.empty((len(lengths), len(network)), np.float32)
         loss = np.zeros(len(lengths), np.float32)
         tower = s.shape.tower()

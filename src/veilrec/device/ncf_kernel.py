@@ -17,7 +17,7 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._matrix import add_combination, add_correlation, add_product, dot, fill
+from veilrec._matrix import add_combination, add_correlation, add_product, aligned, dot, fill
 from veilrec.device.numerics import add_scaled_rows, row_dots, sigmoids
 from veilrec.device.sampling import draw_epoch
 from veilrec.models.neumf_scores import (
@@ -28,6 +28,7 @@ from veilrec.models.neumf_scores import (
     layer_bias,
     layer_rows,
     layer_weights,
+    make_tile,
     output_weights,
     user_half,
 )
@@ -76,7 +77,7 @@ class Batch(NamedTuple):
 class Scratch(NamedTuple):
     """Space that is made once per call."""
 
-    tile: Floats  # [rows_at[-1], TILE]: what every layer gives
+    tile: Floats  # [rows_at[-1], TILE_STRIDE]: what every layer gives
     deltas: Floats  # the same shape: gradients of the same
     scores: Floats  # [TILE]
     gmf_scores: Floats  # [TILE]
@@ -91,24 +92,19 @@ class Scratch(NamedTuple):
 
 def make_scratch(tower: Tower, network_size: int) -> Scratch:
     """Space for one call."""
-
-    def floats(*shape: int) -> Floats:
-        return np.zeros(shape, np.float32)
-
-    height = int(tower.rows_at[-1])
     row = tower.gmf + tower.mlp
     return Scratch(
-        tile=floats(height, TILE),
-        deltas=floats(height, TILE),
-        scores=floats(TILE),
-        gmf_scores=floats(TILE),
+        tile=make_tile(tower),
+        deltas=make_tile(tower),
+        scores=aligned(TILE),
+        gmf_scores=aligned(TILE),
         exponents=np.zeros(TILE, np.int32),
-        user_terms=floats(int(tower.widths[1])),
-        gmf_weights=floats(tower.gmf),
-        gmf_sums=floats(tower.gmf),
-        row_gradient=floats(row),
-        user_gradient=floats(row),
-        network_gradient=floats(network_size),
+        user_terms=aligned(int(tower.widths[1])),
+        gmf_weights=aligned(tower.gmf),
+        gmf_sums=aligned(tower.gmf),
+        row_gradient=aligned(row),
+        user_gradient=aligned(row),
+        network_gradient=aligned(network_size),
     )
 
 

@@ -187,9 +187,10 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     communication = {
         "down_bytes": progress.down_bytes, "up_bytes": progress.up_bytes,
         "down_params": progress.down_params, "up_params": progress.up_params,
+        "selection_bytes": progress.selection_bytes,
     }  # fmt: skip
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
-        communication["paper_params"] = method.item_parameters * split.n_items * progress.devices
+        communication["paper_params"] = progress.paper_params
     return {
         "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
         "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,

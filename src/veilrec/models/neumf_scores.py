@@ -15,10 +15,11 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._matrix import add_combination, add_product, dot, fill
+from veilrec._matrix import add_combination, add_product, aligned, dot, fill
 
 ITEMS = "items"
-TILE = 128  # examples at a time: few enough that all their activations stay in the first cache
+TILE = 256  # examples at a time: few enough that all their activations stay in the second cache
+TILE_STRIDE = TILE + 16  # one cache line more, so that the rows of a tile do not fall on the same sets
 STRIDE = 32  # tiles are filled up to a multiple of this: what a vector loop takes in one turn
 
 
@@ -74,6 +75,11 @@ class NeumfShape:
         inputs = np.array([2 * self.mlp, *self.layers[:-1]], np.int64)
         weights_at = np.concatenate([[0], np.cumsum((inputs + 1) * widths[1:])])
         return Tower(self.gmf, self.mlp, widths, weights_at, np.concatenate([[0], np.cumsum(widths)]))
+
+
+def make_tile(tower: Tower) -> Floats:
+    """Space for what every layer gives to a tile of examples."""
+    return aligned(int(tower.rows_at[-1]), TILE_STRIDE)
 
 
 @jit
@@ -165,8 +171,9 @@ class NeumfScores:
 
     def _score(self, users: Offsets, lists: Indices, out: Floats) -> Floats:
         rows = np.ascontiguousarray(users, dtype=np.int64)
+        tower = self.shape.tower()
         _score_lists(
-            self.shape.tower(), self._network, self.users, rows, self.items, self._item_terms, lists, out
+            tower, make_tile(tower), self._network, self.users, rows, self.items, self._item_terms, lists, out
         )
         return out
 
@@ -174,6 +181,7 @@ class NeumfScores:
 @jit
 def _score_lists(
     tower: Tower,
+    tile: Floats,
     network: Floats,
     user_rows: Floats,
     users: Offsets,
@@ -182,7 +190,6 @@ def _score_lists(
     lists: Indices,  # [T, C], or [1, C] where all users share one list
     out: Floats,
 ) -> None:
-    tile = np.zeros((tower.rows_at[-1], TILE), np.float32)
     scores = np.zeros(TILE, np.float32)
     user_terms = np.empty(tower.widths[1], np.float32)
     gmf_weights = np.empty(tower.gmf, np.float32)  # w_g * p_u^g

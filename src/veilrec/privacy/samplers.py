@@ -155,9 +155,12 @@ def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *
 
 
 def simulated_laplace_sum(
-    generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, devices: int
+    generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, devices: int | Offsets
 ) -> Doubles:
-    """For simulations only: sums of `devices` Laplace draws, each as a difference of two Gamma draws."""
+    """For simulations only: sums of `devices` Laplace draws, each as a difference of two Gamma draws.
+
+    `devices` may differ from entry to entry, for instance `[rows, 1]` where a row was sent by some of the cohort.
+    """
     return scale * (generator.standard_gamma(devices, shape) - generator.standard_gamma(devices, shape))
 
 

@@ -26,11 +26,12 @@ AGGREGATIONS: dict[Aggregation, str] = {
 class Aggregator:
     """Sums of one round; a message is added and forgotten."""
 
-    def __init__(self, schema: Schema, aggregation: Aggregation) -> None:
+    def __init__(self, schema: Schema, aggregation: Aggregation, *, every_row: bool = False) -> None:
         if aggregation not in get_args(Aggregation):
             raise unknown_name("aggregation", aggregation, get_args(Aggregation))
         self.schema = schema
         self.aggregation: Aggregation = aggregation
+        self.every_row = every_row  # messages carry every row (noise fills them): each counts for each row
         self.clear()
 
     def clear(self) -> None:
@@ -45,6 +46,12 @@ class Aggregator:
         weights = self._weights(uploads)
         for name, rows in uploads.tables.items():
             _add_rows(self._sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights)
+        for name, entries in uploads.entries.items():
+            column = self._sums[name].reshape(-1, 1)
+            uncounted = np.zeros(len(column), np.float32)
+            _add_rows(column, uncounted, entries.offsets, entries.index, entries.values, weights)
+        for name, factors in uploads.factors.items():
+            self._sums[name] += np.tensordot(weights, factors.product(), axes=1)
         for name, values in uploads.dense.items():
             flat = values.reshape(uploads.count, self.schema[name].size)
             self._sums[name] += (weights @ flat).reshape(self.schema[name].shape)
@@ -75,7 +82,7 @@ class Aggregator:
         if self.aggregation in ("mean", "weighted-mean"):
             return np.float32(1.0 / max(self.weight, 1.0))
         power = 1.0 if self.aggregation == "row-mean" else 0.5
-        if name in self._counts:
+        if name in self._counts and not self.every_row:
             scale: Doubles = np.maximum(self._counts[name], 1.0).astype(np.float64) ** -power
             return scale[:, np.newaxis].astype(np.float32)
         return np.float32(max(self.devices, 1) ** -power)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from veilrec._arrays import Floats
+from veilrec._arrays import Floats, Indices, Offsets
 from veilrec.errors import VeilrecError
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, simulated_gaussian
 from veilrec.server.aggregate import Aggregation, Aggregator
 from veilrec.server.optimise import ServerRate, make_optimiser
 from veilrec.wire import codec
-from veilrec.wire.messages import Schema, Uploads, whole_model
+from veilrec.wire.messages import Schema, Tensor, Uploads, part_of_model, whole_model
+from veilrec.wire.values import ValueCoding
 
 
 class Server:
@@ -21,12 +22,16 @@ class Server:
 
     def __init__(
         self, schema: Schema, weights: Mapping[str, Floats], aggregation: Aggregation, rate: ServerRate,
-        *, sigma: float = 0.0,
+        *, sigma: float = 0.0, every_row: bool = False, upload_values: ValueCoding | None = None,
     ) -> None:  # fmt: skip
         self.schema = schema
+        self.upload_schema = schema if upload_values is None else schema.coded(upload_values)
+        self.view = self.upload_schema  # of the messages of this round: its tables have the rows that were sent
+        self.rows: Indices | None = None  # of the tables, in this round; None: all
+        self._kept: Mapping[str, Offsets] = {}
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.round_number = 0
-        self._aggregator = Aggregator(schema, aggregation)
+        self._aggregator = Aggregator(schema, aggregation, every_row=every_row)
         self._optimiser = make_optimiser(rate)
         self.sigma = sigma  # standard deviation of the noise that every sum gets before it is used
         self._noisy = False
@@ -36,13 +41,27 @@ class Server:
         """Whether devices have to tell how many examples they learned from."""
         return self._aggregator.aggregation == "weighted-mean"
 
+    def open_round(self, rows: Indices | None, kept: Mapping[str, Offsets] | None = None) -> None:
+        """Say what the round is about: these rows of every table, and only the kept entries of some tensors.
+
+        Both are public: they come from a seed or from what is released anyway. Noise goes to nothing else.
+        """
+        self.rows = rows
+        self._kept = {} if kept is None else kept
+        self.view = self.upload_schema if rows is None else self.upload_schema.narrowed(len(rows))
+        if self._aggregator.schema != self.view:
+            self._aggregator.schema = self.view
+            self._aggregator.clear()
+
     def broadcast(self) -> Uploads:
         """What a device gets at the start of a round."""
-        return whole_model(self.schema, self.weights, self.round_number)
+        if self.rows is None:
+            return whole_model(self.schema, self.weights, self.round_number)
+        return part_of_model(self.schema, self.weights, self.rows, self.round_number)
 
     def receive(self, message: bytes) -> None:
         """Check and add one device's message; a bad one raises and changes nothing."""
-        self.add(codec.decode(message, self.schema, self.round_number))
+        self.add(codec.decode(message, self.view, self.round_number))
 
     def add(self, uploads: Uploads) -> None:
         """Add messages that need no decoding: the simulator's way in."""
@@ -50,34 +69,46 @@ class Server:
 
     def add_noise(self, source: Source) -> None:
         """Protect the sum of the round; from here on nothing depends on a single device by more than is promised."""
-        noise = {
-            t.name: add_gaussian(np.zeros(t.shape), sigma=self.sigma, source=source).astype(np.float32)
-            for t in self.schema.tensors
-        }
-        self._add_noise(noise)
+        self._add_noise(
+            lambda shape: add_gaussian(np.zeros(shape), sigma=self.sigma, source=source).astype(np.float32)
+        )
 
     def add_simulated_noise(self, generator: np.random.Generator) -> None:
         """The same with fast seeded noise, which protects nobody: for simulations."""
-        self._add_noise(
-            {t.name: simulated_gaussian(generator, t.shape, sigma=self.sigma) for t in self.schema.tensors}
-        )
+        self._add_noise(lambda shape: simulated_gaussian(generator, shape, sigma=self.sigma))
 
     def add_to_sum(self, noise: Mapping[str, Floats]) -> None:
         """Add the noise of all devices' messages at once: the simulator's shortcut."""
         self._aggregator.add_to_sum(noise)
 
-    def _add_noise(self, noise: Mapping[str, Floats]) -> None:
-        self.add_to_sum(noise)
+    def _add_noise(self, draw: Callable[[tuple[int, ...]], Floats]) -> None:
+        self.add_to_sum({t.name: self._noise_of(t, draw) for t in self.view.tensors})
         self._noisy = True
+
+    def _noise_of(self, tensor: Tensor, draw: Callable[[tuple[int, ...]], Floats]) -> Floats:
+        if tensor.name not in self._kept:
+            return draw(tensor.shape)
+        noise = np.zeros(tensor.size, np.float32)
+        noise[self._kept[tensor.name]] = draw((len(self._kept[tensor.name]),))
+        return noise.reshape(tensor.shape)
 
     def step(self) -> None:
         """End the round: move the model, and forget what was sent."""
         if self.sigma > 0.0 and not self._noisy:
             raise VeilrecError("the sum of this round has no noise yet: nothing of it may be used")
         self._noisy = False
-        self._optimiser.step(self.weights, self._aggregator.change())
+        self._optimiser.step(self.weights, self._change())
         self._aggregator.clear()
         self.round_number += 1
+
+    def _change(self) -> dict[str, Floats]:
+        change = self._aggregator.change()
+        if self.rows is not None:
+            for tensor in self.schema.tables:
+                whole = np.zeros(tensor.shape, np.float32)
+                whole[self.rows] = change[tensor.name]
+                change[tensor.name] = whole
+        return change
 
     def state(self) -> dict[str, Floats]:
         """Weights and optimiser, for a checkpoint between rounds."""

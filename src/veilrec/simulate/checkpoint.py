@@ -30,6 +30,8 @@ class Progress:
     up_bytes: int = 0
     down_params: int = 0
     up_params: int = 0
+    selection_bytes: int = 0
+    paper_params: int = 0
     learning_seconds: float = 0.0
     seconds: float = 0.0
     best_round: int = 0  # of early stopping

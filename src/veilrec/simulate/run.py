@@ -20,6 +20,9 @@ from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]
+COUNTED = (
+    "devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class _Loop:
                 f"training has diverged: the loss of round {p.rounds_done} is {report.loss}; lower the learning rates"
                 " (--set local.item_rate=..., local.user_rate=..., server.rate=...) and train again"
             )
-        for name in ("devices", "down_bytes", "up_bytes", "down_params", "up_params"):
+        for name in COUNTED:
             setattr(p, name, getattr(p, name) + getattr(report, name))
         p.learning_seconds += time.perf_counter() - started
         last = p.rounds_done == s.rounds

@@ -9,17 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec import _draws
-from veilrec._arrays import Floats, Offsets
+from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.device.device import told, weights_of
 from veilrec.device.learner import Cohort, Learner
 from veilrec.device.protection import Protection, Unprotected
+from veilrec.device.submodel import narrow, places
 from veilrec.evaluate.scorer import Model
+from veilrec.privacy.randomness import SeededSource
 from veilrec.server.server import Server
+from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSampler, CohortSettings
 from veilrec.simulate.trainer import StepReport
 from veilrec.wire import codec
-from veilrec.wire.messages import Rows, Uploads
+from veilrec.wire.messages import Factors, Rows, Uploads
 
 # (public weights, private states) -> model
 ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]
@@ -30,12 +33,13 @@ class Simulation:
 
     def __init__(
         self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, protection: Protection | None = None, chunk: int = 64,
+        seed: int, *, protection: Protection | None = None, chooser: Chooser | None = None, chunk: int = 16,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner
         self.server = server
         self.protection = Unprotected() if protection is None else protection
+        self.chooser = chooser
         self.seed = seed
         self.chunk = chunk  # devices per call of the learner: few enough that their updates stay in the cache
         self.make_model = make_model
@@ -47,48 +51,63 @@ class Simulation:
         """One round."""
         devices = self.sampler.draw(number)
         arrives = self.sampler.arrives(number, devices)
-        broadcast = self.server.broadcast()
-        model = weights_of(broadcast, self.server.schema)
+        selection_bytes, place = self._open_round(number, devices)
+        server, fills = self.server, self.protection.fills_messages
+        broadcast = server.broadcast()
+        model = weights_of(codec.rounded(broadcast, server.schema), server.view)
         up_bytes = up_params = 0
         losses = []
         for start in range(0, len(devices), self.chunk):
             some = devices[start : start + self.chunk]
-            uploads, loss = self._learn(some, model, number)
+            uploads, loss = self._learn(some, model, number, place)
             kept = keep(uploads, arrives[start : start + self.chunk])
-            if not self.protection.fills_messages:
-                up_bytes += int(codec.sizes(kept, self.server.schema).sum())
-                up_params += codec.parameters(kept, self.server.schema)
+            kept = self.protection.perturb_each(kept, server.view, self._source(number, start))
+            up_bytes += int(codec.sizes(kept, server.view, all_rows=fills).sum())
+            up_params += codec.parameters(kept, server.view, all_rows=fills)
             losses.append(loss)
-            self.server.add(kept)
-        down = int(codec.sizes(broadcast, self.server.schema)[0])
-        if self.protection.fills_messages:  # then every message is as long as the model
-            up_bytes = down * int(arrives.sum())
-            up_params = codec.parameters(broadcast, self.server.schema) * int(arrives.sum())
+            server.add(codec.rounded(kept, server.view))
         self._add_noise(number, int(arrives.sum()))
-        self.server.step()
+        counted = sum(self.protection.counted_parameters(table) for table in server.view.tables)
+        server.step()
         return StepReport(
             devices=len(devices),
-            down_bytes=down * len(devices),
-            up_bytes=up_bytes,
-            down_params=codec.parameters(broadcast, self.server.schema) * len(devices),
+            down_bytes=int(codec.sizes(broadcast, server.schema)[0]) * len(devices),
+            up_bytes=up_bytes + selection_bytes,
+            down_params=codec.parameters(broadcast, server.schema) * len(devices),
             up_params=up_params,
+            selection_bytes=selection_bytes,
+            paper_params=counted * len(devices),
             loss=float(np.mean(np.concatenate(losses))) if losses else None,
         )
 
-    def _learn(self, devices: Offsets, model: Mapping[str, Floats], number: int) -> tuple[Uploads, Floats]:
+    def _open_round(self, number: int, devices: Offsets) -> tuple[int, Indices | None]:
+        """Tell the server what the round is about; where the items lie in the sub-model, if there is one."""
+        if self.chooser is None:
+            return 0, None
+        choice = self.chooser.choose(number, devices, self.server.weights)
+        self.server.open_round(choice.rows, choice.kept)
+        n_items = self.server.schema.tables[0].shape[0]
+        return choice.report_bytes, None if choice.rows is None else places(choice.rows, n_items)
+
+    def _learn(
+        self, devices: Offsets, model: Mapping[str, Floats], number: int, place: Indices | None
+    ) -> tuple[Uploads, Floats]:
         private = {name: values[devices] for name, values in self.private.items()}
-        learned = self.learner.learn(Cohort(devices, self.train.take(devices), private), model, number)
+        data = self.train.take(devices)
+        cohort = Cohort(devices, data if place is None else narrow(data, place), private)
+        learned = self.learner.learn(cohort, model, number)
         for name, values in private.items():
             self.private[name][devices] = values
         return self.protection.bound(told(learned.uploads, self.server.weighs_examples)), learned.loss
 
+    def _source(self, number: int, start: int) -> SeededSource:
+        return SeededSource(self.seed, _draws.NOISE, number, start)
+
     def _add_noise(self, number: int, devices: int) -> None:
         """The noise of all messages, and that of the server, drawn at once: linear, so the sum is all that matters."""
-        if isinstance(self.protection, Unprotected) and self.server.sigma == 0.0:
-            return
         key = np.random.SeedSequence([self.seed, _draws.NOISE, number])
         generator = np.random.Generator(np.random.Philox(key))
-        self.server.add_to_sum(self.protection.noise_of_sum(self.server.schema, devices, generator))
+        self.server.add_to_sum(self.protection.noise_of_sum(self.server.view, devices, generator))
         if self.server.sigma > 0.0:
             self.server.add_simulated_noise(generator)
 
@@ -116,12 +135,19 @@ def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:
     if arrives.all():
         return uploads
     chosen = np.flatnonzero(arrives)
-    tables = {}
-    for name, rows in uploads.tables.items():
-        entries = np.repeat(arrives, np.diff(rows.offsets))
-        offsets = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(np.diff(rows.offsets)[chosen], out=offsets[1:])
-        tables[name] = Rows(offsets, rows.index[entries], rows.values[entries])
-    dense = {name: values[chosen] for name, values in uploads.dense.items()}
-    examples = None if uploads.examples is None else uploads.examples[chosen]
-    return Uploads(uploads.round_number, len(chosen), tables, dense, examples)
+    return Uploads(
+        uploads.round_number,
+        len(chosen),
+        {name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.tables.items()},
+        {name: values[chosen] for name, values in uploads.dense.items()},
+        None if uploads.examples is None else uploads.examples[chosen],
+        {name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.entries.items()},
+        {n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in uploads.factors.items()},
+    )
+
+
+def _keep_rows(rows: Rows, arrives: NDArray[np.bool_], chosen: Offsets) -> Rows:
+    entries = np.repeat(arrives, np.diff(rows.offsets))
+    offsets = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(np.diff(rows.offsets)[chosen], out=offsets[1:])
+    return Rows(offsets, rows.index[entries], rows.values[entries])

@@ -20,6 +20,8 @@ class StepReport:
     up_bytes: int = 0
     down_params: int = 0
     up_params: int = 0
+    selection_bytes: int = 0  # of up_bytes: reports on which items the sub-model should have
+    paper_params: int = 0  # as the communication paper counts: one way, item vectors only
     loss: float | None = None
 
 

@@ -1,32 +1,65 @@
 """Messages as bytes, and bytes as messages that have been checked.
 
 Layout, little-endian: magic `VRM1`, round u32, example count u32 (0 = not sent), number of tensors u8; then
-for each tensor its number in the schema u8 and its index coding u8, for a table the number of rows u32 and
-the index, and the float32 values. The index of a table is the cheapest of: nothing (all rows), a bitmap, a
-list of u16 or u32.
+for each tensor its number in the schema u8, a coding u8, and its content:
+- dense: the values;
+- rows of a table, or single entries of any tensor (a table of one column): how many u32, the index, the
+  values. The index is the cheapest of: nothing (all of them), a bitmap, a list of u16 or u32;
+- factors of a table: the rank u32, the left factor, the scales, the right factor.
+The lower half of the coding byte says which of these it is, the upper half how the values are written (see
+`veilrec.wire.values`); both sides know the latter from the schema.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec.errors import VeilrecError
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.wire import values as coded
+from veilrec.wire.messages import Factors, Rows, Schema, Tensor, Uploads
+from veilrec.wire.values import CODINGS
 
 _HEADER = struct.Struct("<4sIIB")
 _TENSOR = struct.Struct("<BB")
 _COUNT = struct.Struct("<I")
 _MAGIC = b"VRM1"
-_DENSE, _ALL_ROWS, _BITMAP, _LIST = range(4)
-_FLOAT = 4
+_DENSE, _ALL_ROWS, _BITMAP, _LIST, _ALL_ENTRIES, _ENTRY_BITMAP, _ENTRY_LIST, _FACTORS = range(8)
+_FOR_TABLES = range(_ALL_ROWS, _FACTORS + 1)
+_FOR_DENSE = (_DENSE, _ALL_ENTRIES, _ENTRY_BITMAP, _ENTRY_LIST)
+_ENTRIES = _ALL_ENTRIES - _ALL_ROWS  # from the coding of rows to that of entries
 _MOST_U16 = 1 << 16
 
 
-class BadMessage(VeilrecError):
+class BadMessage(VeilrecError):  # noqa: N818 - named for what it is
     """Bytes that are not a message of this round's schema; nothing of them may reach the model."""
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A tensor as a table of one column."""
+    return Tensor(tensor.name, (tensor.size, 1), by_row=True, values=tensor.values)
+
+
+def _width(tensor: Tensor) -> int:
+    return tensor.size // tensor.shape[0]
+
+
+def _block(tensor: Tensor) -> tuple[int, int]:
+    """A dense tensor as rows and columns: what shares a scale where values have one."""
+    return (1, tensor.size) if len(tensor.shape) < 2 else (tensor.shape[0], _width(tensor))
+
+
+def _values_size(tensor: Tensor, rows: int, width: int) -> int:
+    return rows * coded.row_size(tensor.values, width)
+
+
+def _entry_sizes(tensor: Tensor, counts: Offsets) -> Offsets:
+    """Single entries are one row of values: they share a scale."""
+    sizes = [_values_size(tensor, 1, count) if count else 0 for count in counts.tolist()]
+    return np.array(sizes, np.int64)
 
 
 def _list_type(tensor: Tensor) -> np.dtype[np.unsignedinteger]:
@@ -40,41 +73,81 @@ def _index_sizes(tensor: Tensor, rows: Offsets) -> Offsets:
     return np.where(rows == tensor.shape[0], 0, np.minimum(as_list, bitmap))
 
 
-def sizes(uploads: Uploads, schema: Schema) -> Offsets:
-    """The encoded length of every device's message, without encoding it."""
+def sizes(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> Offsets:
+    """The encoded length of every device's message, without encoding it.
+
+    `all_rows`: as if every row of every table were in it, because noise will fill them.
+    """
     total = np.full(uploads.count, _HEADER.size, np.int64)
     for name, part in uploads.tables.items():
         tensor = schema[name]
-        rows = np.diff(part.offsets)
-        width = tensor.size // tensor.shape[0]
-        total += _TENSOR.size + _COUNT.size + _index_sizes(tensor, rows) + rows * width * _FLOAT
+        rows = np.full(uploads.count, tensor.shape[0], np.int64) if all_rows else np.diff(part.offsets)
+        row = coded.row_size(tensor.values, _width(tensor))
+        total += _TENSOR.size + _COUNT.size + _index_sizes(tensor, rows) + rows * row
+    for name, part in uploads.entries.items():
+        tensor = flat(schema[name])
+        counts = np.diff(part.offsets)
+        total += _TENSOR.size + _COUNT.size + _index_sizes(tensor, counts) + _entry_sizes(tensor, counts)
+    for name, factors in uploads.factors.items():
+        rank = factors.scales.shape[1]
+        numbers = sum(_values_size(schema[name], *shape) for shape in _factor_shapes(schema[name], rank))
+        total += _TENSOR.size + _COUNT.size + numbers
     for name in uploads.dense:
-        total += _TENSOR.size + schema[name].size * _FLOAT
+        total += _TENSOR.size + _values_size(schema[name], *_block(schema[name]))
     return total
 
 
-def parameters(uploads: Uploads, schema: Schema) -> int:
-    """How many model parameters all the messages carry."""
-    total = 0
-    for name, part in uploads.tables.items():
-        total += len(part.index) * (schema[name].size // schema[name].shape[0])
+def parameters(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> int:
+    """How many model parameters all the messages carry; `all_rows` as for `sizes`."""
+    if all_rows:
+        total = sum(uploads.count * schema[name].size for name in uploads.tables)
+    else:
+        total = sum(len(part.index) * _width(schema[name]) for name, part in uploads.tables.items())
+    total += sum(len(part.index) for part in uploads.entries.values())
+    total += sum(f.left.size + f.scales.size + f.right.size for f in uploads.factors.values())
     return total + sum(uploads.count * schema[name].size for name in uploads.dense)
+
+
+def rounded(uploads: Uploads, schema: Schema) -> Uploads:
+    """The messages as the other side will read them, where their values are written with fewer digits."""
+    if all(tensor.values == "float32" for tensor in schema.tensors):
+        return uploads
+    tables = {
+        name: Rows(part.offsets, part.index, coded.rounded(part.values, schema[name].values))
+        for name, part in uploads.tables.items()
+    }
+    dense = {}
+    for name, values in uploads.dense.items():
+        blocks = values.reshape(uploads.count, *_block(schema[name]))
+        dense[name] = coded.rounded(blocks, schema[name].values).reshape(values.shape)
+    if uploads.entries or uploads.factors:
+        raise ValueError("entries and factors are sent in float32 only")
+    return replace(uploads, tables=tables, dense=dense)
 
 
 def encode(uploads: Uploads, schema: Schema, device: int = 0) -> bytes:
     """The message of one of the devices."""
     examples = 0 if uploads.examples is None else int(uploads.examples[device])
-    parts = [_HEADER.pack(_MAGIC, uploads.round_number, examples, len(uploads.tables) + len(uploads.dense))]
+    carried = sum(len(m) for m in (uploads.tables, uploads.dense, uploads.entries, uploads.factors))
+    parts = [_HEADER.pack(_MAGIC, uploads.round_number, examples, carried)]
     for number, tensor in enumerate(schema.tensors):
         if tensor.name in uploads.tables:
-            parts += _encode_rows(number, tensor, uploads.tables[tensor.name], device)
+            parts += _encode_rows(number, tensor, uploads.tables[tensor.name], device, 0)
+        elif tensor.name in uploads.entries:
+            parts += _encode_rows(number, flat(tensor), uploads.entries[tensor.name], device, _ENTRIES)
+        elif tensor.name in uploads.factors:
+            parts += _encode_factors(number, tensor, uploads.factors[tensor.name], device)
         elif tensor.name in uploads.dense:
-            values = np.ascontiguousarray(uploads.dense[tensor.name][device], dtype="<f4")
-            parts += [_TENSOR.pack(number, _DENSE), values.tobytes()]
+            values = uploads.dense[tensor.name][device].reshape(_block(tensor))
+            parts += [_TENSOR.pack(number, _DENSE | _nibble(tensor)), coded.encode(values, tensor.values)]
     return b"".join(parts)
 
 
-def _encode_rows(number: int, tensor: Tensor, rows: Rows, device: int) -> list[bytes]:
+def _nibble(tensor: Tensor) -> int:
+    return CODINGS.index(tensor.values) << 4
+
+
+def _encode_rows(number: int, tensor: Tensor, rows: Rows, device: int, kind: int) -> list[bytes]:
     start, end = rows.offsets[device], rows.offsets[device + 1]
     order = np.argsort(rows.index[start:end])
     index, values = rows.index[start:end][order], rows.values[start:end][order]
@@ -87,8 +160,21 @@ def _encode_rows(number: int, tensor: Tensor, rows: Rows, device: int) -> list[b
         coding, encoded = _BITMAP, np.packbits(present).tobytes()
     else:
         coding, encoded = _LIST, index.astype(_list_type(tensor)).tobytes()
-    body = np.ascontiguousarray(values, dtype="<f4").tobytes()
-    return [_TENSOR.pack(number, coding), _COUNT.pack(len(index)), encoded, body]
+    body = coded.encode(values.reshape(1, -1) if kind else values, tensor.values)
+    head = _TENSOR.pack(number, coding + kind | _nibble(tensor))
+    return [head, _COUNT.pack(len(index)), encoded, body]
+
+
+def _factor_shapes(tensor: Tensor, rank: int) -> tuple[tuple[int, int], ...]:
+    height, width = tensor.shape
+    return (height, rank), (1, rank), (rank, width)
+
+
+def _encode_factors(number: int, tensor: Tensor, factors: Factors, device: int) -> list[bytes]:
+    rank = factors.scales.shape[1]
+    parts = (factors.left[device], factors.scales[device : device + 1], factors.right[device])
+    head = [_TENSOR.pack(number, _FACTORS | _nibble(tensor)), _COUNT.pack(rank)]
+    return head + [coded.encode(part, tensor.values) for part in parts]
 
 
 class _Reader:
@@ -107,6 +193,10 @@ class _Reader:
         self.position += length
         return memoryview(self.content)[self.position - length : self.position]
 
+    def values(self, tensor: Tensor, rows: int, width: int) -> Floats:
+        content = self.take(_values_size(tensor, rows, width))
+        return _finite(coded.decode(content, rows, width, tensor.values), tensor)
+
 
 def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
     """Check a message against the round and the schema, and unpack it; anything odd raises `BadMessage`."""
@@ -117,6 +207,8 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
     if sent_round != round_number:
         raise BadMessage(f"the message is for round {sent_round}, expected round {round_number}")
     tables: dict[str, Rows] = {}
+    entries: dict[str, Rows] = {}
+    factors: dict[str, Factors] = {}
     dense = {}
     last = -1
     for _ in range(tensors):
@@ -125,28 +217,40 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
             raise BadMessage(f"tensor number {number} is out of place among {len(schema.tensors)} tensors")
         last = number
         tensor = schema.tensors[number]
-        if tensor.by_row != (coding != _DENSE):
-            raise BadMessage(f"tensor {tensor.name} has index coding {coding}, which does not fit its kind")
-        if tensor.by_row:
-            tables[tensor.name] = _decode_rows(reader, tensor, coding)
+        kind = coding ^ _nibble(tensor)
+        if kind not in (_FOR_TABLES if tensor.by_row else _FOR_DENSE):
+            raise BadMessage(f"tensor {tensor.name} has coding {coding}, which does not fit its kind")
+        if kind == _FACTORS:
+            factors[tensor.name] = _decode_factors(reader, tensor)
+        elif kind >= _ALL_ENTRIES:
+            entries[tensor.name] = _decode_rows(reader, flat(tensor), kind - _ENTRIES, entries=True)
+        elif tensor.by_row:
+            tables[tensor.name] = _decode_rows(reader, tensor, kind, entries=False)
         else:
-            values = np.frombuffer(reader.take(tensor.size * _FLOAT), "<f4").astype(np.float32)
-            dense[tensor.name] = _finite(values, tensor).reshape(1, *tensor.shape)
+            dense[tensor.name] = reader.values(tensor, *_block(tensor)).reshape(1, *tensor.shape)
     if reader.position != len(content):
         raise BadMessage(f"{len(content) - reader.position} bytes follow the end of the message")
-    return Uploads(round_number, 1, tables, dense, np.array([examples]) if examples else None)
+    told = np.array([examples]) if examples else None
+    return Uploads(round_number, 1, tables, dense, told, entries, factors)
 
 
-def _decode_rows(reader: _Reader, tensor: Tensor, coding: int) -> Rows:
+def _decode_rows(reader: _Reader, tensor: Tensor, coding: int, *, entries: bool) -> Rows:
     (count,) = _COUNT.unpack(reader.take(_COUNT.size))
-    height = tensor.shape[0]
+    height, width = tensor.shape[0], _width(tensor)
     if count > height:
         raise BadMessage(f"{count} rows announced for {tensor.name}, which has {height}")
-    width = tensor.size // height
-    reader.expect(count * width * _FLOAT)  # before anything as long as the announced count is made
+    shape = (min(count, 1), count) if entries else (count, width)
+    reader.expect(_values_size(tensor, *shape))  # before anything as long as the announced count is made
     index = _decode_index(reader, tensor, coding, count)
-    values = np.frombuffer(reader.take(count * width * _FLOAT), "<f4").astype(np.float32)
-    return Rows(np.array([0, count]), index, _finite(values, tensor).reshape(count, width))
+    return Rows(np.array([0, count]), index, reader.values(tensor, *shape).reshape(count, width))
+
+
+def _decode_factors(reader: _Reader, tensor: Tensor) -> Factors:
+    (rank,) = _COUNT.unpack(reader.take(_COUNT.size))
+    if not 1 <= rank <= min(tensor.shape):
+        raise BadMessage(f"rank {rank} announced for {tensor.name}, which has shape {tensor.shape}")
+    left, scales, right = (reader.values(tensor, *shape) for shape in _factor_shapes(tensor, rank))
+    return Factors(left[np.newaxis], scales, right[np.newaxis])
 
 
 def _decode_index(reader: _Reader, tensor: Tensor, coding: int, count: int) -> Indices:
@@ -160,15 +264,13 @@ def _decode_index(reader: _Reader, tensor: Tensor, coding: int, count: int) -> I
             raise BadMessage(f"the bitmap of {tensor.name} marks rows that do not exist")
         index = np.flatnonzero(bits).astype(np.int32)
         marked = len(index)
-    elif coding == _LIST:
+    else:
         kind = _list_type(tensor)
         listed = np.frombuffer(reader.take(count * kind.itemsize), kind)
         if count and (listed[-1] >= height or np.any(listed[1:] <= listed[:-1])):
             raise BadMessage(f"the row numbers of {tensor.name} must increase and stay below {height}")
         index = listed.astype(np.int32)  # only now: a number above 2^31 would have become a negative one
         marked = count
-    else:
-        raise BadMessage(f"unknown index coding {coding} for {tensor.name}")
     if marked != count:
         raise BadMessage(f"{count} rows announced for {tensor.name}, {marked} marked")
     return index

@@ -1,4 +1,5 @@
-"""What may cross the door between devices and server: changed rows of tables, dense tensors, nothing else.
+"""What may cross the door between devices and server: changed rows of tables, tensors or parts of them, nothing
+else.
 
 An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a
 real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
@@ -7,11 +8,12 @@ real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
+from veilrec.wire.values import ValueCoding
 
 MOST_TENSORS = 255  # a message numbers them with one byte
 
@@ -23,6 +25,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     by_row: bool  # True: a table of which a message carries some rows; False: always sent whole
+    values: ValueCoding = "float32"  # how a message carries its numbers
 
     def __post_init__(self) -> None:
         if self.by_row and len(self.shape) != 2:
@@ -63,6 +66,19 @@ class Schema:
         """The tensors that are sent whole."""
         return tuple(tensor for tensor in self.tensors if not tensor.by_row)
 
+    def narrowed(self, rows: int) -> Schema:
+        """The same model with so many rows in every table: what a sub-model looks like from inside."""
+        return Schema(
+            tuple(
+                replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t
+                for t in self.tensors
+            )
+        )
+
+    def coded(self, values: ValueCoding) -> Schema:
+        """The same model with its numbers carried in another way."""
+        return Schema(tuple(replace(tensor, values=values) for tensor in self.tensors))
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -74,14 +90,30 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Factors:
+    """A table as a product, for n devices: `left * scales @ right`, of low rank r."""
+
+    left: Floats  # [n, rows, r]
+    scales: Floats  # [n, r]
+    right: Floats  # [n, r, width]
+
+    def product(self) -> Floats:
+        """The tables [n, rows, width]."""
+        table: Floats = (self.left * self.scales[:, np.newaxis]) @ self.right
+        return table
+
+
+@dataclass(frozen=True)
 class Uploads:
-    """The messages of n devices in one round."""
+    """The messages of n devices in one round; a tensor is in at most one of the four mappings."""
 
     round_number: int
     count: int  # n
     tables: Mapping[str, Rows] = field(default_factory=dict)
     dense: Mapping[str, Floats] = field(default_factory=dict)  # [n, *shape]
     examples: Offsets | None = None  # [n], only where the aggregation weighs devices by it
+    entries: Mapping[str, Rows] = field(default_factory=dict)  # single numbers of a flattened tensor, one wide
+    factors: Mapping[str, Factors] = field(default_factory=dict)  # tables of low rank
 
 
 def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int) -> Uploads:
@@ -90,5 +122,14 @@ def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int
         t.name: Rows(np.array([0, t.shape[0]]), np.arange(t.shape[0], dtype=np.int32), weights[t.name])
         for t in schema.tables
     }
+    dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
+    return Uploads(round_number, 1, tables, dense)
+
+
+def part_of_model(
+    schema: Schema, weights: Mapping[str, Floats], rows: Indices, round_number: int
+) -> Uploads:
+    """A sub-model as the server sends it: the same rows of every table, every dense tensor."""
+    tables = {t.name: Rows(np.array([0, len(rows)]), rows, weights[t.name][rows]) for t in schema.tables}
     dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
     return Uploads(round_number, 1, tables, dense)

@@ -68,6 +68,12 @@ def test_a_cohort_is_clipped_like_its_devices_one_by_one() -> None:
         np.testing.assert_array_equal(own, together[OFFSETS[device] : OFFSETS[device + 1]])
 
 
+def test_rows_are_clipped_each_by_itself() -> None:
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]], np.float32)
+    np.testing.assert_allclose(clipping.clip_rows(rows, 1.0), [5.0, 0.5, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]], rtol=1e-6)
+
+
 def test_bad_updates_are_refused_and_nothing_is_scaled() -> None:
     values = np.ones((5, 4), np.float32)
     values[4, 1] = np.nan

@@ -13,7 +13,7 @@ from scipy import stats
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.events import LaplaceEvent, repeated
+from veilrec.privacy.events import GaussianEvent, LaplaceEvent, repeated
 from veilrec.privacy.mechanisms.updates import CohortSum, ElementwiseLaplace, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import UNITS
@@ -89,6 +89,12 @@ def test_local_noise_of_section_7(uploads: int, expected: float) -> None:
     # User level (2, 1e-5) over all uploads, sigma in units of the clip norm; mu adds up in squares.
     whole_run = UpdateNoise(dimension=1, clip_norm=1.0, epsilon=2.0, delta=1e-5)
     assert whole_run.sigma * math.sqrt(uploads) == pytest.approx(expected, rel=1e-5)
+
+
+def test_unit_noise_over_130_uploads_of_section_7() -> None:
+    event = repeated(GaussianEvent(2.0), 130)  # replace-one: 2 P over sigma = P
+    assert epsilon_of(event, 1e-5) == pytest.approx(356.34, abs=5e-3)
+    assert epsilon_of(GaussianEvent(22.8035), 1e-5) == pytest.approx(356.34, abs=5e-3)
 
 
 def test_secure_histogram_of_section_6() -> None:

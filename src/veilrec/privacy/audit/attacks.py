@@ -15,6 +15,7 @@ from scipy.special import chdtrc
 
 from veilrec._arrays import Bools, Doubles, Offsets
 from veilrec.privacy.audit.bounds import epsilon_from_counts, reach
+from veilrec.privacy.audit.coordinates import epsilon_from_coordinates, independence_p_value
 from veilrec.privacy.audit.enumeration import epsilon_exact
 from veilrec.privacy.audit.gdp import epsilon_from_gaussian_scores, epsilon_from_sampled_scores
 from veilrec.privacy.audit.hockey_stick import calibration_p_value, epsilon_from_ratios
@@ -27,7 +28,7 @@ from veilrec.privacy.randomness import SeededSource, Source
 T = TypeVar("T", bound=np.generic)
 Side: TypeAlias = Literal[0, 1]
 """Which input of the pair."""
-Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run"]
+Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run", "coordinates"]
 
 _CHUNK = 50_000  # draws at a time, so that wide outputs stay small in memory
 
@@ -93,19 +94,31 @@ class Scores(Attack):
             bound = epsilon_from_ratios(first, delta=delta, alpha=budget.alpha) if believed else 0.0
             return Evidence(bound, "hockey stick", math.inf, broken=not believed)
         bound = epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
-        return Evidence(bound, "counts", self._reach(name, delta, budget))
+        return Evidence(bound, "counts", reach(count // 2, alpha=budget.alpha, delta=delta))
 
     def _gaussian(self, first: Doubles, second: Doubles, delta: float, alpha: float) -> float:
         if self.sampled is None:
             return epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
         return epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
 
-    def _reach(self, name: str, delta: float, budget: Budget) -> float:
+
+@dataclass(frozen=True)
+class Coordinates(Attack):
+    """A score for each of several coordinates with noise of their own, `[n, k]`; for claims of delta 0."""
+
+    draw: Callable[[Side, int, Source], Doubles]
+    draws: int
+
+    def run(self, name: str, delta: float, budget: Budget) -> Evidence:
+        """Score every coordinate of draws of both inputs."""
+        if delta != 0.0:
+            raise ValueError(f"delta is {delta}: this attack is on claims of delta 0")
         count = self.draws * budget.effort
-        if self.ideal is None:
-            return reach(count // 2, alpha=budget.alpha, delta=delta)
-        first, second = _both_sides(self.ideal, count, f"{name} ideal", budget)
-        return epsilon_from_scores(first, second, delta=delta, alpha=budget.alpha)
+        first, second = _both_sides(self.draw, count, name, budget)
+        most = first.shape[1] * reach(first.size // 2, alpha=budget.alpha)
+        if min(independence_p_value(scores) for scores in (first, second)) <= budget.alpha / 2:
+            return Evidence(0.0, "coordinates", most, broken=True)
+        return Evidence(epsilon_from_coordinates(first, second, alpha=budget.alpha), "coordinates", most)
 
 
 @dataclass(frozen=True)

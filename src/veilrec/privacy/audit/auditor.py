@@ -42,6 +42,7 @@ class Verdict:
     expected: Outcome
     rotted: bool
     seconds: float
+    size: str
     why: str
     scope: str = SCOPE
 
@@ -103,7 +104,7 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
         method=strongest.method, reach=_rounded_reach(evidence),
         verdict="refuted" if refuted else "holds", expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
-        seconds=round(time.perf_counter() - start, 3), why=case.why,
+        seconds=round(time.perf_counter() - start, 3), size=case.size, why=case.why,
     )  # fmt: skip
 
 

@@ -43,12 +43,13 @@ def padded_batch(mechanism: PaddedAttention) -> Draw:
 
     def draw(side: Side, count: int, source: Source) -> Doubles:
         masks = happens(mechanism.pad_probability, (count, mechanism.slots, 1), source)
-        distinct, which = np.unique(masks.reshape(count, -1), axis=0, return_inverse=True)
-        users = [
-            mechanism.encode(np.where(mask[:, np.newaxis], mechanism.pad, pair[side])) for mask in distinct
-        ]
-        attention = decompose(np.array(users, np.float64), mechanism.basis_vectors)
-        return mechanism.noise.add(attention[which.ravel()], source)
+        numbers = masks[:, :, 0] @ (1 << np.arange(mechanism.slots))  # of the mask, by its bits
+        attention = np.empty((2**mechanism.slots, len(mechanism.basis_vectors)))
+        for number in np.flatnonzero(np.bincount(numbers)):
+            mask = masks[np.argmax(numbers == number)]
+            user = mechanism.encode(np.where(mask, mechanism.pad, pair[side]))
+            attention[number] = decompose(user, mechanism.basis_vectors)
+        return mechanism.noise.add(attention[numbers], source)
 
     return draw
 

@@ -24,13 +24,14 @@ class Case:
     claimed_epsilon: float
     delta: float
     attacks: tuple[Attack, ...]
+    size: str = ""  # of the instance that is attacked
     why: str = ""  # what is wrong with a known-bad or planted one
 
     @property
     def key(self) -> str:
         """What tells it from all other cases."""
         claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency}"
-        return f"{self.name} {self.calibration} {claim}"
+        return f"{self.name} {self.calibration} {self.size} {claim}"
 
     @property
     def expected(self) -> Outcome:

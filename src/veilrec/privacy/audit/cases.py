@@ -30,8 +30,14 @@ def case_of(mechanism: Mechanism[Any, Any]) -> Case:
         name=mechanism.name, kind="known-bad" if bad else "proven", calibration=mechanism.calibration,
         unit=mechanism.unit, adjacency=mechanism.adjacency,
         claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
-        attacks=attacks_on(mechanism), why=FLAWS[mechanism.name] if bad else "",
+        attacks=attacks_on(mechanism), size=_size(mechanism),
+        why=FLAWS[mechanism.name] if bad else "",
     )  # fmt: skip
+
+
+def _size(mechanism: Mechanism[Any, Any]) -> str:
+    sizes = ("dimension", "length", "categories", "items", "rows")
+    return next((f"{size} {getattr(mechanism, size)}" for size in sizes if hasattr(mechanism, size)), "")
 
 
 def select(name: str) -> tuple[Case, ...]:

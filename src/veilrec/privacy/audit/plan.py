@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
-from veilrec.privacy.audit.attacks import Attack, Guesses, Scores, SupportEvent, Table
+from veilrec.privacy.audit.attacks import Attack, Coordinates, Guesses, Scores, SupportEvent, Table
 from veilrec.privacy.audit.batches import (
     Draw,
     batch,
@@ -21,8 +21,8 @@ from veilrec.privacy.audit.enumeration import bit_response, k_ary_response, subs
 from veilrec.privacy.audit.scores import (
     bit_ratio,
     gaussian_ratio,
-    ideal_laplace,
     laplace_ratio,
+    laplace_ratios,
     number_of_bits,
     number_of_set,
     padded_ratio,
@@ -47,7 +47,7 @@ from veilrec.privacy.randomness import Source, uniforms
 MANY, SOME = 200_000, 20_000  # draws a side; of exact samplers, which are slow
 _NUMBERS = 4_000_000  # noisy numbers a side, in the attacks that need the most draws
 _LARGE = 5.0  # an epsilon that counts can no longer reach
-_WIDE = 6  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
+_WIDE = 7  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
 
 
 def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
@@ -70,14 +70,13 @@ def gaussian_attacks(
     return *attacks, Scores(scored(draw, gaussian_ratio(first, second, sigma)), draws // 4, "ratio")
 
 
-def laplace_attacks(
-    draw: Draw, first: Doubles, second: Doubles, *, scale: float, claim: float
-) -> tuple[Attack, ...]:
-    """Counts of the likelihood ratio between two centres."""
-    wide = np.count_nonzero(first != second) > _WIDE
-    ideal = ideal_laplace(first, second, claim) if wide else None
+def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float) -> tuple[Attack, ...]:
+    """Counts of the likelihood ratio between two centres, and of each coordinate's where many move."""
     draws = _NUMBERS // max(first.size, 20)
-    return (Scores(scored(draw, laplace_ratio(first, second, scale)), draws, ideal=ideal),)
+    whole = Scores(scored(draw, laplace_ratio(first, second, scale)), draws)
+    if np.count_nonzero(first != second) < _WIDE:
+        return (whole,)
+    return whole, Coordinates(scored(draw, laplace_ratios(first, second, scale)), draws)
 
 
 def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:
@@ -95,9 +94,7 @@ def _masked(mechanism: MaskedUpdate) -> tuple[Attack, ...]:
 
 def _laplace(mechanism: Laplace | ElementwiseLaplace | RowwiseLaplace) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
-    return laplace_attacks(
-        batch(mechanism), first, second, scale=mechanism.scale, claim=mechanism.claimed_epsilon
-    )
+    return laplace_attacks(batch(mechanism), first, second, scale=mechanism.scale)
 
 
 def _discrete_gaussian(mechanism: DiscreteGaussian) -> tuple[Attack, ...]:
@@ -193,7 +190,7 @@ def _attention(mechanism: PrivateAttention) -> tuple[Attack, ...]:
     first, second = (clip_flat(value, noise.clip_norm) for value in mechanism.worst_pair())
     if noise.noise == "gaussian":
         return gaussian_attacks(batch(mechanism), first, second, sigma=noise.scale, claim=claim)
-    return laplace_attacks(batch(mechanism), first, second, scale=noise.scale, claim=claim)
+    return laplace_attacks(batch(mechanism), first, second, scale=noise.scale)
 
 
 def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
@@ -226,7 +223,7 @@ def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
     if mechanism.noise == "gaussian":
         return gaussian_attacks(draw, first, second, sigma=mechanism.scale, claim=claim)
-    return laplace_attacks(draw, first, second, scale=mechanism.scale, claim=claim)
+    return laplace_attacks(draw, first, second, scale=mechanism.scale)
 
 
 def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:

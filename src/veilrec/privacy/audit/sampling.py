@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from veilrec._arrays import Doubles, Offsets
+from veilrec._arrays import Doubles
 from veilrec.privacy.audit.bounds import epsilon_from_counts
 
 _CANDIDATES = 100  # thresholds that are looked at
@@ -45,9 +45,11 @@ def best_threshold(first: Doubles, second: Doubles, *, delta: float, alpha: floa
     """The event that proves the most on these draws."""
     values = _candidates(np.concatenate((first, second)))
     best, proven = Threshold(float(values[0]), above=True, first_is_likelier=True), 0.0
+    below = np.searchsorted(np.sort(first), values), np.searchsorted(np.sort(second), values)
     for above, first_is_likelier in product((True, False), repeat=2):
+        one, other = (len(first) - below[0], len(second) - below[1]) if above else below
+        hits, others = (one, other) if first_is_likelier else (other, one)
         likely, unlikely = (first, second) if first_is_likelier else (second, first)
-        hits, others = _counts(likely, values, above), _counts(unlikely, values, above)
         for at in np.flatnonzero(hits * len(unlikely) > others * len(likely)):
             bound = epsilon_from_counts(
                 int(hits[at]), len(likely), int(others[at]), len(unlikely), delta=delta, alpha=alpha
@@ -67,10 +69,3 @@ def _candidates(scores: Doubles) -> Doubles:
     at = np.quantile(scores, np.concatenate((tails, 1.0 - tails)))
     # Many draws may have the very same score: step to both sides of it.
     return np.unique(np.concatenate((np.nextafter(at, -np.inf), np.nextafter(at, np.inf))))
-
-
-def _counts(scores: Doubles, values: Doubles, above: bool) -> Offsets:
-    ordered = np.sort(scores)
-    if above:
-        return len(ordered) - np.searchsorted(ordered, values, side="right")
-    return np.searchsorted(ordered, values, side="left")

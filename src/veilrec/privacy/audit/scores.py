@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Bools, Doubles, Offsets
-from veilrec.privacy.audit.attacks import Side
 from veilrec.privacy.audit.batches import Draw
-from veilrec.privacy.randomness import Source
 
 Outputs = NDArray[Any]
 Score = Callable[[Outputs], Doubles]
@@ -37,8 +35,8 @@ def gaussian_ratio(first: Doubles, second: Doubles, sigma: float) -> Score:
     return lambda outputs: np.asarray((outputs - middle) @ slope)
 
 
-def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
-    """ln of the ratio of densities: (|y - second| - |y - first|) / scale, summed up.
+def laplace_ratios(first: Doubles, second: Doubles, scale: float) -> Score:
+    """ln of the ratio of densities of each moving coordinate: (|y - second| - |y - first|) / scale.
 
     Many outputs have the same ratio. It is rounded, so that they also have the same number.
     """
@@ -46,22 +44,15 @@ def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
 
     def score(outputs: Outputs) -> Doubles:
         kept = outputs.reshape(-1, *first.shape)[:, moves]
-        distances = np.abs(kept - second[moves]) - np.abs(kept - first[moves])
-        return np.asarray(np.round(distances.sum(axis=1) / scale, 9))
+        return np.asarray(np.round((np.abs(kept - second[moves]) - np.abs(kept - first[moves])) / scale, 9))
 
     return score
 
 
-def ideal_laplace(first: Doubles, second: Doubles, epsilon: float) -> Draw:
-    """Scores under noise of which this pair takes exactly epsilon: what an attack on the pair can prove at best."""
-    scale = float(np.abs(first - second).sum()) / epsilon
-    score = laplace_ratio(first, second, scale)
-
-    def draw(side: Side, count: int, source: Source) -> Doubles:
-        generator = np.random.default_rng(source.words(4))
-        return score((first, second)[side] + generator.laplace(scale=scale, size=(count, *first.shape)))
-
-    return draw
+def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
+    """The sum over the coordinates: the ratio of the densities of whole outputs."""
+    ratios = laplace_ratios(first, second, scale)
+    return lambda outputs: np.asarray(np.round(ratios(outputs).sum(axis=1), 7))
 
 
 def padded_ratio(
@@ -77,11 +68,9 @@ def padded_ratio(
     def score(outputs: Outputs) -> Doubles:
         to_pad, to_first, to_second = (log_density(outputs - centre) for centre in (pad, first, second))
         absent, present = np.log(pad_probability), np.log1p(-pad_probability)
-        return np.round(
-            np.logaddexp(absent + to_pad, present + to_first)
-            - np.logaddexp(absent + to_pad, present + to_second),
-            9,
-        )
+        under_first = np.logaddexp(absent + to_pad, present + to_first)
+        under_second = np.logaddexp(absent + to_pad, present + to_second)
+        return np.asarray(np.round(under_first - under_second, 9))
 
     return score
 

@@ -28,6 +28,7 @@ MECHANISMS: dict[str, str] = {
     "label-response": "labels:LabelResponse",
     "update-noise": "updates:UpdateNoise",
     "cohort-sum": "updates:CohortSum",
+    "adaptive-sum": "adaptive:AdaptiveSum",
     "elementwise-laplace": "updates:ElementwiseLaplace",
     "rowwise-laplace": "updates:RowwiseLaplace",
     "masked-update": "sparsify:MaskedUpdate",

@@ -15,7 +15,7 @@ Output = TypeVar("Output")
 
 
 class Accounted(Mechanism[Input, Output]):
-    """A mechanism that states everything; leading dimensions of its input are devices, each with an event of its own."""
+    """A mechanism that states everything; leading dimensions of its input are devices with an event each."""
 
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven", "as-published")
 

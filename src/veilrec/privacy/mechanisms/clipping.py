@@ -78,6 +78,11 @@ def clip_packed(offsets: Offsets, values: Floats, clip_norm: float) -> Doubles:
     return clip_devices([(offsets, values)], (), clip_norm)
 
 
+def clip_rows(values: Floats, clip_norm: float) -> Doubles:
+    """Clip every row `[entries, width]` by itself, in place; returns the norms before."""
+    return clip_packed(np.arange(len(values) + 1), values, clip_norm)
+
+
 def clip_flat(values: Doubles, clip_norm: float) -> Doubles:
     """A copy in which every vector along the last dimension has L2 norm at most `clip_norm`."""
     flat = values.reshape(-1, values.shape[-1])

@@ -28,6 +28,24 @@ def _largest(dimension: int, clip_norm: float) -> Doubles:
     return np.full(dimension, clip_norm / math.sqrt(dimension))
 
 
+def fixed_cohort(people: int, cohort: int, source: Source) -> Bools:
+    """Exactly `cohort` of `people`, every choice equally likely."""
+    members = np.zeros(people, np.bool_)
+    members[np.argpartition(source.words(people), cohort - 1)[:cohort]] = True
+    return members
+
+
+def noisy_sum(clipped: Doubles, *, sigma: float, source: Source) -> Doubles:
+    """The sum of clipped updates `[n, d]` with Gaussian noise.
+
+    Each update is cut to the lattice by itself, towards zero, so that its norm stays within the bound and the sum of
+    the cut updates is exact: the lattice costs no privacy.
+    """
+    grid = sigma / UNITS
+    total = to_lattice(clipped, grid).sum(axis=0) + lattice_gaussian(source, clipped.shape[1])
+    return np.asarray(total.astype(np.float64) * grid)
+
+
 class UpdateNoise(Accounted[Doubles, Doubles]):
     """A user's whole update, clipped to one L2 norm, with Gaussian noise on the device: it trusts nobody."""
 
@@ -118,17 +136,11 @@ class CohortSum(Accounted[Doubles, Doubles]):
             raise BadInput(
                 f"there are {len(checked)} updates: a fixed-size cohort needs all {self.population}"
             )
-        clipped = clip_flat(checked[self._members(len(checked), source)], self.clip_norm)
-        grid = self.sigma / UNITS
-        total = to_lattice(clipped, grid).sum(axis=0) + lattice_gaussian(source, self.dimension)
-        return total.astype(np.float64) * grid
-
-    def _members(self, people: int, source: Source) -> Bools:
-        if self.sampling == "poisson":
-            return happens(self.cohort / self.population, (people,), source)
-        members = np.zeros(people, np.bool_)
-        members[np.argpartition(source.words(people), self.cohort - 1)[: self.cohort]] = True
-        return members
+        if self.sampling == "fixed":
+            members = fixed_cohort(len(checked), self.cohort, source)
+        else:
+            members = happens(self.cohort / self.population, (len(checked),), source)
+        return noisy_sum(clip_flat(checked[members], self.clip_norm), sigma=self.sigma, source=source)
 
     def event(self) -> Event:
         """Gaussian noise of which a person is part only by chance."""
