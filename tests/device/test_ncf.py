@@ -42,18 +42,18 @@ def learn(settings, data, devices, n_items=N_ITEMS, **options) -> tuple[Learned,
 
 
 class TorchDevice:
-    """One device, the slow way: a torch module, autograd, and each optimiser in a line or two."""
+    """One device, the slow way, in doubles: a torch module, autograd, and each optimiser in a line or two."""
 
     def __init__(self, settings, device, n_items):
         self.settings = settings
-        self.net = NeuMF(1, n_items, settings.shape)
+        self.net = NeuMF(1, n_items, settings.shape).double()
         weights = start_weights(n_items, settings.shape, settings.start, SEED)
         with torch.no_grad():
             for name, tensor in self.net.public().items():
                 tensor.copy_(torch.from_numpy(weights[name]))
             user = NcfLearner(settings, SEED).fresh_private_state(np.array([device]))[USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
-        self.moments = {p: torch.zeros(2, *p.shape) for p in self.net.parameters()}
+        self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
         self.steps = 0
 
     def learn(self, device, own, n_items):
@@ -70,7 +70,7 @@ class TorchDevice:
             for begin in range(0, size, s.batch or size):
                 part = slice(begin, begin + (s.batch or size))
                 numbers = torch.from_numpy(items[part].astype(np.int64))
-                losses.append(self.step(numbers, torch.tensor(labels[part])))
+                losses.append(self.step(numbers, torch.tensor(labels[part]).double()))
         return sum(losses) / size
 
     def step(self, items, labels):
@@ -83,7 +83,7 @@ class TorchDevice:
         scale = 1.0 / len(items) if s.reduction == "mean" else 1.0
         (scale * (loss + s.decay / 2 * penalty)).backward()
         self.steps += 1
-        touched = torch.zeros(len(net.items.weight), 1)
+        touched = torch.zeros(len(net.items.weight), 1, dtype=torch.float64)
         touched[items] = 1.0
         with torch.no_grad():
             for parameter in net.parameters():
@@ -113,14 +113,21 @@ class TorchDevice:
 @pytest.mark.parametrize(("batch", "layers"), [(13, (7, 4)), (0, (8,)), (1, (9, 5, 3))])
 def test_equals_autograd(optimiser, reduction, batch, layers):
     settings = replace(SMALL, optimiser=optimiser, reduction=reduction, batch=batch, layers=layers)
-    compare(settings, histories(), N_ITEMS, rtol=2e-5)
+    compare(settings, histories(), N_ITEMS, rtol=5e-5)
 
 
 def test_equals_autograd_with_the_default_sizes_and_several_tiles():
-    settings = replace(NcfSettings(), user_rate=0.01, item_rate=0.01, network_rate=0.001, epochs=3, batch=0)
+    # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
+    settings = replace(
+        NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0
+    )
     data = histories((80, 3), n_items=500)
-    assert 80 * (1 + settings.negatives) > TILE
-    compare(settings, data, 500, rtol=1e-4)
+    assert 80 * (1 + settings.negatives) * 0.8 > TILE  # even where a fifth of the examples are repetitions
+    compare(settings, data, 500, rtol=2e-5)
+
+
+def test_equals_autograd_with_the_default_settings():
+    compare(NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
 
 
 def compare(settings, data, n_items, rtol):
@@ -137,16 +144,19 @@ def compare(settings, data, n_items, rtol):
         mine = slice(rows.offsets[device], rows.offsets[device + 1])
         got[rows.index[mine]] = rows.values[mine]
         assert len(set(rows.index[mine])) == len(rows.index[mine])
-        close(got, expected[ITEMS], rtol)
+        steps = reference.steps
+        close(got, expected[ITEMS], weights[ITEMS], steps, rtol)
         for name, values in uploads.dense.items():
-            close(values[device], expected[name], rtol)
-        close(users[device], reference.net.users.weight[0].detach().numpy(), rtol)
+            close(values[device], expected[name], weights[name], steps, rtol)
+        user = reference.net.users.weight[0].detach().numpy()
+        close(users[device], user, user, steps, rtol)
         assert learned.loss[device] == pytest.approx(loss, rel=1e-4)
 
 
-def close(got, expected, rtol):
-    """Within rtol of the tensor's largest entry: single entries may cancel."""
-    np.testing.assert_allclose(got, expected, rtol=0, atol=rtol * np.abs(expected).max() + 1e-9)
+def close(got, change, start, steps, rtol):
+    """Within rtol of the largest change, and what rounding the weights to single precision at every step adds."""
+    rounding = 4 * 2.0**-24 * np.sqrt(steps) * np.abs(start).max()
+    np.testing.assert_allclose(got, change, rtol=0, atol=rtol * np.abs(change).max() + rounding)
 
 
 def test_a_cohort_learns_what_its_devices_learn_alone():

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from veilrec.privacy.checks import positive
 from veilrec.privacy.mechanisms.clipping import clip_devices
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, add_laplace, simulated_gaussian, simulated_laplace_sum
-from veilrec.wire.messages import Rows, Schema, Uploads
+from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 
 class Protection(Protocol):
@@ -32,10 +32,16 @@ class Protection(Protocol):
         """Clip, select or compress each device's update."""
 
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
-        """Add each device's own noise."""
+        """All that a real device does to its bounded update before it leaves."""
+
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
+        """The part of `perturb` that cannot be done to the sum of the messages instead."""
 
     def noise_of_sum(self, schema: Schema, devices: int, generator: np.random.Generator) -> dict[str, Floats]:
-        """The sum of the noise of so many devices, drawn at once; empty where devices add none."""
+        """The rest of `perturb`, for so many devices at once: the sum of their noise."""
+
+    def counted_parameters(self, table: Tensor) -> int:
+        """Numbers in one message about a table, as the communication paper counts them."""
 
 
 class Unprotected:
@@ -51,12 +57,22 @@ class Unprotected:
         return uploads
 
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
-        """Add nothing."""
+        """Nothing but what is done to each message."""
+        return self.perturb_each(uploads, schema, source)
+
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+        """Nothing."""
         return uploads
 
-    def noise_of_sum(self, schema: Schema, devices: int, generator: np.random.Generator) -> dict[str, Floats]:
+    def noise_of_sum(
+        self, schema: Schema, devices: int, generator: np.random.Generator  # noqa: ARG002
+    ) -> dict[str, Floats]:  # fmt: skip
         """Nothing."""
         return {}
+
+    def counted_parameters(self, table: Tensor) -> int:
+        """All rows, changed or not."""
+        return table.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,22 +83,21 @@ class WholeUpdateClip(Unprotected):
 
     def bound(self, uploads: Uploads) -> Uploads:
         """Scale down every update that is longer than the bound."""
-        kept = _copy(uploads)
-        clip_devices(
-            [(rows.offsets, rows.values) for rows in kept.tables.values()],
-            list(kept.dense.values()),
-            self.clip_norm,
-        )
-        return kept
+        return clip_whole(uploads, self.clip_norm)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowClip:
-    """Every row clipped on its own, and noise on every entry of the message (priv-fedmf-sub, eq. 10)."""
+class NoisyMessage(Unprotected):
+    """Clipped on the device, and noise on every entry of the message, as published.
+
+    Matrix factorisation clips every row on its own and adds Laplace noise (priv-fedmf-sub, eq. 10); networks clip
+    the whole update and add Gaussian noise (eq. 14).
+    """
 
     clip_norm: float
     scale: float  # of the Laplace noise, or the standard deviation of the Gaussian
     noise: Literal["laplace", "gaussian"] = "laplace"
+    clip: Literal["row", "update"] = "row"
 
     @property
     def fills_messages(self) -> bool:
@@ -93,7 +108,9 @@ class RowClip:
         positive(clip_norm=self.clip_norm)
 
     def bound(self, uploads: Uploads) -> Uploads:
-        """Scale down every row that is longer than the bound."""
+        """Scale down every row, or every update, that is longer than the bound."""
+        if self.clip == "update":
+            return clip_whole(uploads, self.clip_norm)
         kept = _copy(uploads)
         for rows in kept.tables.values():
             _clip_rows(rows.values, np.float32(self.clip_norm))
@@ -101,38 +118,55 @@ class RowClip:
 
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Fill the message and add noise to every entry."""
-        filled = fill(uploads, schema)
+        return self.add_noise(fill(uploads, schema), source)
+
+    def add_noise(self, uploads: Uploads, source: Source) -> Uploads:
+        """Noise on everything that the messages carry."""
         if not self.scale:
-            return filled
-        tables = {}
-        for name, rows in filled.tables.items():
-            values = rows.values.astype(np.float64)
-            if self.noise == "laplace":
-                noisy = add_laplace(values, scale=self.scale, source=source)
-            else:
-                noisy = add_gaussian(values, sigma=self.scale, source=source)
-            tables[name] = Rows(rows.offsets, rows.index, noisy.astype(np.float32))
-        return Uploads(filled.round_number, filled.count, tables, filled.dense, filled.examples)
+            return uploads
+        return replace(
+            uploads,
+            tables={name: self._noisy_rows(rows, source) for name, rows in uploads.tables.items()},
+            entries={name: self._noisy_rows(rows, source) for name, rows in uploads.entries.items()},
+            dense={name: self._noisy(values, source) for name, values in uploads.dense.items()},
+        )
+
+    def _noisy_rows(self, rows: Rows, source: Source) -> Rows:
+        return Rows(rows.offsets, rows.index, self._noisy(rows.values, source))
+
+    def _noisy(self, values: Floats, source: Source) -> Floats:
+        if self.noise == "laplace":
+            noisy = add_laplace(values.astype(np.float64), scale=self.scale, source=source)
+        else:
+            noisy = add_gaussian(values.astype(np.float64), sigma=self.scale, source=source)
+        return noisy.astype(np.float32)
 
     def noise_of_sum(self, schema: Schema, devices: int, generator: np.random.Generator) -> dict[str, Floats]:
         """Sum of n Laplace draws as a difference of two Gamma(n); of n Gaussians, one Gaussian."""
         if not devices or not self.scale:
             return {}
+        return {t.name: self._sum(t.shape, devices, generator) for t in schema.tensors}
+
+    def _sum(self, shape: tuple[int, ...], devices: int, generator: np.random.Generator) -> Floats:
         if self.noise == "gaussian":
-            sigma = self.scale * devices**0.5
-            return {t.name: simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tables}
-        return {
-            t.name: simulated_laplace_sum(generator, t.shape, scale=self.scale, devices=devices).astype(
-                np.float32
-            )
-            for t in schema.tables
-        }
+            return simulated_gaussian(generator, shape, sigma=self.scale * devices**0.5)
+        return simulated_laplace_sum(generator, shape, scale=self.scale, devices=devices).astype(np.float32)
+
+
+def clip_whole(uploads: Uploads, clip_norm: float) -> Uploads:
+    """Copies in which all that a device sends has at most this L2 norm."""
+    kept = _copy(uploads)
+    packed = [*kept.tables.values(), *kept.entries.values()]
+    clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
+    return kept
 
 
 def fill(uploads: Uploads, schema: Schema) -> Uploads:
     """The same messages with every row of every table in them, zero where nothing changed."""
     tables = {}
     for tensor in schema.tables:
+        if tensor.name in uploads.entries:
+            continue
         rows = uploads.tables.get(tensor.name)
         height, width = tensor.shape
         values = np.zeros((uploads.count, height, width), np.float32)
@@ -142,15 +176,19 @@ def fill(uploads: Uploads, schema: Schema) -> Uploads:
         offsets = np.arange(uploads.count + 1, dtype=np.int64) * height
         index = np.tile(np.arange(height, dtype=np.int32), uploads.count)
         tables[tensor.name] = Rows(offsets, index, values.reshape(-1, width))
-    return Uploads(uploads.round_number, uploads.count, tables, uploads.dense, uploads.examples)
+    return replace(uploads, tables=tables)
 
 
 def _copy(uploads: Uploads) -> Uploads:
-    tables: Mapping[str, Rows] = {
-        name: Rows(rows.offsets, rows.index, rows.values.copy()) for name, rows in uploads.tables.items()
-    }
-    dense = {name: values.copy() for name, values in uploads.dense.items()}
-    return Uploads(uploads.round_number, uploads.count, tables, dense, uploads.examples)
+    def copied(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: Rows(rows.offsets, rows.index, rows.values.copy()) for name, rows in packed.items()}
+
+    return replace(
+        uploads,
+        tables=copied(uploads.tables),
+        entries=copied(uploads.entries),
+        dense={name: values.copy() for name, values in uploads.dense.items()},
+    )
 
 
 @jit

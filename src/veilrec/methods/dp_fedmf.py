@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilrec.device.protection import Protection, RowClip, WholeUpdateClip
+from veilrec.device.protection import NoisyMessage, Protection, WholeUpdateClip
 from veilrec.methods.base import Method, Problem
 from veilrec.methods.fedmf import FedMfConfig, make_simulation
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
@@ -64,7 +64,7 @@ def build(config: DpFedMfConfig, problem: Problem) -> Trainer:
         scale = (
             2.0 * privacy.clip_norm / privacy.epsilon
         )  # Laplace(sensitivity / epsilon), the L2 bound taken for L1
-        return make_simulation(config, problem, RowClip(clip_norm=privacy.clip_norm, scale=scale))
+        return make_simulation(config, problem, NoisyMessage(clip_norm=privacy.clip_norm, scale=scale))
     rounds = plan(config, problem)
     sensitivity = privacy.clip_norm * (1.0 if rounds.adjacency == "add-remove" else 2.0)
     sigma = sensitivity * noise_multiplier_for(privacy.epsilon, privacy.delta, rounds)

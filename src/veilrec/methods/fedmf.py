@@ -71,7 +71,9 @@ def make_simulation(
     def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> FedMfModel:
         return FedMfModel(private[mf.USER], public[mf.ITEMS], adapter)
 
-    server = Server(schema, weights, config.aggregation, config.server, sigma=sigma)
+    server = Server(
+        schema, weights, config.aggregation, config.server, sigma=sigma, every_row=protection.fills_messages
+    )
     return Simulation(
         problem.train,
         mf.MfLearner(local, seed),

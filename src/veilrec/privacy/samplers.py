@@ -46,7 +46,7 @@ def _cumulative(weights: list[float]) -> _Words:
     return np.array(thresholds, np.uint64)
 
 
-# Whole part k of |z| (Karney 2016): P[k] is proportional to exp(-k^2 / 2); beyond 9 lies 2e-19 of the mass.
+# Whole part k of |z| (Karney 2016): P[k] is proportional to exp(-k^2 / 2); beyond 10 lies 2e-23 of the mass.
 _GAUSSIAN_WHOLE = _cumulative([math.exp(-0.5 * k * k) for k in range(10)])
 # For Laplace P[k] is proportional to exp(-k), without memory: the last entry means "4 more, and draw again".
 _LAPLACE_WHOLE = _cumulative([*(math.exp(-k) * -math.expm1(-1.0) for k in range(4)), math.exp(-4.0)])
@@ -54,8 +54,7 @@ _LAPLACE_WHOLE = _cumulative([*(math.exp(-k) * -math.expm1(-1.0) for k in range(
 
 @jit
 def _round_with_sign(whole: int, fraction: np.uint64) -> Any:
-    # |z| = whole + fraction / 2^63, to the nearest of 2^20 units per whole; the lowest bit of `fraction` is
-    # the sign.
+    # |z| = whole + (fraction >> 1) / 2^63, rounded to 2^20 units per whole; the lowest bit is the sign.
     half_units = (whole << 21) + np.int64(fraction >> np.uint64(43))
     rounded = (half_units + 1) >> 1
     return -rounded if fraction & np.uint64(1) else rounded

@@ -1,4 +1,4 @@
-"""Claimed against audited epsilon: above the diagonal a claim is refuted."""
+"""Claimed against audited epsilon: a row per claim, refuted where the audited point lies right of the claim."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from veilrec.report.plots import COLOURS
 
@@ -16,60 +17,71 @@ if TYPE_CHECKING:
 
     from veilrec.privacy.audit.auditor import Verdict
 
-_LOOKS = {
+_INK = "#3d4451"
+_KINDS = {
     "proven": ("proven claim", COLOURS[2], "o"),
     "known-bad": ("published claim, known to be false", COLOURS[1], "X"),
     "planted": ("planted bug", COLOURS[3], "D"),
 }
+_ROW_INCHES = 0.21
 
 
 def save(verdicts: Sequence[Verdict], path: Path) -> None:
     """Write the picture as SVG or PNG, by the ending of the path."""
-    style: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "veilrec",
-        "text.parse_math": False,
-        "font.size": 10,
-    }
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "veilrec", "text.parse_math": False, "font.size": 9}
     with mpl.rc_context(style):
         metadata: Any = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
         draw(verdicts).savefig(path, facecolor="white", dpi=150, metadata=metadata)
 
 
 def draw(verdicts: Sequence[Verdict]) -> Figure:
-    """A point per claim; both axes logarithmic."""
-    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
+    """The rows in the order of the verdicts, on a logarithmic axis."""
+    figure = Figure(figsize=(8.4, 1.3 + _ROW_INCHES * len(verdicts)), layout="constrained")
     axes = figure.add_subplot()
-    low, high = _limits(verdicts)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    axes.plot((low, high), (low, high), color="#3d4451", linewidth=1.0)
-    axes.fill_between((low, high), (low, high), (high, high), color=COLOURS[1], alpha=0.07, linewidth=0)
-    axes.text(low * 1.2, high / 1.2, "refuted: more is given away than claimed", va="top", color="#3d4451")
-    for kind, (label, colour, marker) in _LOOKS.items():
-        _points(axes, [verdict for verdict in verdicts if verdict.kind == kind], label, colour, marker, low)
+    for row, verdict in enumerate(verdicts):
+        _draw_row(axes, row, verdict)
+    axes.set(xscale="log", xlim=_limits(verdicts), ylim=(len(verdicts) - 0.4, -0.6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(verdicts)), [_label(verdict) for verdict in verdicts], fontsize=7.5)
     axes.set_title("Claimed and audited epsilon, per message", loc="left")
-    axes.set_xlabel("claimed epsilon (each at its own delta, unit and adjacency)")
-    axes.set_ylabel("audited epsilon: at least")
-    axes.grid(alpha=0.18)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", frameon=False)
+    axes.set_xlabel("epsilon: the bar is what is claimed, the point is what an attack has proven")
+    axes.grid(axis="x", alpha=0.18)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(*_legend(axes, verdicts), loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
-def _points(
-    axes: Axes, verdicts: Sequence[Verdict], label: str, colour: str, marker: str, low: float
-) -> None:
-    if not verdicts:
-        return
-    claimed = [verdict.claimed_epsilon for verdict in verdicts]
-    audited = [max(verdict.lower_bound, low) for verdict in verdicts]
-    axes.scatter(claimed, audited, label=label, color=colour, marker=marker, s=42, alpha=0.85, linewidths=0)
-    for verdict, x, y in zip(verdicts, claimed, audited, strict=True):
-        if verdict.verdict == "refuted":
-            axes.annotate(verdict.name, (x, y), (5, 3), textcoords="offset points", fontsize=7)
+def _draw_row(axes: Axes, row: int, verdict: Verdict) -> None:
+    _, colour, marker = _KINDS[verdict.kind]
+    claimed, audited = verdict.claimed_epsilon, verdict.lower_bound
+    axes.plot((claimed, max(audited, 1e-9)), (row, row), color=colour, linewidth=1.0, alpha=0.6)
+    axes.plot(claimed, row, marker="|", markersize=9, markeredgewidth=2.0, color=_INK)
+    axes.plot(max(audited, 1e-9), row, marker=marker, markersize=6, color=colour, linestyle="none")
+
+
+def _legend(axes: Axes, verdicts: Sequence[Verdict]) -> tuple[list[Any], list[str]]:
+    shown = [kind for kind in _KINDS if any(verdict.kind == kind for verdict in verdicts)]
+    handles = [
+        axes.plot([], [], marker=_KINDS[kind][2], color=_KINDS[kind][1], linestyle="none")[0]
+        for kind in shown
+    ]
+    return handles, [_KINDS[kind][0] for kind in shown]
+
+
+def _label(verdict: Verdict) -> str:
+    return (
+        f"{verdict.name} {verdict.size}".strip()
+        + f" ({verdict.unit}, {verdict.adjacency}, {verdict.delta:g})"
+    )
 
 
 def _limits(verdicts: Sequence[Verdict]) -> tuple[float, float]:
-    claimed = [verdict.claimed_epsilon for verdict in verdicts]
-    audited = [verdict.lower_bound for verdict in verdicts]
-    return max(min(claimed) / 2, 1e-3), max(*claimed, *audited) * 2
+    seen = [
+        value
+        for verdict in verdicts
+        for value in (verdict.claimed_epsilon, verdict.lower_bound)
+        if value > 0.0
+    ]
+    return max(min(seen) / 1.5, 1e-3), max(seen) * 1.5

@@ -6,7 +6,6 @@ seed that everybody knows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -16,8 +15,8 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec.device.compress import public_entries, share_of
 from veilrec.device.submodel import simulated_histogram, simulated_reports
-from veilrec.privacy.mechanisms.sparsify import random_coordinates
 from veilrec.server.selection import Threshold
 from veilrec.wire import bits
 from veilrec.wire.messages import Schema
@@ -150,16 +149,6 @@ class SeededParts:
         return Choice(None if count == n_items else rows, kept)
 
 
-def share_of(size: int, share: float) -> int:
-    """How many of `size`, at least one."""
-    return max(1, math.ceil(share * size))
-
-
 def random_order(size: int, seed: int, number: int) -> Offsets:
     """A public order of the rows for one round."""
     return np.random.default_rng([seed, number]).permutation(size)
-
-
-def public_entries(size: int, share: float, seed: int, number: int) -> Offsets:
-    """The entries of a flattened tensor that a round is about: the same for whoever knows the public seed."""
-    return random_coordinates(size, share_of(size, share), public_seed=seed, round_number=number)

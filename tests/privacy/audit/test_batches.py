@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.privacy.audit.batches import batch, cohort_batch, padded_batch, pooled_batch
+from veilrec.privacy.audit.batches import adaptive_batch, batch, cohort_batch, padded_batch, pooled_batch
 from veilrec.privacy.mechanisms import mechanism_class
 from veilrec.privacy.mechanisms.attention import PaddedAttention
 from veilrec.privacy.randomness import SeededSource
@@ -29,6 +29,16 @@ def test_a_batch_of_one_is_a_release(make, mechanism) -> None:
             released = mechanism.release(pair[side], SeededSource(seed, side)).value
             restated = make(mechanism)(side, 1, SeededSource(seed, side))
             assert np.array_equal(restated, released[np.newaxis])
+
+
+def test_an_adaptive_batch_of_one_is_a_round() -> None:
+    (mechanism,) = mechanism_class("adaptive-sum").examples()
+    pair = mechanism.worst_pair()
+    for side in (0, 1):
+        for seed in range(40):
+            released = mechanism.release(pair[side], SeededSource(seed, side)).value
+            restated = adaptive_batch(mechanism)(side, 1, SeededSource(seed, side))[0]
+            assert np.array_equal(restated, np.append(released.total, released.unclipped_fraction))
 
 
 def test_a_batch_has_different_noise_in_every_row() -> None:

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles
+from veilrec._arrays import Bools, Doubles
 from veilrec.privacy.audit.attacks import Side
 from veilrec.privacy.mechanism import Mechanism
+from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.privacy.mechanisms.attention import PaddedAttention, decompose
 from veilrec.privacy.mechanisms.bits import happens
-from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.clipping import clip_flat, device_norms
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.randomness import Source
@@ -76,21 +76,43 @@ def pooled_batch(mechanism: PooledInterest) -> Draw:
 
 def cohort_batch(mechanism: CohortSum) -> Draw:
     """Of the noisy sum over a cohort that is drawn anew for every message."""
-    grid = mechanism.sigma / UNITS
-    units = [to_lattice(clip_flat(people, mechanism.clip_norm), grid) for people in mechanism.worst_pair()]
+    clipped = [clip_flat(people, mechanism.clip_norm) for people in mechanism.worst_pair()]
 
     def draw(side: Side, count: int, source: Source) -> Doubles:
-        members = _members(mechanism, count, len(units[side]), source)
-        noise = lattice_gaussian(source, count * mechanism.dimension).reshape(count, -1)
-        return np.asarray((members.astype(np.int64) @ units[side] + noise) * grid)
+        people = len(clipped[side])
+        if mechanism.sampling == "fixed":
+            members = _fixed_cohorts(count, people, mechanism.cohort, source)
+        else:
+            members = happens(mechanism.cohort / mechanism.population, (count, people), source)
+        return _noisy_sums(members, clipped[side], mechanism.sigma, source)
 
     return draw
 
 
-def _members(mechanism: CohortSum, count: int, people: int, source: Source) -> NDArray[np.bool_]:
-    if mechanism.sampling == "poisson":
-        return happens(mechanism.cohort / mechanism.population, (count, people), source)
-    drawn = np.argpartition(source.words(count * people).reshape(count, people), mechanism.cohort - 1, axis=1)
+def adaptive_batch(mechanism: AdaptiveSum) -> Draw:
+    """Of rounds with an adaptive bound, `[n, dimension + 1]`: the noisy sum, and the noisy share below the bound."""
+    pair = mechanism.worst_pair()
+
+    def draw(side: Side, count: int, source: Source) -> Doubles:
+        members = _fixed_cohorts(count, mechanism.population, mechanism.cohort, source)
+        below = device_norms((), [pair[side]]) <= mechanism.clip_norm
+        counts = (members & below).sum(axis=1, keepdims=True).astype(np.float64)
+        noisy = add_gaussian(counts, sigma=mechanism.count_standard_deviation, source=source)
+        clipped = clip_flat(pair[side], mechanism.clip_norm)
+        totals = _noisy_sums(members, clipped, mechanism.sigma, source)
+        return np.concatenate((totals, noisy / mechanism.cohort), axis=1)
+
+    return draw
+
+
+def _fixed_cohorts(count: int, people: int, cohort: int, source: Source) -> Bools:
+    drawn = np.argpartition(source.words(count * people).reshape(count, people), cohort - 1, axis=1)
     members = np.zeros((count, people), np.bool_)
-    np.put_along_axis(members, drawn[:, : mechanism.cohort], True, axis=1)
+    np.put_along_axis(members, drawn[:, :cohort], True, axis=1)
     return members
+
+
+def _noisy_sums(members: Bools, clipped: Doubles, sigma: float, source: Source) -> Doubles:
+    grid = sigma / UNITS
+    noise = lattice_gaussian(source, len(members) * clipped.shape[1]).reshape(len(members), -1)
+    return np.asarray((members.astype(np.int64) @ to_lattice(clipped, grid) + noise) * grid)

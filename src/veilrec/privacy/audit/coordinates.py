@@ -1,8 +1,8 @@
 """The test for noise on many coordinates: each moves a little, and all of them together a lot.
 
-The outputs that tell the most have every coordinate beyond a threshold, and of 30 coordinates nobody ever sees them. But
-where each coordinate has noise of its own, such an event has probability p^k under one input and q^k under the other,
-and p and q are pinned down by all coordinates of all draws. That they do not depend on each other is put on trial.
+The outputs that tell the most have every coordinate beyond a threshold, and nobody ever sees 30 of them do that at
+once. But where each coordinate has noise of its own, such an event has probability p^k under one input and q^k under
+the other, and p and q are pinned down by all coordinates of all draws. That they are independent is put on trial.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from veilrec.privacy.audit.sampling import epsilon_from_scores
 
 def epsilon_from_coordinates(first: Doubles, second: Doubles, *, alpha: float) -> float:
     """Pure epsilon from below: k ln(p / q), from a score for each of k coordinates of every draw, `[n, k]`."""
-    return first.shape[1] * epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
+    of_one = epsilon_from_scores(first.ravel(), second.ravel(), delta=0.0, alpha=alpha)
+    return int(first.shape[1]) * of_one
 
 
 def independence_p_value(scores: Doubles) -> float:

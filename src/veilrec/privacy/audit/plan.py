@@ -11,6 +11,7 @@ from veilrec._arrays import Doubles, Offsets
 from veilrec.privacy.audit.attacks import Attack, Coordinates, Guesses, Scores, SupportEvent, Table
 from veilrec.privacy.audit.batches import (
     Draw,
+    adaptive_batch,
     batch,
     cohort_batch,
     padded_batch,
@@ -31,6 +32,7 @@ from veilrec.privacy.audit.scores import (
 )
 from veilrec.privacy.events import SampledEvent
 from veilrec.privacy.mechanism import Mechanism
+from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention, decompose
 from veilrec.privacy.mechanisms.bits import RandomisedResponse, UnaryEncoding
 from veilrec.privacy.mechanisms.categories import KaryResponse, SubsetSelection
@@ -233,6 +235,18 @@ def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
     return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
 
+def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
+    largest = mechanism.worst_pair()[0].sum(axis=0)
+    # One person turns the sum round and moves the count by 1; each part is weighed by its noise.
+    difference = np.append(2.0 * largest, 1.0 / mechanism.cohort)
+    deviation = np.full(difference.size, mechanism.sigma)
+    deviation[-1] = mechanism.count_standard_deviation / mechanism.cohort
+    along = scored(
+        adaptive_batch(mechanism), projection(difference / deviation**2, np.zeros(difference.size))
+    )
+    return (Scores(along, MANY, "gaussian", sampled=mechanism.event()),)
+
+
 def _top_k(mechanism: TopKUpdate) -> tuple[Attack, ...]:
     def sends_the_first(updates: Doubles) -> Any:
         return updates[:, 0] != 0.0
@@ -261,5 +275,6 @@ _PLANS: dict[type, Callable[[Any], tuple[Attack, ...]]] = {
     PooledInterest: _pooled_interest,
     EmbeddingNoise: _embedding_noise,
     CohortSum: _cohort_sum,
+    AdaptiveSum: _adaptive_sum,
     TopKUpdate: _top_k,
 }

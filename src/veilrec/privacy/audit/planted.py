@@ -12,7 +12,6 @@ from veilrec.privacy.audit.batches import batch
 from veilrec.privacy.audit.case import Case
 from veilrec.privacy.audit.plan import MANY, SOME, attacks_on
 from veilrec.privacy.audit.scores import scored
-from veilrec.privacy.mechanism import Released
 from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.gaussian import Gaussian
 from veilrec.privacy.mechanisms.laplace import Laplace
@@ -26,9 +25,9 @@ class HalfTheNoise(Gaussian):
 
     name = "half-the-noise"
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The vectors with too little noise."""
-        return Released(add_gaussian(value, sigma=self.sigma / 2, source=source), self.event())
+        return add_gaussian(value, sigma=self.sigma / 2, source=source)
 
 
 class NoClip(UpdateNoise):
@@ -36,9 +35,9 @@ class NoClip(UpdateNoise):
 
     name = "no-clip"
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The updates as they are, with noise for clipped ones."""
-        return Released(add_gaussian(value, sigma=self.sigma, source=source), self.event())
+        return add_gaussian(value, sigma=self.sigma, source=source)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Updates that clipping would have shortened."""
@@ -51,10 +50,10 @@ class ReusedNoise(Gaussian):
 
     name = "reused-noise"
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """Both numbers `[..., 2]`, each with enough noise, but not with noise of its own."""
         noise = lattice_gaussian(source, value[..., 0].size).reshape(value[..., 0].shape)
-        return Released(value + noise[..., np.newaxis] * (self.sigma / UNITS), self.event())
+        return value + noise[..., np.newaxis] * (self.sigma / UNITS)
 
 
 class WrongNorm(Laplace):
@@ -62,11 +61,9 @@ class WrongNorm(Laplace):
 
     name = "wrong-norm"
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The vectors with noise for sensitivity / sqrt(dimension)."""
-        return Released(
-            add_laplace(value, scale=self.scale / math.sqrt(self.dimension), source=source), self.event()
-        )
+        return add_laplace(value, scale=self.scale / math.sqrt(self.dimension), source=source)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
         """Nothing, and a flat vector at the L1 distance that the proof allows."""
@@ -78,11 +75,11 @@ class FloatNoise(Laplace):
 
     name = "float-noise"
 
-    def release(self, value: Doubles, source: Source) -> Released[Doubles]:
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The right distribution on real numbers, but other last digits around every value."""
         uniform = 2.0 * uniforms(source, value.size).reshape(value.shape) - 1.0
         noise = -self.scale * np.copysign(np.log1p(-np.abs(uniform)), uniform)
-        return Released(value + noise, self.event())
+        return value + noise
 
 
 def has_digits_that_one_never_has(outputs: Doubles) -> Bools:

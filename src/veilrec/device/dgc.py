@@ -1,0 +1,105 @@
+"""Deep gradient compression on the device (Lin et al. 2018): what is not sent now is kept and sent later.
+
+Per device, over the flattened network: the update g is clipped (local clipping), u = momentum u + g (momentum
+correction), v = v + u (error accumulation), some entries of v are sent and set to 0 in u and v (factor masking).
+u and v never leave the device. Item rows are cut to their largest entries and not accumulated: a device
+touches other rows in every round, and two more item tables on every device would be larger than the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilrec._arrays import Floats, Offsets
+from veilrec.device.compress import check_share, entries_at, largest_of_rows, public_entries, share_of
+from veilrec.device.learner import Cohort, Learned, Learner
+from veilrec.errors import BadInput
+from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
+from veilrec.wire.messages import Rows, Schema
+
+MOMENTUM = "dgc.momentum"
+ERROR = "dgc.error"
+
+
+@dataclass(frozen=True)
+class DgcSettings:
+    """Deep gradient compression."""
+
+    share: float = 0.1  # of the entries that are sent
+    momentum: float = 0.5
+    local_clip_norm: float = 1.0  # of the network's part of an update, before it is accumulated
+
+    def __post_init__(self) -> None:
+        check_share("dgc.share", self.share)
+        if not 0.0 <= self.momentum < 1.0:
+            raise BadInput(f"dgc.momentum is {self.momentum}: it has to be from 0 to below 1")
+        if not 0.0 < self.local_clip_norm < np.inf:
+            raise BadInput(f"dgc.local_clip_norm is {self.local_clip_norm}: it has to be a number above 0")
+
+
+class DgcLearner:
+    """Any learner, with its updates compressed."""
+
+    def __init__(
+        self, inner: Learner, settings: DgcSettings, schema: Schema, *, public_seed: int | None = None
+    ) -> None:
+        self.inner = inner
+        self.settings = settings
+        self.public_seed = public_seed  # None: the largest entries, as published; else those that the seed names
+        self._tensors = schema.dense
+        self._tables = schema.tables
+        self._size = sum(tensor.size for tensor in schema.dense)
+
+    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+        """The learner's own state, and empty accumulators."""
+        empty = {name: np.zeros((len(devices), self._size), np.float32) for name in (MOMENTUM, ERROR)}
+        return self.inner.fresh_private_state(devices) | empty
+
+    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+        """Learn, accumulate, and send a part."""
+        learned = self.inner.learn(cohort, model, round_number)
+        uploads = learned.uploads
+        flat = np.concatenate(
+            [uploads.dense[t.name].reshape(uploads.count, -1) for t in self._tensors], axis=1
+        )
+        momentum, error = cohort.private[MOMENTUM], cohort.private[ERROR]
+        accumulate(momentum, error, flat, self.settings)
+        entries, start = {}, 0
+        for tensor in self._tensors:
+            part = slice(start, start + tensor.size)
+            entries[tensor.name] = self._take(momentum[:, part], error[:, part], round_number)
+            start += tensor.size
+        if self.public_seed is not None:
+            return replace(learned, uploads=replace(uploads, dense={}, entries=entries))
+        for table in self._tables:
+            height = len(model[table.name])
+            count = share_of(height * table.shape[1], self.settings.share)
+            entries[table.name] = largest_of_rows(uploads.tables[table.name], count)
+        return replace(learned, uploads=replace(uploads, tables={}, dense={}, entries=entries))
+
+    def _take(self, momentum: Floats, error: Floats, round_number: int) -> Rows:
+        size = error.shape[1]
+        count = share_of(size, self.settings.share)
+        if self.public_seed is None:
+            kept = np.sort(np.argpartition(-np.abs(error), count - 1, axis=1)[:, :count], axis=1)
+            taken = np.take_along_axis(error, kept, axis=1)
+            np.put_along_axis(error, kept, 0.0, axis=1)
+            np.put_along_axis(momentum, kept, 0.0, axis=1)
+            offsets = np.arange(len(error) + 1, dtype=np.int64) * count
+            return Rows(offsets, kept.reshape(-1).astype(np.int32), taken.reshape(-1, 1))
+        named = public_entries(size, self.settings.share, self.public_seed, round_number)
+        rows = entries_at(error, named)
+        error[:, named] = 0.0
+        momentum[:, named] = 0.0
+        return rows
+
+
+def accumulate(momentum: Floats, error: Floats, update: Floats, settings: DgcSettings) -> None:
+    """Clip, correct by momentum, and add to what has not been sent yet; in place."""
+    factors = clip_factors(device_norms((), [update]), settings.local_clip_norm).astype(np.float32)
+    momentum *= np.float32(settings.momentum)
+    momentum += factors[:, np.newaxis] * update
+    error += momentum
