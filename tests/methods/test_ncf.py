@@ -46,7 +46,7 @@ def test_who_owns_every_item_has_no_negatives() -> None:
 
 
 def test_the_loss_falls_and_decay_keeps_vectors_short() -> None:
-    free, decayed = trainer("rate=0.02"), trainer("rate=0.02", "decay=0.1")
+    free, decayed = trainer("rate=0.02", "decay=0"), trainer("rate=0.02", "decay=0.1")
     losses = [free.step(number).loss or 0.0 for number in range(5)]
     for number in range(5):
         decayed.step(number)

@@ -34,7 +34,7 @@ def audit(
 
         veilrec audit all --quick
 
-        veilrec audit attention-gaussian --json
+        veilrec audit attention --json
     """
     from veilrec.privacy.audit import auditor
     from veilrec.privacy.audit.cases import select

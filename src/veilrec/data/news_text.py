@@ -86,7 +86,9 @@ def news_text(
             "empty_titles": int(without_title.sum()),
             "one_word_titles": int((titles.list.len() == 1).sum()),
             "clipped_titles": int((titles.list.len() > TITLE_WORDS).sum()),
-            "titles_of_unknown_words": int(((title_codes == UNKNOWN) | (title_codes == PADDING)).all(1).sum()),
+            "titles_of_unknown_words": int(
+                ((title_codes == UNKNOWN) | (title_codes == PADDING)).all(1).sum()
+            ),
             "news_without_category": int((category_codes == PADDING).sum()),
             "unreadable_entities": found.unreadable,
         },
@@ -132,7 +134,8 @@ def _entities(column: Strings, titles: pl.Series) -> _Entities:
     empty: dict[str, str] = {}
     ids = [list(dict.fromkeys(entity_of.get(row, empty).values())) for row in range(len(titles))]
     at_words = [
-        [entity_of.get(row, empty).get(word, "") for word in title] for row, title in enumerate(titles.to_list())
+        [entity_of.get(row, empty).get(word, "") for word in title]
+        for row, title in enumerate(titles.to_list())
     ]
     lists = pl.List(pl.String)
     return _Entities(pl.Series(ids, dtype=lists), pl.Series(at_words, dtype=lists), unreadable)
@@ -148,7 +151,9 @@ def _read_entities(column: Strings) -> tuple[list[int], list[str], list[str], in
         if len(text) <= len("[]"):
             continue
         try:
-            mentions = [(str(e["WikidataId"]), str(form)) for e in json.loads(text) for form in e["SurfaceForms"]]
+            mentions = [
+                (str(e["WikidataId"]), str(form)) for e in json.loads(text) for form in e["SurfaceForms"]
+            ]
         except (ValueError, TypeError, KeyError):
             unreadable += 1
             continue

@@ -39,6 +39,45 @@ def public_entries(size: int, share: float, public_seed: int, round_number: int)
     )
 
 
+def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> Floats:
+    """An orthonormal basis [width, rank] that everybody can draw."""
+    generator = np.random.default_rng([public_seed, round_number])
+    basis: Floats = np.linalg.qr(generator.standard_normal((width, rank)))[0].astype(np.float32)
+    return basis
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicBasis(Unprotected):
+    """The update in r directions that a public seed names, clipped as a whole: low rank without looking."""
+
+    clip_norm: float
+    rank: int
+    public_seed: int
+
+    def bound(self, uploads: Uploads) -> Uploads:
+        """Clip what the directions leave of the update."""
+        tables = {}
+        for name, rows in uploads.tables.items():
+            basis = public_basis(rows.values.shape[1], self.rank, self.public_seed, uploads.round_number)
+            tables[name] = Rows(rows.offsets, rows.index, rows.values @ basis @ basis.T)
+        return clip_whole(replace(uploads, tables=tables), self.clip_norm)
+
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+        """Send the coordinates in those directions instead of the rows."""
+        factors = {}
+        full = fill(uploads, schema)
+        for tensor in schema.tables:
+            basis = public_basis(tensor.shape[1], self.rank, self.public_seed, uploads.round_number)
+            left = full.tables[tensor.name].values.reshape(full.count, *tensor.shape) @ basis
+            ones = np.ones((full.count, self.rank), np.float32)
+            factors[tensor.name] = Factors(left, ones, np.tile(basis.T, (full.count, 1, 1)))
+        return replace(full, tables={}, factors=factors)
+
+    def counted_parameters(self, table: Tensor) -> int:
+        """As for any table of rank r."""
+        return self.rank * (table.shape[0] + table.shape[1] + 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LowRank(Unprotected):
     """DP-FedMF-SVD as published: the noisy message of DP-FedMF, cut to its r largest singular values."""
@@ -93,6 +132,26 @@ class LargestEntries(Unprotected):
             t.name: largest_of_rows(uploads.tables[t.name], share_of(t.size, self.share)) for t in schema.tables
         }
         return self.noisy.add_noise(replace(uploads, tables={}, entries=entries), source)
+
+    def counted_parameters(self, table: Tensor) -> int:
+        """The kept values; where they lie is not counted."""
+        return share_of(table.size, self.share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentEntries(Unprotected):
+    """DP-FedNCF-DGC as published: what the compression sends is clipped, and gets noise where it is sent."""
+
+    noisy: NoisyMessage
+    share: float  # of all entries of a table
+
+    def bound(self, uploads: Uploads) -> Uploads:
+        """One clip over everything."""
+        return clip_whole(uploads, self.noisy.clip_norm)
+
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+        """Noise on what is sent."""
+        return self.noisy.add_noise(uploads, source)
 
     def counted_parameters(self, table: Tensor) -> int:
         """The kept values; where they lie is not counted."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from veilrec._csr import Csr
+from veilrec.data.population import Catalogue, Impressions
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.trainer import Trainer
@@ -24,6 +25,14 @@ C = TypeVar("C", bound=Config)
 
 
 @dataclass(frozen=True)
+class NewsData:
+    """What methods that read text learn from: the catalogue is public, the impressions are those of training."""
+
+    catalogue: Catalogue
+    impressions: Impressions
+
+
+@dataclass(frozen=True)
 class Problem:
     """What a method gets to learn from: training data only, never the test or validation part."""
 
@@ -31,6 +40,7 @@ class Problem:
     n_items: int
     seed: int
     rounds: int = 1  # how many are planned: a private method needs to know before the first
+    news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
 
 
 @dataclass(frozen=True)
@@ -51,11 +61,21 @@ class Method(Generic[C]):
         default_factory=dict
     )  # "tuned" or "tuned@ml-1m" -> settings
     deviations: tuple[str, ...] = ()
+    guarantee_of_run: Callable[[C, Problem], Guarantee] | None = (
+        None  # the same with what only a run knows: its rounds, devices and items
+    )
     item_parameters: int | None = (
         None  # floats per item that the communication paper counts; None: not counted there
     )
     rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
+
+
+def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
+    """What a run promises."""
+    if method.guarantee_of_run is None:
+        return method.guarantee(config)
+    return method.guarantee_of_run(config, problem)
 
 
 def preset_names(method: Method[Any]) -> list[str]:

@@ -6,34 +6,35 @@ device. Proven: the whole update of a user is clipped, and the sum of a round ge
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from veilrec.device.protection import NoisyMessage, Protection, WholeUpdateClip
+from veilrec.device.protection import NoisyMessage, WholeUpdateClip
 from veilrec.methods.base import Method, Problem
+from veilrec.methods.fedmf import PRESETS as FEDMF_PRESETS
 from veilrec.methods.fedmf import FedMfConfig, make_simulation
-from veilrec.privacy.accounting import Rounds, noise_multiplier_for
-from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.guarantee import Adjacency, Guarantee
+from veilrec.methods.private import (
+    PrivacySettings,
+    as_published,
+    honest,
+    merged,
+    participations,
+    proven,
+    sigma_of_sum,
+)
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanism import Calibration
+from veilrec.privacy.mechanisms.updates import RowwiseLaplace
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.trainer import Trainer
 
-
-@dataclass(frozen=True, kw_only=True)
-class PrivacySettings:
-    """What is promised, and what is cut off to keep the promise."""
-
-    epsilon: float = (
-        8.0  # proven: of a user, over the whole run; as published: of one message, as the paper counts
-    )
-    delta: float = 1e-6
-    clip_norm: float = 0.5  # proven: of a user's whole update of a round; as published: of each row
-
-    def __post_init__(self) -> None:
-        positive(epsilon=self.epsilon, clip_norm=self.clip_norm)
-        probability(delta=self.delta)
+PAPER = {"ml-1m": {"hr@10": 0.515, "ndcg@10": 0.293, "paper_params": 9487.36e6}}  # Table 2
+LAPLACE = (
+    "The claim does not hold: the rows are clipped in L2 but Laplace noise needs the L1 norm, every row of "
+    "the message is charged as if it were the only one, and rounds do not add up."
+)
 
 
 class DpFedMfConfig(FedMfConfig):
@@ -46,57 +47,60 @@ class DpFedMfConfig(FedMfConfig):
     server: ServerRate = ServerRate(rate=0.01)
 
 
-def plan(config: DpFedMfConfig, problem: Problem) -> Rounds:
-    """How often a user's data is used."""
-    population = int((problem.train.lengths() > 0).sum())
-    return Rounds(
-        rounds=problem.rounds,
-        sampling=config.cohort.sampling,
-        population=population,
-        cohort=config.cohort.size,
-    )
+def laplace(privacy: PrivacySettings) -> NoisyMessage:
+    """Laplace(2 C / epsilon) on every row (eq. 10): the L2 distance of two clipped rows, taken for L1."""
+    return NoisyMessage(clip_norm=privacy.clip_norm, scale=2.0 * privacy.clip_norm / privacy.epsilon)
+
+
+def laplace_event(privacy: PrivacySettings, rows: int, width: int) -> Event:
+    """What a message of so many rows with that noise really tells of a user."""
+    mechanism = RowwiseLaplace(
+        rows=rows, width=width, clip_norm=privacy.clip_norm, epsilon=privacy.epsilon,
+        calibration="as-published",
+    )  # fmt: skip
+    return mechanism.event()
 
 
 def build(config: DpFedMfConfig, problem: Problem) -> Trainer:
     """Put the parts together; the noise is chosen before the first round."""
-    privacy = config.privacy
     if config.calibration == "as-published":
-        scale = (
-            2.0 * privacy.clip_norm / privacy.epsilon
-        )  # Laplace(sensitivity / epsilon), the L2 bound taken for L1
-        return make_simulation(config, problem, NoisyMessage(clip_norm=privacy.clip_norm, scale=scale))
-    rounds = plan(config, problem)
-    sensitivity = privacy.clip_norm * (1.0 if rounds.adjacency == "add-remove" else 2.0)
-    sigma = sensitivity * noise_multiplier_for(privacy.epsilon, privacy.delta, rounds)
-    protection: Protection = WholeUpdateClip(clip_norm=privacy.clip_norm)
+        return make_simulation(config, problem, laplace(config.privacy))
+    protection = WholeUpdateClip(clip_norm=config.privacy.clip_norm)
+    sigma = sigma_of_sum(config.privacy, config.cohort, problem)
     return make_simulation(config, problem, protection, sigma=sigma)
 
 
 def guarantee(config: DpFedMfConfig) -> Guarantee:
     """User-level over the whole run, or the paper's claim."""
-    privacy = config.privacy
     if config.calibration == "as-published":
-        return Guarantee(
-            basis="as published", unit="user", adjacency="replace-one", epsilon=privacy.epsilon, delta=0.0,
-            scope="per message", trust="nobody",
-            caveats=(
-                "The claim does not hold: the rows are clipped in L2 but Laplace noise needs the L1 norm, every row of "
-                "the message is charged as if it were the only one, and rounds do not add up.",
-                "A simulated run protects nobody.",
-            ),
-        )  # fmt: skip
-    adjacency: Adjacency = "add-remove" if config.cohort.sampling == "poisson" else "replace-one"
-    return Guarantee(
-        basis="proven", unit="user", adjacency=adjacency, epsilon=privacy.epsilon, delta=privacy.delta,
-        scope="whole run", trust="server",
-        caveats=(
-            "The server sees every clipped update before it adds the noise; the model and all who get it see only sums.",
-            "The vector of a user never leaves the device and is not covered.",
-            "How many users there are, and the settings, are taken as public.",
-            "A simulated run protects nobody.",
-        ),
-    )  # fmt: skip
+        return as_published(config.privacy, LAPLACE)
+    return proven(config.privacy, config.cohort)
 
+
+def guarantee_of_run(config: DpFedMfConfig, problem: Problem) -> Guarantee:
+    """The same, with the honest value beside a claim."""
+    if config.calibration == "proven":
+        return guarantee(config)
+    message = laplace_event(config.privacy, problem.n_items, config.local.dim)
+    times = participations(config.cohort, problem)
+    note = "of one message, rows times sqrt(dim) times the claim"
+    return honest(guarantee(config), message, times, 0.0, note=note)
+
+
+_AS_PUBLISHED: dict[str, Any] = {
+    "paper": {
+        "calibration": "as-published",
+        "privacy": {"epsilon": 2.0, "clip_norm": 1.0},
+        "cohort": {"size": 100, "sampling": "fixed"},
+        "server": {"rate": 1.0},
+    },
+}
+PAPER_PRESETS = merged({name: FEDMF_PRESETS[name] for name in ("paper", "paper@ml-1m")}, _AS_PUBLISHED)
+TUNED: dict[str, Any] = {
+    "tuned@ml-100k": {"cohort": {"size": 300}},
+    "tuned@ml-1m": {"cohort": {"size": 1000}},
+}
+DATASETS = ("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings")
 
 METHOD = Method(
     name="dp-fedmf",
@@ -105,11 +109,13 @@ METHOD = Method(
     "Guarantee, VLDB 2021; proven form ours",
     model="matrix factorisation",
     summary="fedmf whose users are covered by differential privacy",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings"),
+    datasets=DATASETS,
     config=DpFedMfConfig,
     build=build,
     guarantee=guarantee,
+    guarantee_of_run=guarantee_of_run,
     rounds=20,
+    presets=merged(PAPER_PRESETS, TUNED),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(

@@ -19,9 +19,11 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
+from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
+from veilrec.wire.values import ValueCoding
 
 _AT_ONCE = 64  # new users who join together: few enough that their scratch space stays small
 
@@ -60,11 +62,12 @@ def build(config: FedMfConfig, problem: Problem) -> Trainer:
 
 
 def make_simulation(
-    config: FedMfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0
-) -> Simulation:
-    """Federated matrix factorisation with any protection of what leaves a device."""
+    config: FedMfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0,
+    chooser: Chooser | None = None, values: ValueCoding = "float32",
+) -> Simulation:  # fmt: skip
+    """Federated matrix factorisation with any protection of what leaves a device, on any part of the items."""
     local, seed = config.local, problem.seed
-    schema = mf.schema(problem.n_items, local.dim)
+    schema = mf.schema(problem.n_items, local.dim).coded(values)
     weights = mf.start_weights(problem.n_items, local.dim, local.start, seed)
     adapter = mf.MfLearner(replace(local, epochs=config.adapt_epochs), seed, freeze_items=True)
 
@@ -82,6 +85,7 @@ def make_simulation(
         make_model,
         seed,
         protection=protection,
+        chooser=chooser,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device import ncf
-from veilrec.device.learner import Cohort
+from veilrec.device.learner import Cohort, Learner
+from veilrec.device.protection import Protection, Unprotected
 from veilrec.evaluate.scorer import Scorer
 from veilrec.methods.base import Config, Method, Problem
 from veilrec.models.neumf_scores import NeumfScores
@@ -18,6 +19,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
+from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
@@ -51,6 +53,14 @@ class NeumfModel(NeumfScores):
 
 def build(config: FedNcfConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
+    return make_simulation(config, problem, Unprotected())
+
+
+def make_simulation(
+    config: FedNcfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0,
+    chooser: Chooser | None = None, wrap: Callable[[Learner], Learner] | None = None,
+) -> Simulation:  # fmt: skip
+    """Federated NCF with any protection of what leaves a device, on any part of the items."""
     local, seed = config.local, problem.seed
     weights = ncf.start_weights(problem.n_items, local.shape, local.start, seed)
     adapter = ncf.NcfLearner(replace(local, epochs=config.adapt_epochs), seed, freeze_public=True)
@@ -58,8 +68,15 @@ def build(config: FedNcfConfig, problem: Problem) -> Trainer:
     def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> NeumfModel:
         return NeumfModel(private[ncf.USER], public, adapter)
 
-    server = Server(ncf.schema(problem.n_items, local.shape), weights, config.aggregation, config.server)
-    return Simulation(problem.train, ncf.NcfLearner(local, seed), server, config.cohort, make_model, seed)
+    server = Server(
+        ncf.schema(problem.n_items, local.shape), weights, config.aggregation, config.server, sigma=sigma,
+        every_row=protection.fills_messages,
+    )  # fmt: skip
+    learner: Learner = ncf.NcfLearner(local, seed)
+    return Simulation(
+        problem.train, learner if wrap is None else wrap(learner), server, config.cohort, make_model, seed,
+        protection=protection, chooser=chooser,
+    )  # fmt: skip
 
 
 def guarantee(config: FedNcfConfig) -> Guarantee:
@@ -70,7 +87,7 @@ def guarantee(config: FedNcfConfig) -> Guarantee:
     )
 
 
-_PAPER = {  # section 6.3 of Xue et al.; an item has 32 + 128 = 160 floats, which is what its Figure 14 counts
+PAPER_PRESET = {  # section 6.3 of Xue et al.; an item has 32 + 128 = 160 floats, which is what its Figure 14 counts
     "aggregation": "mean",
     "local": {
         "mlp": 128,
@@ -95,9 +112,9 @@ METHOD = Method(
     config=FedNcfConfig,
     build=build,
     guarantee=guarantee,
-    rounds=120,
+    rounds=100,
     presets={
-        "paper": _PAPER,
+        "paper": PAPER_PRESET,
         "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
     },
     deviations=(

@@ -33,8 +33,8 @@ class NcfConfig(Config):
     start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting vectors
     negatives: Annotated[int, Field(ge=1)] = 4  # unused items drawn per used one, afresh every epoch
     batch: Annotated[int, Field(ge=1)] = 1024  # examples per step of Adam
-    rate: Annotated[float, Field(gt=0.0)] = 0.001
-    decay: Annotated[float, Field(ge=0.0)] = 0.0  # weight decay of the vectors that an example touches
+    rate: Annotated[float, Field(gt=0.0)] = 0.002
+    decay: Annotated[float, Field(ge=0.0)] = 0.01  # weight decay of the vectors that an example touches
     adapt_epochs: Annotated[int, Field(ge=1)] = 20  # epochs with which a new user joins the finished model
     adapt_rate: Annotated[float, Field(gt=0.0)] = 0.02
 
@@ -175,7 +175,7 @@ METHOD = Method(
     config=NcfConfig,
     build=build,
     guarantee=guarantee,
-    rounds=20,
+    rounds=6,
     deviations=(
         "The two halves are not trained beforehand (section 3.4.1): vectors start at random, w_g at 1.",
         "The vectors of both halves of a user or item lie side by side in one table.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol, make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import Method, Problem, configure
+from veilrec.methods.base import Method, NewsData, Problem, configure, promised
 from veilrec.methods.registry import get
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate import checkpoint
 from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.run import Listener, Schedule, run
@@ -57,6 +58,11 @@ class Prepared:
     trainer: Any
     schedule: Schedule
     config: Any
+    problem: Problem
+
+    def guarantee(self) -> Guarantee:
+        """What the run promises."""
+        return promised(self.method, self.config, self.problem)
 
     def description(self) -> dict[str, Any]:
         """What config.yaml says."""
@@ -96,7 +102,8 @@ def prepare(request: Request) -> Prepared:
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)
     split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
-    trainer = method.build(config, Problem(split.train, split.n_items, request.seed, rounds))
+    problem = Problem(split.train, split.n_items, request.seed, rounds, news_data(population, split))
+    trainer = method.build(config, problem)
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
@@ -104,7 +111,14 @@ def prepare(request: Request) -> Prepared:
         patience=request.patience,
         watch="auc" if protocol == "mind" else "ndcg@10",
     )
-    return Prepared(request, method, population, split, trainer, schedule, config)
+    return Prepared(request, method, population, split, trainer, schedule, config, problem)
+
+
+def news_data(population: Population, split: Split) -> NewsData | None:
+    """Titles and train impressions, where there are both."""
+    if population.catalogue is None or split.train_impressions is None:
+        return None
+    return NewsData(population.catalogue, split.train_impressions)
 
 
 def train(
@@ -191,11 +205,12 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     }  # fmt: skip
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
         communication["paper_params"] = progress.paper_params
+    baselines = measure_baselines(split, r.seed)
     return {
         "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
         "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,
-        "metrics": metrics, "baselines": measure_baselines(split, r.seed),
-        "guarantee": method.guarantee(prepared.config).to_json(),
+        "metrics": metrics, "baselines": baselines,
+        "guarantee": _with_popularity(prepared.guarantee(), metrics, baselines["popularity"]).to_json(),
         "communication": communication,
         "seconds": round(progress.seconds, 3),
         "clients_per_second": round(progress.devices / max(progress.learning_seconds, 1e-9), 1),
@@ -204,6 +219,19 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
         "stopped_early": progress.stopped_early,
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
     }  # fmt: skip
+
+
+def _with_popularity(
+    guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float]
+) -> Guarantee:
+    """A private model that ranks no better than the items' counts says so."""
+    if guarantee.basis == "none" or metrics.get("ndcg@10", 1.0) > popularity.get("ndcg@10", 0.0):
+        return guarantee
+    caveat = (
+        f"This run ranks no better than popularity (nDCG@10 {metrics['ndcg@10']:.3f} against "
+        f"{popularity['ndcg@10']:.3f}), which can be released at a far smaller epsilon: use that."
+    )
+    return replace(guarantee, caveats=(*guarantee.caveats, caveat))
 
 
 def peak_rss_mb() -> float:

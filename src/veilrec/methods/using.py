@@ -31,7 +31,7 @@ def evaluate_run(folder: Path, protocol: str | None = None) -> dict[str, Any]:
         "rounds": progress.rounds_done, "protocol": split.protocol,
         "metrics": evaluate(split.test, split.train, prepared.trainer.model()),
         "baselines": measure_baselines(split, prepared.request.seed),
-        "guarantee": prepared.method.guarantee(prepared.config).to_json(),
+        "guarantee": prepared.guarantee().to_json(),
     }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ class Dan(NewsModel):
         self.join = nn.Linear(2 * sizes.dim, sizes.dim)
         self.sequence = Gru(sizes.dim, sizes.dim)
         self.query = nn.Linear(sizes.dim, sizes.dim, bias=False)
-        self.user = nn.Linear(2 * sizes.dim, sizes.dim)
+        self.taste = nn.Linear(2 * sizes.dim, sizes.dim)
         self.scale = nn.Parameter(torch.zeros(()))
 
     def start(self, generator: torch.Generator) -> None:
@@ -50,5 +50,5 @@ class Dan(NewsModel):
         there = mask.unsqueeze(1)
         interest = masked_softmax(asked @ history.transpose(1, 2), there) @ history
         sequence = masked_softmax(asked @ states.transpose(1, 2), there) @ states
-        users = self.user(torch.cat([interest, sequence], -1))
+        users = self.taste(torch.cat([interest, sequence], -1))
         return self.scale * torch.cosine_similarity(users, candidates, dim=-1)

@@ -29,6 +29,7 @@ class Server:
         self.view = self.upload_schema  # of the messages of this round: its tables have the rows that were sent
         self.rows: Indices | None = None  # of the tables, in this round; None: all
         self._kept: Mapping[str, Offsets] = {}
+        self._basis: Floats | None = None
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.round_number = 0
         self._aggregator = Aggregator(schema, aggregation, every_row=every_row)
@@ -41,12 +42,19 @@ class Server:
         """Whether devices have to tell how many examples they learned from."""
         return self._aggregator.aggregation == "weighted-mean"
 
-    def open_round(self, rows: Indices | None, kept: Mapping[str, Offsets] | None = None) -> None:
-        """Say what the round is about: these rows of every table, and only the kept entries of some tensors.
+    def open_round(
+        self,
+        rows: Indices | None,
+        kept: Mapping[str, Offsets] | None = None,
+        basis: Floats | None = None,
+    ) -> None:
+        """Say what the round is about: these rows of every table, only the kept entries of some tensors, and only
+        the directions [width, rank] of the tables that an orthonormal basis spans.
 
-        Both are public: they come from a seed or from what is released anyway. Noise goes to nothing else.
+        All of it is public: it comes from a seed or from what is released anyway. Noise goes to nothing else.
         """
         self.rows = rows
+        self._basis = basis
         self._kept = {} if kept is None else kept
         self.view = self.upload_schema if rows is None else self.upload_schema.narrowed(len(rows))
         if self._aggregator.schema != self.view:
@@ -103,8 +111,10 @@ class Server:
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
-        if self.rows is not None:
-            for tensor in self.schema.tables:
+        for tensor in self.schema.tables:
+            if self._basis is not None:
+                change[tensor.name] = change[tensor.name] @ self._basis @ self._basis.T
+            if self.rows is not None:
                 whole = np.zeros(tensor.shape, np.float32)
                 whole[self.rows] = change[tensor.name]
                 change[tensor.name] = whole

@@ -15,7 +15,7 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.device.compress import public_entries, share_of
+from veilrec.device.compress import public_basis, public_entries, share_of
 from veilrec.device.submodel import simulated_histogram, simulated_reports
 from veilrec.server.selection import Threshold
 from veilrec.wire import bits
@@ -29,6 +29,7 @@ class Choice:
     rows: Indices | None  # None: the whole model
     kept: Mapping[str, Offsets] = field(default_factory=dict)  # entries of flattened dense tensors
     report_bytes: int = 0
+    basis: Floats | None = None  # [width, rank], orthonormal: the directions that the tables move in
 
 
 class Chooser(Protocol):
@@ -147,6 +148,18 @@ class SeededParts:
         count = share_of(n_items, self._row_share)
         rows = np.sort(random_order(n_items, self._seed, number)[:count]).astype(np.int32)
         return Choice(None if count == n_items else rows, kept)
+
+
+class SeededBasis:
+    """Some directions of the tables' rows, drawn anew every round from a public seed."""
+
+    def __init__(self, width: int, rank: int, seed: int) -> None:
+        self._width, self._rank = width, rank
+        self._seed = seed
+
+    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:  # noqa: ARG002
+        """All rows, in these directions."""
+        return Choice(None, basis=public_basis(self._width, self._rank, self._seed, number))
 
 
 def random_order(size: int, seed: int, number: int) -> Offsets:

@@ -20,6 +20,7 @@ from veilrec.privacy.randomness import SeededSource
 from veilrec.server.server import Server
 from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSampler, CohortSettings
+from veilrec.simulate.partial import SentFirstModel
 from veilrec.simulate.trainer import StepReport
 from veilrec.wire import codec
 from veilrec.wire.messages import Factors, Rows, Uploads
@@ -46,6 +47,8 @@ class Simulation:
         eligible = np.flatnonzero(train.lengths() > 0).astype(np.int64)
         self.sampler = CohortSampler(cohort, eligible, seed)
         self.private = learner.fresh_private_state(np.arange(len(train), dtype=np.int64))
+        # How often each item was part of what a round was about, where rounds are about parts.
+        self.sent = None if chooser is None else np.zeros(server.schema.tables[0].shape[0], np.int64)
 
     def step(self, number: int) -> StepReport:
         """One round."""
@@ -85,7 +88,9 @@ class Simulation:
         if self.chooser is None:
             return 0, None
         choice = self.chooser.choose(number, devices, self.server.weights)
-        self.server.open_round(choice.rows, choice.kept)
+        self.server.open_round(choice.rows, choice.kept, choice.basis)
+        if self.sent is not None:
+            self.sent[slice(None) if choice.rows is None else choice.rows] += 1
         n_items = self.server.schema.tables[0].shape[0]
         return choice.report_bytes, None if choice.rows is None else places(choice.rows, n_items)
 
@@ -112,13 +117,17 @@ class Simulation:
             self.server.add_simulated_noise(generator)
 
     def model(self) -> Model:
-        """The model as it stands."""
-        return self.make_model(self.server.weights, self.private)
+        """The model as it stands; items that no round was about come last."""
+        model = self.make_model(self.server.weights, self.private)
+        if self.sent is None or self.sent.all():
+            return model
+        return SentFirstModel(model, self.sent > 0)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The server's state and every simulated device's own."""
         private = {f"private.{name}": values for name, values in self.private.items()}
-        return {f"server.{name}": values for name, values in self.server.state().items()} | private
+        sent = {} if self.sent is None else {"sent": self.sent}
+        return {f"server.{name}": values for name, values in self.server.state().items()} | private | sent
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
@@ -128,6 +137,8 @@ class Simulation:
         )
         for name in self.private:
             self.private[name][...] = state[f"private.{name}"]
+        if self.sent is not None:
+            self.sent[...] = state["sent"]
 
 
 def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:

@@ -51,7 +51,7 @@ def response_scores(epsilon: float, draws: int = 20_000) -> Scores:
     return Scores(draw, draws)
 
 
-# The whole quick audit: 24 sound claims, each refuted by chance once in 10 000 seeds, but here the seed is fixed.
+# The whole quick audit. A sound claim is refuted by chance for one seed in 10 000; here the seed is fixed.
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_every_case_comes_out_as_expected(case: Case) -> None:
     verdict = judge(case, effort=1, seed=0)

@@ -52,7 +52,7 @@ class Evidence:
 
     lower_bound: float
     method: Method
-    reach: float  # the most that it could have proven
+    reach: float  # what it proves of an event that happens half the time or never
     no_epsilon: bool = False  # the outputs show something that no epsilon allows
     broken: bool = False  # the draws do not follow the law that the attack builds on
 
@@ -76,12 +76,7 @@ class Scores(Attack):
     draw: Callable[[Side, int, Source], Doubles]
     draws: int
     law: Literal["any", "gaussian", "ratio"] = "any"
-    sampled: SampledEvent | None = (
-        None  # how the person is part of a message with Gaussian noise only by chance
-    )
-    ideal: Callable[[Side, int, Source], Doubles] | None = (
-        None  # noise at exactly the claim: what can be reached
-    )
+    sampled: SampledEvent | None = None  # where the person is part of the message only by chance
 
     def run(self, name: str, delta: float, budget: Budget) -> Evidence:
         """Score draws of both inputs."""

@@ -37,7 +37,7 @@ class Verdict:
     delta: float
     lower_bound: float
     method: Method
-    reach: float | None  # the most that these attacks can prove; None if there is no limit
+    reach: float | None  # see `Evidence`; None: no limit
     verdict: Outcome
     expected: Outcome
     rotted: bool

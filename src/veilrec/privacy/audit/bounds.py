@@ -31,5 +31,5 @@ def epsilon_from_counts(
 
 
 def reach(trials: int, *, alpha: float, delta: float = 0.0) -> float:
-    """The most that so many trials a side prove of an event that happens half the time, or never."""
+    """What so many trials a side prove of an event that happens half the time for one input and never for the other."""
     return epsilon_from_counts(trials // 2, trials, 0, trials, delta=delta, alpha=alpha)

@@ -1,0 +1,66 @@
+"""FedMF-Sub-RR-EST: Priv-FedMF-Sub without noise on the updates (ablation of Xue et al. 2026, Figures 10 and 11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from veilrec.device.protection import Unprotected
+from veilrec.methods.base import Method, Problem
+from veilrec.methods.dp_fedmf import DATASETS
+from veilrec.methods.fedmf import PRESETS as FEDMF_PRESETS
+from veilrec.methods.fedmf import FedMfConfig, make_simulation
+from veilrec.methods.private import SIMULATED, merged
+from veilrec.methods.submodel import SelectionSettings, reported, response
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulate.trainer import Trainer
+
+
+class FedMfSubConfig(FedMfConfig):
+    """Settings of FedMF-Sub-RR and FedMF-Sub-RR-EST."""
+
+    selection: SelectionSettings = SelectionSettings(epsilon=2.0)
+
+
+def make(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Trainer:
+    """FedMF on the items that randomised reports choose, with or without undoing the lies."""
+    mechanism = response(
+        config.selection, problem.n_items, calibration="as-published", adjacency="replace-one"
+    )
+    chooser = reported(config.selection, problem, mechanism, estimate=estimate)
+    return make_simulation(config, problem, Unprotected(), chooser=chooser)
+
+
+def build(config: FedMfSubConfig, problem: Problem) -> Trainer:
+    """Put the parts together."""
+    return make(config, problem, estimate=True)
+
+
+def guarantee(config: FedMfSubConfig) -> Guarantee:
+    """Nothing is promised, because the updates are in the clear."""
+    return no_guarantee(
+        f"Each bit of a report is covered by epsilon {config.selection.epsilon:g}, but updates leave in the clear.",
+        SIMULATED,
+    )
+
+
+PRESETS: dict[str, Any] = merged(
+    FEDMF_PRESETS, {"paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}}
+)
+
+METHOD = Method(
+    name="fedmf-sub-rr-est",
+    kind="federated",
+    paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
+    model="matrix factorisation",
+    summary="fedmf on the items that randomised reports choose; updates in the clear",
+    datasets=DATASETS,
+    config=FedMfSubConfig,
+    build=build,
+    guarantee=guarantee,
+    rounds=200,
+    presets=PRESETS,
+    item_parameters=32,
+    deviations=(
+        "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
+    ),
+)

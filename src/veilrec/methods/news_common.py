@@ -1,0 +1,116 @@
+"""What the methods on news share: settings, text, and how a centralised one is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from veilrec.errors import BadInput
+from veilrec.methods.base import Config, Method, NewsData, Problem
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulate.trainer import Trainer
+
+if TYPE_CHECKING:
+    from veilrec.models.news_model import NewsSizes
+
+DATASETS = ("mind", "synthetic-news", "adressa", "ebnerd", "impressions")
+FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, Findings of EMNLP 2020"
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class SizeConfig(Config):
+    """How large the model is."""
+
+    word_dim: Count = 50
+    heads: Count = 4
+    head_dim: Count = 16  # news and user vectors have heads * head_dim entries
+    attention: Count = 32  # width of additive attention
+    window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
+    category_dim: Count = 16
+    recent: Count = 20  # the latest clicks that short-term models look at
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # in centralised training only
+
+    def sizes(self) -> NewsSizes:
+        """For the models."""
+        from veilrec.models.news_model import NewsSizes
+
+        return NewsSizes(**self.model_dump())
+
+
+PAPER_SIZES: Mapping[str, Any] = {
+    "word_dim": 300, "heads": 20, "head_dim": 20, "attention": 200, "category_dim": 100,
+}  # fmt: skip
+
+
+class TextConfig(Config):
+    """Where the meaning of words comes from."""
+
+    words: str = "learned"  # "learned", "glove" (of the package), or the path of a GloVe text file
+    freeze_words: bool = False  # public word vectors stay as they are
+    sentences: Literal["none", "minilm"] = "none"
+    sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
+
+
+class NewsConfig(Config):
+    """Settings of centralised training."""
+
+    size: SizeConfig = SizeConfig()
+    text: TextConfig = TextConfig()
+    negatives: Count = 4  # K: news of the same impression that were not clicked, per click
+    history: Count = 50  # the latest clicks that a user is known by
+    batch: Count = 256  # clicks per step of Adam
+    rate: Positive = 0.001
+    decay: Annotated[float, Field(ge=0.0)] = 0.0  # weight decay, as in AdamW
+
+
+class PlmConfig(NewsConfig):
+    """Settings of a model over frozen sentence vectors."""
+
+    text: TextConfig = TextConfig(sentences="minilm")
+
+
+def news_of(problem: Problem, method: str) -> NewsData:
+    """The news of a problem, or a clear refusal."""
+    if problem.news is None:
+        raise BadInput(
+            f"{method} needs news with titles and train impressions, which this data or protocol does not have:"
+            " use mind, ebnerd, adressa, impressions or synthetic-news with --protocol mind"
+        )
+    return problem.news
+
+
+def centralised(
+    name: str, *, paper: str, model: str, summary: str, network: str | None = None,
+    config: type[NewsConfig] = NewsConfig, abstracts: bool = False, rounds: int = 5,
+    presets: Mapping[str, Mapping[str, Any]] | None = None, deviations: tuple[str, ...] = (),
+) -> Method[NewsConfig]:  # fmt: skip
+    """A method that learns one news model from everybody's impressions; a round is an epoch."""
+
+    def build(settings: NewsConfig, problem: Problem) -> Trainer:
+        from veilrec.methods.news_trainer import NewsTrainer
+
+        return NewsTrainer(network or name, settings, problem, news_of(problem, name), abstracts=abstracts)
+
+    return Method(
+        name=name,
+        kind="centralised",
+        paper=paper,
+        model=model,
+        summary=summary,
+        datasets=DATASETS,
+        config=config,
+        build=build,
+        guarantee=guarantee,
+        rounds=rounds,
+        presets={"paper": {"size": PAPER_SIZES}} | dict(presets or {}),
+        deviations=deviations,
+    )
+
+
+def guarantee(config: Config) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee("Everybody's clicks and what they were shown lie in one place.")

@@ -1,0 +1,94 @@
+"""From a problem and settings to a news model with its text, ready to learn."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from veilrec import _draws
+from veilrec._arrays import Floats
+from veilrec.data.news_text import NewsText, news_text, occurring
+from veilrec.methods.base import NewsData
+from veilrec.methods.news_common import SizeConfig, TextConfig
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape
+from veilrec.models.news_registry import make_model
+from veilrec.models.news_tensors import news_input
+from veilrec.models.word_vectors import WordVectors, read_word_vectors
+
+_log = logging.getLogger("veilrec")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model with starting weights, and the news that it reads."""
+
+    model: NewsModel
+    news: NewsInput
+    frozen: frozenset[str]  # parameters that nobody changes
+
+
+def prepare(
+    network: str, size: SizeConfig, text: TextConfig, data: NewsData, seed: int, *, abstracts: bool = False
+) -> Prepared:
+    """Read the text and start the model; the same seed gives the same weights."""
+    vectors = None if text.words == "learned" else read_word_vectors(text.words)
+    if vectors is not None:
+        size = size.model_copy(update={"word_dim": vectors.dim})
+    codes = news_text(
+        data.catalogue, occurring(data.impressions, len(data.catalogue.titles)), abstracts=abstracts,
+        known_words=None if vectors is None else vectors.words,
+    )  # fmt: skip
+    for name, count in codes.oddities.items():
+        if count:
+            _log.info("news: %s %s", count, name.replace("_", " "))
+    sentences = _sentences(text, data)
+    given = codes.entity_vectors
+    shape = NewsShape(
+        words=len(codes.words),
+        categories=len(codes.category_names),
+        subcategories=len(codes.subcategory_names),
+        entities=len(codes.entity_names),
+        entity_dim=32 if given is None else given.shape[1],
+        sentence_dim=0 if sentences is None else sentences.shape[1],
+    )
+    generator = torch.Generator().manual_seed(
+        int(np.random.SeedSequence([seed, _draws.MODEL]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    )
+    model = make_model(network, size.sizes(), shape, generator)
+    frozen = _fill_in(model, codes, vectors, text)
+    news = news_input(
+        codes.titles, codes.abstracts, codes.categories, codes.subcategories, codes.entities, sentences
+    )
+    return Prepared(model, news, frozen)
+
+
+def _fill_in(
+    model: NewsModel, codes: NewsText, vectors: WordVectors | None, text: TextConfig
+) -> frozenset[str]:
+    """Public vectors into the tables of words and entities; the names of the tables that stay frozen."""
+    frozen = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Embedding):
+            continue
+        weight = module.weight.data
+        last = name.rpartition(".")[2]
+        if last == "words" and vectors is not None:
+            vectors.fill(codes.words.words, weight.numpy()[len(codes.words) - len(codes.words.words) :])
+            if text.freeze_words:
+                frozen.add(f"{name}.weight")
+        if last == "entities" and codes.entity_vectors is not None:
+            weight.copy_(torch.from_numpy(codes.entity_vectors))
+        weight[0].zero_()  # padding
+    return frozenset(frozen)
+
+
+def _sentences(text: TextConfig, data: NewsData) -> Floats | None:
+    if text.sentences == "none":
+        return None
+    from veilrec.methods.sentences import sentence_vectors
+
+    return sentence_vectors(data.catalogue.titles, text.sentence_dim)

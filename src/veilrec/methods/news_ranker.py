@@ -1,0 +1,155 @@
+"""A trained news model that ranks: news encoded once, distinct histories once, then dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veilrec._arrays import Bools, Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec._jit import jit
+from veilrec.data.population import Impressions
+from veilrec.models.news_model import NewsInput, NewsModel
+from veilrec.models.news_tensors import take_news, trimmed
+
+_NEWS_AT_ONCE = 1024
+_STEPS_AT_ONCE = 1 << 13  # clicks of histories that are encoded together: their states stay in the cache
+_ENTRIES_AT_ONCE = 1 << 22  # of the states of candidates and histories, for models that need both
+
+
+class NewsScorer:
+    """Users with histories, and news with states; a user is a row of the histories."""
+
+    def __init__(self, model: NewsModel, states: Tensor, histories: Csr, longest: int) -> None:
+        self.model = model
+        self.states = states  # [items, ...]
+        self.histories = histories
+        self.longest = longest
+        self.n_items = len(states)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item."""
+        if self.model.is_dot_product:
+            every: Floats = self.user_vectors(users) @ self.states.numpy().T
+            return every
+        return self.score_some(users, np.tile(np.arange(self.n_items, dtype=np.int32), (len(users), 1)))
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of chosen items, [T, C]."""
+        if self.model.is_dot_product:
+            offsets = np.arange(len(users) + 1, dtype=np.int64) * items.shape[1]
+            scores = np.empty(items.size, np.float32)
+            vectors = self.user_vectors(users)
+            rows = np.arange(len(users), dtype=np.int64)
+            _dot(vectors, self.states.numpy(), rows, offsets, items.ravel(), scores)
+            return scores.reshape(items.shape)
+        return self._score_pairs(users, items)
+
+    def fold_in(self, histories: Csr) -> NewsScorer:
+        """New users need nothing but their history."""
+        return NewsScorer(self.model, self.states, histories, self.longest)
+
+    def score_impressions(self, impressions: Impressions) -> Floats:
+        """A score for everything that was shown."""
+        shown = impressions.shown
+        asked = self.fold_in(impressions.histories)
+        needed, row = np.unique(impressions.history_of, return_inverse=True)
+        scores = np.empty(len(shown.items), np.float32)
+        if self.model.is_dot_product:
+            vectors = asked.user_vectors(needed.astype(np.int64))
+            _dot(vectors, self.states.numpy(), row.astype(np.int64), shown.offsets, shown.items, scores)
+            return scores
+        for rows, entries, real in _rectangles(shown):
+            users = impressions.history_of[rows].astype(np.int64)
+            scores[entries[real]] = asked._score_pairs(users, shown.items[entries])[real]
+        return scores
+
+    def user_vectors(self, users: Offsets) -> Floats:
+        """[users, dim]; histories of like length go together."""
+        out = np.empty((len(users), self.model.dim), np.float32)
+        lengths = np.minimum(np.diff(self.histories.offsets)[users], self.longest)
+        order = np.argsort(lengths, kind="stable")
+        begin = 0
+        with torch.inference_mode():
+            while begin < len(order):
+                some = order[begin : begin + max(1, _STEPS_AT_ONCE // max(1, int(lengths[order[begin]])))]
+                some = some[: max(1, _STEPS_AT_ONCE // max(1, int(lengths[some[-1]])))]
+                history, mask = self._history(users[some])
+                out[some] = self.model.user(history, mask).numpy()
+                begin += len(some)
+        return out
+
+    def _history(self, users: Offsets) -> tuple[Tensor, Tensor]:
+        """States and mask of the latest clicks: [b, h, ...], [b, h]."""
+        rows = self.histories.take(users)
+        width = max(1, min(self.longest, int(rows.lengths().max(initial=0))))
+        items = np.zeros((len(users), width), np.int64)
+        mask = np.zeros((len(users), width), np.bool_)
+        _latest(rows.offsets, rows.items, items, mask)
+        return self.states[torch.from_numpy(items)], torch.from_numpy(mask)
+
+    def _score_pairs(self, users: Offsets, items: Indices) -> Floats:
+        """For models that look at history and candidates together."""
+        width = self.states[0].numel()
+        at_once = max(1, _ENTRIES_AT_ONCE // (width * (items.shape[1] + self.longest)))
+        columns = max(1, _ENTRIES_AT_ONCE // (width * self.longest)) if at_once == 1 else items.shape[1]
+        out = np.empty(items.shape, np.float32)
+        with torch.inference_mode():
+            for begin in range(0, len(users), at_once):
+                history, mask = self._history(users[begin : begin + at_once])
+                for left in range(0, items.shape[1], columns):
+                    chosen = items[begin : begin + at_once, left : left + columns].astype(np.int64)
+                    scores = self.model.score(history, mask, self.states[torch.from_numpy(chosen)])
+                    out[begin : begin + at_once, left : left + columns] = scores.numpy()
+        return out
+
+
+def encode_all(model: NewsModel, news: NewsInput) -> Tensor:
+    """States of all news."""
+    parts = []
+    with torch.inference_mode():
+        for begin in range(0, len(news.title), _NEWS_AT_ONCE):
+            rows = torch.arange(begin, min(begin + _NEWS_AT_ONCE, len(news.title)))
+            some = take_news(news, rows)
+            parts.append(model.encode_news(trimmed(some) if model.is_dot_product else some))
+    return torch.cat(parts)
+
+
+def _rectangles(shown: Csr) -> Iterator[tuple[Offsets, Offsets, Bools]]:
+    """Impressions of like length: their rows, [T, C] places of what they show, and which of these are real."""
+    lengths = shown.lengths()
+    by_length = np.argsort(lengths, kind="stable")
+    for begin in range(0, len(by_length), 256):
+        rows = by_length[begin : begin + 256]
+        columns = np.arange(max(1, int(lengths[rows].max())))
+        real = columns < lengths[rows, None]
+        yield rows, np.where(real, shown.offsets[rows, None] + columns, 0), real
+
+
+@jit
+def _latest(offsets: Offsets, items: Indices, out: Offsets, mask: Bools) -> None:
+    width = out.shape[1]
+    for row in range(len(out)):
+        end = offsets[row + 1]
+        kept = min(width, end - offsets[row])
+        for j in range(kept):
+            out[row, j] = items[end - kept + j]
+            mask[row, j] = True
+
+
+@jit
+def _dot(
+    users: Floats, news: Floats, row_of: Offsets, offsets: Offsets, items: Indices, scores: Floats
+) -> None:
+    dim = users.shape[1]
+    for row in range(len(row_of)):
+        user = users[row_of[row]]
+        for entry in range(offsets[row], offsets[row + 1]):
+            vector = news[items[entry]]
+            total = np.float32(0.0)
+            for q in range(dim):
+                total += user[q] * vector[q]
+            scores[entry] = total
