@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer.main
 
@@ -17,6 +18,8 @@ from veilrec.data.registry import DATASETS
 from veilrec.evaluate.protocols import PROTOCOLS
 from veilrec.methods.registry import METHODS
 
+# Newer versions of typer carry a click of their own.
+click = import_module("typer._click" if find_spec("typer._click") else "click")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 _COMMAND = typer.main.get_command(app)

@@ -21,8 +21,23 @@ USERS, ITEMS, TASTES, SEED = 500, 300, 15, 5
 COHORT = 50
 # Enough to see that a method learns the made-up population, not to reach its best.
 ROUNDS = {"fedmf": 120, "fedncf": 80, "fcf": 60, "mf": 20, "ncf": 25, "popularity": 1, "random": 1, "ease": 1}
+OTHER_ROUNDS = 100
 # FedNCF's defaults are for populations with more devices and rounds.
-SETTINGS = {"fedncf": ("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001")}
+_NCF = ("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001")
+# With 500 users an epsilon that protects leaves nothing to learn: these show that the parts work together.
+_PRIVATE = ("privacy.epsilon=1000", "privacy.clip_norm=4", "server.rate=0.15")
+_PRIVATE_NCF = (*_NCF, *_PRIVATE)
+SETTINGS = {
+    "fedncf": _NCF,
+    "dp-fedmf": _PRIVATE,
+    "dp-fedmf-svd": _PRIVATE,
+    "dp-fedmf-topk": _PRIVATE,
+    "priv-fedmf-sub": _PRIVATE,
+    "dp-fedncf": _PRIVATE_NCF,
+    "dp-fedncf-dgc": _PRIVATE_NCF,
+    "priv-fedncf-sub": _PRIVATE_NCF,
+    "priv-fedncf-sub-compress": _PRIVATE_NCF,
+}
 
 
 @cache
@@ -55,11 +70,15 @@ def split(protocol: str) -> Split:
 def small_problem(users: int = 60, seed: int = SEED) -> Problem:
     """A few devices, so that a handful of rounds visits most of them more than once."""
     train = split("loo-99").train
-    return Problem(train.take(np.arange(users)), ITEMS, seed)
+    return Problem(train.take(np.arange(users)), ITEMS, seed, rounds=5)
 
 
 def build(name: str, problem: Problem, settings: Sequence[str] = ()) -> Trainer:
+    """Of a method, or of `method:calibration`."""
+    name, _, calibration = name.partition(":")
     method = get(name)
+    if calibration:
+        settings = [*settings, f"calibration={calibration}"]
     small = [f"cohort.size={COHORT}"] if method.kind == "federated" else []
     config, _ = configure(method, preset="tuned", dataset="", settings=[*small, *settings])
     return method.build(config, problem)
@@ -68,8 +87,9 @@ def build(name: str, problem: Problem, settings: Sequence[str] = ()) -> Trainer:
 @cache
 def trained(name: str, protocol: str) -> Trainer:
     cut = split(protocol)
-    trainer = build(name, Problem(cut.train, cut.n_items, SEED), SETTINGS.get(name, ()))
-    for number in range(ROUNDS[name]):
+    rounds = ROUNDS.get(name, OTHER_ROUNDS)
+    trainer = build(name, Problem(cut.train, cut.n_items, SEED, rounds), SETTINGS.get(name, ()))
+    for number in range(rounds):
         trainer.step(number)
     return trainer
 

@@ -118,7 +118,7 @@ METHOD = Method(
         "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
     },
     deviations=(
-        "Devices send changes in the clear; Perifanis and Efraimidis add them up behind masks (MF-FedAvg).",
+        "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
         "Adam is lazy on item rows and starts afresh every round: devices keep only the user's vector.",
         "By default changes are divided by the square root of the number of devices, and vectors decay.",
         "The paper gives no widths of the tower; preset paper takes 256-128-64-32, with 160 floats an item.",

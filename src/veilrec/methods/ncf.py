@@ -177,7 +177,7 @@ METHOD = Method(
     guarantee=guarantee,
     rounds=6,
     deviations=(
-        "The two halves are not trained beforehand (section 3.4.1): vectors start at random, w_g at 1.",
+        "The paper trains the two halves beforehand; here vectors start at random and w_g at 1.",
         "The vectors of both halves of a user or item lie side by side in one table.",
     ),
 )

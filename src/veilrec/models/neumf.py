@@ -11,7 +11,7 @@ from veilrec.models.neumf_scores import NeumfShape
 
 
 class NeuMF(nn.Module):
-    """Generalised matrix factorisation beside a tower of layers (He et al. 2017, equation 12)."""
+    """Generalised matrix factorisation beside a tower of layers (He et al. 2017)."""
 
     def __init__(self, n_users: int, n_items: int, shape: NeumfShape) -> None:
         super().__init__()

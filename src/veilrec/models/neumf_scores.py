@@ -1,7 +1,7 @@
 """NeuMF without torch: where its weights lie, and its scores, compiled.
 
 score(u, i) = w_g . (p_u^g * q_i^g) + w_h . h_L + b,  h_l = relu(W_l h_{l-1} + b_l),  h_0 = [p_u^m ; q_i^m]
-(He et al., Neural Collaborative Filtering, 2017, equations 8, 10 and 12). As h_0 is two vectors end to end,
+(He et al., Neural Collaborative Filtering, 2017: GMF, MLP and their fusion). As h_0 is two vectors end to end,
 W_1 h_0 = W_1^u p_u + W_1^i q_i: the user's half is the same for all items, the items' half for all users.
 """
 

@@ -46,7 +46,7 @@ from veilrec.privacy.mechanisms.sparsify import MaskedUpdate, TopKUpdate
 from veilrec.privacy.mechanisms.updates import CohortSum, ElementwiseLaplace, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.randomness import Source, uniforms
 
-MANY, SOME = 200_000, 20_000  # draws a side; of exact samplers, which are slow
+MANY, SOME = 200_000, 12_000  # draws a side; of exact samplers, which are slow
 _NUMBERS = 4_000_000  # noisy numbers a side, in the attacks that need the most draws
 _LARGE = 5.0  # an epsilon that counts can no longer reach
 _WIDE = 7  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
@@ -75,10 +75,10 @@ def gaussian_attacks(
 def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float) -> tuple[Attack, ...]:
     """Counts of the likelihood ratio between two centres, and of each coordinate's where many move."""
     draws = _NUMBERS // max(first.size, 20)
-    whole = Scores(scored(draw, laplace_ratio(first, second, scale)), draws)
+    whole, ratios = laplace_ratio(first, second, scale), laplace_ratios(first, second, scale)
     if np.count_nonzero(first != second) < _WIDE:
-        return (whole,)
-    return whole, Coordinates(scored(draw, laplace_ratios(first, second, scale)), draws)
+        return (Scores(scored(draw, whole), draws),)
+    return Scores(scored(draw, whole), draws // 4), Coordinates(scored(draw, ratios), draws)
 
 
 def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:

@@ -1,0 +1,142 @@
+"""`veilrec reproduce`: a table or figure of a paper, theirs beside ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilrec.cli.output import Json, print_json
+
+if TYPE_CHECKING:
+    from veilrec.report.reproduce.experiment import Grid
+    from veilrec.report.reproduce.plan import Options
+    from veilrec.report.reproduce.summary import Summary
+
+
+def reproduce(
+    table: Annotated[
+        str | None, typer.Argument(help="Table or figure, such as fedmf-table2. Without it: the list of all.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few rounds of one seed on small data: to try it, not to quote.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="Runs of every row, with seeds 0, 1, ...")] = 3,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Other data than the paper's: NAME, NAME:FOLDER. See `veilrec data list`."),
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="Another evaluation than the experiment's.")] = None,
+    preset: Annotated[
+        list[str] | None, typer.Option(help="Only paper or only tuned hyper-parameters. Default: both.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time, each in a process with one thread.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder; experiments in one folder share their runs. Default: runs/reproduce-TABLE."
+        ),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Run a paper's experiment again: its numbers, ours with their spread, popularity, and the epsilon that holds.
+
+    Writes TABLE.json, TABLE.md and TABLE.svg into the folder. The same command again goes on where it stopped,
+    and reads what is finished; remove the folder to start anew.
+
+    Examples:
+
+        veilrec reproduce fedmf-table2 --quick
+
+        veilrec reproduce fedmf-accuracy --seeds 5 --jobs 2 --out runs/paper
+
+        veilrec reproduce fednewsrec-table2 --data mind:MINDsmall
+    """
+    from veilrec.report.reproduce.plan import Options
+    from veilrec.report.reproduce.tables import experiment
+
+    if table is None:
+        _list(json_output)
+        return
+    experiment(table)  # an unknown name is refused before anything else
+    options = Options(seeds, quick, data, protocol, tuple(preset or ()))
+    summary, folder = _run(table, options, jobs, out)
+    _finish(summary, _command(table, options), folder, json_output)
+
+
+def _list(json_output: bool) -> None:
+    from veilrec.report.reproduce.experiment import Grid
+    from veilrec.report.reproduce.tables import EXPERIMENTS
+
+    if json_output:
+        print_json({name: {"title": e.title, "paper": e.paper} for name, e in EXPERIMENTS.items()})
+        return
+    rows = [
+        (e.name, ", ".join(dict.fromkeys(p.source for p in e.panels)), e.title) for e in EXPERIMENTS.values()
+    ]
+    _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))))
+
+
+def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Summary, Path]:
+    import os
+
+    from veilrec.cli.progress import following
+    from veilrec.report.reproduce.plan import make_plan
+    from veilrec.report.reproduce.runner import execute
+    from veilrec.report.reproduce.summary import summarise
+    from veilrec.report.reproduce.tables import experiment
+
+    folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
+    plan = make_plan(experiment(table), options, folder)
+    _say(f"{table}: {len(plan.trials())} runs on {', '.join(p.data for p in plan.panels)}, in {folder}")
+    return summarise(plan, execute(plan.trials(), jobs=jobs, say=_say, follow=following)), folder
+
+
+def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> None:
+    from veilrec._files import write_json, write_text
+    from veilrec.report.reproduce import figures, render
+
+    name = summary.plan.experiment.name
+    report = render.to_json(summary, command)
+    write_json(folder / f"{name}.json", report)
+    write_text(folder / f"{name}.md", render.to_markdown(summary, command, f"images/{name}.svg"))
+    figures.save(summary, folder / f"{name}.svg")
+    if json_output:
+        print_json(report | {"out": str(folder)})
+        return
+    for grid in render.grids(summary):
+        _print(grid)
+    for line in (*summary.notes, *render.problems(summary)):
+        typer.echo(line)
+    typer.echo(f"Saved in {folder}: {name}.json, {name}.md, {name}.svg and the runs.")
+
+
+def _print(grid: Grid) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=grid.title, title_justify="left")
+    for column, name in enumerate(grid.head):
+        table.add_column(name, justify="left" if column in grid.words else "right")
+    for row in grid.rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _command(table: str, options: Options) -> str:
+    """The command as it would be typed, without what is the default anyway and without anybody's folders."""
+    words = ["veilrec reproduce", table]
+    words += ["--quick"] if options.quick else [f"--seeds {options.seeds}"]
+    if options.data is not None:
+        name, _, rest = options.data.partition(":")
+        words.append(f"--data {options.data if '=' in rest or not rest else f'{name}:PATH'}")
+    words += [f"--protocol {options.protocol}"] if options.protocol else []
+    words += [f"--preset {preset}" for preset in options.presets]
+    return " ".join(words)

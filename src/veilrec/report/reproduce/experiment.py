@@ -1,0 +1,109 @@
+"""What an experiment is: a table or figure of a paper as data, with the numbers that the paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+from veilrec.report.plots import Curve
+
+Picture = Literal["points", "rounds", "along"]
+"""What is drawn: theirs and ours by method, a curve over rounds, or a curve over `Row.at`."""
+
+BOTH_PRESETS = ("paper", "tuned")
+BOTH_CALIBRATIONS = ("as-published", "proven")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number of a paper, digit by digit, with its spread where the paper gives one."""
+
+    text: str
+    spread: str | None = None
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(self.text)
+
+    def __str__(self) -> str:
+        return self.text if self.spread is None else f"{self.text} ± {self.spread}"
+
+
+def percent(text: str, spread: str) -> Printed:
+    """A number printed in per cent, as a share: the same digits, two places further right."""
+    return Printed(str(Decimal(text).scaleb(-2)), str(Decimal(spread).scaleb(-2)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table, or a curve or bar of the figure."""
+
+    label: str  # as the paper calls it
+    method: str
+    printed: Mapping[str, Printed] = field(default_factory=dict)  # empty: the paper prints no number
+    settings: tuple[str, ...] = ()  # name=value, over the preset
+    presets: tuple[str, ...] = BOTH_PRESETS
+    calibrations: tuple[str, ...] = BOTH_CALIBRATIONS  # of a method that has them
+    at: float | None = None  # where on the x axis, for a picture "along" something
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The rows on one data set."""
+
+    source: str  # "Table 2", "Fig. 7"
+    data: str
+    rows: tuple[Row, ...]
+    published_on: str  # the paper's name of its data
+    required: bool = True  # False: left out where the data is missing
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What --quick does instead: few rounds of one seed on small data."""
+
+    data: str | None  # real data, taken where it is found
+    made_up: str  # taken otherwise
+    rounds: int
+    epochs: int = 1  # of centralised methods
+    settings: tuple[str, ...] = ()  # for every federated method
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of words; the command line and the page print the same one."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: frozenset[int] = frozenset({0})  # columns that are read, not compared: they stand to the left
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What an experiment shows that needs no training."""
+
+    grids: Sequence[Grid] = ()
+    curves: Sequence[Curve] = ()
+    x_label: str = ""
+    y_label: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One name that `veilrec reproduce` knows."""
+
+    name: str
+    title: str
+    paper: str
+    protocol: str
+    metrics: tuple[str, ...]  # of result.json: metrics, or amounts of communication
+    picture: Picture
+    panels: tuple[Panel, ...]
+    quick: Quick
+    notes: tuple[str, ...] = ()
+    x_label: str = "Round"
+    extra: Callable[[], Extra] = Extra

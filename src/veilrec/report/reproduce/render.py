@@ -1,0 +1,188 @@
+"""What a reader sees of a summary: tables for the terminal and for a page, and everything as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.report.provenance import provenance
+from veilrec.report.reproduce.experiment import Grid, Printed
+from veilrec.report.reproduce.summary import Line, Measured, PanelSummary, Summary
+from veilrec.report.units import human_bytes, spelt
+
+_NAMES = {
+    "paper_params": "M parameters",
+    "down_bytes": "bytes down",
+    "up_bytes": "bytes up",
+    "selection_bytes": "of them selection",
+}
+_VERSIONS = ("veilrec", "Python", "Libraries")
+
+
+def name_of(metric: str) -> str:
+    """A column's heading."""
+    return _NAMES.get(metric) or spelt(metric)
+
+
+def grids(summary: Summary) -> list[Grid]:
+    """Every table of a summary, in order."""
+    tables = []
+    for panel in summary.panels:
+        tables += [_results(panel, summary), _privacy(panel)]
+    return [*(table for table in tables if table.rows), *summary.plan.experiment.extra().grids]
+
+
+def _results(panel: PanelSummary, summary: Summary) -> Grid:
+    metrics = summary.plan.experiment.metrics
+    printed = {m for m in metrics if any(m in line.variant.row.printed for line in panel.lines)}
+    head = ["method", "how"]
+    for metric in metrics:
+        head += [f"{name_of(metric)}, paper"] if metric in printed else []
+        head.append(f"{name_of(metric)}, ours" if metric in printed else name_of(metric))
+    rows = [
+        [line.variant.row.label, line.variant.how, *_cells(metrics, printed, line.measured, line.variant.row.printed)]
+        for line in panel.lines if line.measured or not line.problem
+    ]  # fmt: skip
+    for name, values in panel.baselines.items():
+        if any(metric in values for metric in metrics):
+            rows.append([name, "baseline", *_cells(metrics, printed, values, {})])
+    data = panel.data.partition(":")[0]
+    title = f"{panel.panel.source} ({panel.panel.published_on} in the paper, {data} here)"
+    return Grid(
+        f"QUICK, not for quoting: {title}" if summary.plan.quick else title, head, rows, frozenset({0, 1})
+    )
+
+
+def _cells(
+    metrics: Sequence[str], printed: set[str], ours: Mapping[str, Measured], theirs: Mapping[str, Printed]
+) -> list[str]:
+    cells = []
+    for metric in metrics:
+        cells += [str(theirs.get(metric, ""))] if metric in printed else []
+        cells.append(_number(metric, ours[metric]) if metric in ours else "")
+    return cells
+
+
+def _number(metric: str, measured: Measured) -> str:
+    def words(value: float) -> str:
+        if metric.endswith("_bytes"):
+            return human_bytes(value)
+        return f"{value:.2f}" if metric == "paper_params" else f"{value:.4f}"
+
+    return words(measured.mean) if measured.sd is None else f"{words(measured.mean)} ± {words(measured.sd)}"
+
+
+def _privacy(panel: PanelSummary) -> Grid:
+    rows = [
+        [line.variant.row.label, line.variant.how, claimed(line.guarantee), holds(line.guarantee)]
+        for line in panel.lines
+        if line.guarantee is not None
+    ]
+    title = f"{panel.panel.source}: what is claimed, and what holds"
+    return Grid(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
+
+
+def claimed(guarantee: Guarantee) -> str:
+    """What the method states, with everything that its epsilon means nothing without."""
+    if guarantee.basis == "none":
+        return "nothing"
+    return (
+        f"({guarantee.epsilon:.4g}, {guarantee.delta:g}) per {guarantee.unit}, {guarantee.adjacency}, "
+        f"{guarantee.scope}, trusting: {guarantee.trust}; {guarantee.basis}"
+    )
+
+
+def holds(guarantee: Guarantee) -> str:
+    """The honest value, for the same unit, adjacency, scope and trust."""
+    if guarantee.basis == "none":
+        return "nothing"
+    if guarantee.basis == "proven":
+        return "as claimed"
+    if guarantee.honest_epsilon is None:
+        return guarantee.honest_note or "no finite epsilon is known"
+    note = f"; {guarantee.honest_note}" if guarantee.honest_note else ""
+    return f"({guarantee.honest_epsilon:.4g}, {guarantee.honest_delta:g}) for the same{note}"
+
+
+def problems(summary: Summary) -> list[str]:
+    """A line for every variant that was not (or not wholly) run."""
+    return [
+        f"{panel.panel.source}, {line.name}: {line.problem}"
+        for panel in summary.panels
+        for line in panel.lines
+        if line.problem
+    ]
+
+
+def to_json(summary: Summary, command: str) -> dict[str, Any]:
+    """Everything, for machines."""
+    plan, experiment = summary.plan, summary.plan.experiment
+    return {
+        "experiment": experiment.name, "title": experiment.title, "paper": experiment.paper,
+        "quick": plan.quick, "command": command, "seeds": list(plan.seeds), "protocol": plan.protocol,
+        "metrics": list(experiment.metrics),
+        "panels": [_panel_json(panel) for panel in summary.panels],
+        "tables": [
+            {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
+            for grid in experiment.extra().grids
+        ],
+        "notes": list(summary.notes), "problems": problems(summary), "versions": _versions(),
+    }  # fmt: skip
+
+
+def _panel_json(panel: PanelSummary) -> dict[str, Any]:
+    return {
+        "source": panel.panel.source, "published_on": panel.panel.published_on, "data": panel.data.partition(":")[0],
+        "rows": [_line_json(line) for line in panel.lines],
+        "baselines": {
+            name: {metric: value.to_json() for metric, value in values.items()}
+            for name, values in panel.baselines.items()
+        },
+    }  # fmt: skip
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    row, guarantee = line.variant.row, line.guarantee
+    return {
+        "label": row.label, "method": row.method, "preset": line.variant.preset,
+        "calibration": line.variant.calibration, "settings": list(row.settings), "rounds": line.rounds,
+        "theirs": {
+            name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
+            for name, p in row.printed.items()
+        },
+        "ours": {name: measured.to_json() for name, measured in line.measured.items()},
+        "guarantee": guarantee.to_json() if guarantee else None,
+        "claimed": claimed(guarantee) if guarantee else None, "holds": holds(guarantee) if guarantee else None,
+        "problem": line.problem or None, "runs": [trial.folder.name for trial in line.variant.trials],
+    }  # fmt: skip
+
+
+def to_markdown(summary: Summary, command: str, picture: str) -> str:
+    """A part of a page: no date and no folder in it, so that the same results give the same text."""
+    experiment, plan = summary.plan.experiment, summary.plan
+    parts = [f"### {experiment.name}: {experiment.title}", f"`{command}`"]
+    if plan.quick:
+        parts.append("**A quick version, to see that it runs: not for quoting.**")
+    seeds = ", ".join(str(seed) for seed in plan.seeds)
+    versions = "; ".join(f"{name} {value}" for name, value in _versions().items())
+    parts.append(f"{experiment.paper}. Protocol {plan.protocol}, seeds {seeds}. {versions}.")
+    parts += [_markdown_table(grid) for grid in grids(summary)]
+    parts.append(f"![{experiment.title}]({picture})")
+    lines = [*summary.notes, *problems(summary)]
+    if lines:
+        parts.append("\n".join(f"- {line}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(grid: Grid) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = ["---" if column in grid.words else "---:" for column in range(len(grid.head))]
+    return "\n".join([f"{grid.title}:", "", line(grid.head), line(rule), *(line(row) for row in grid.rows)])
+
+
+def _versions() -> dict[str, str]:
+    found = provenance()
+    return {name: found[name] for name in _VERSIONS}

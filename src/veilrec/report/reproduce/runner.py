@@ -1,0 +1,123 @@
+"""Run what a plan asks for: finished runs are read, interrupted ones go on, and a failed one stops no other."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.methods.training import absolute, prepare, read_config, train
+from veilrec.report.reproduce.plan import Trial
+from veilrec.report.runs import Point, read_run
+from veilrec.simulate.run import Interrupted, Listener
+
+Say = Callable[[str], None]
+Follow = Callable[[str, int], AbstractContextManager[Listener | None]]
+"""From the title of a run and its number of rounds to somebody who shows how it goes."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial: what result.json says and the points of its curve, or why there is nothing."""
+
+    result: Mapping[str, Any] | None
+    points: tuple[Point, ...] = ()
+    problem: str = ""
+
+
+def execute(
+    trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None
+) -> dict[Path, Outcome]:
+    """Run every trial that is not finished, `jobs` at once, and read them all."""
+    if jobs < 1:
+        raise BadInput(f"--jobs is {jobs}: it must be 1 or more")
+    todo = [trial for trial in trials if not finished(trial)]
+    if len(todo) < len(trials):
+        say(f"{len(trials) - len(todo)} of {len(trials)} runs are finished already and are read again.")
+    try:
+        problems = _in_processes(todo, jobs, say) if jobs > 1 else _one_by_one(todo, say, follow)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop}; the same command goes on from there") from None
+    return {trial.folder: _outcome(trial, problems.get(trial.folder, "")) for trial in trials}
+
+
+def finished(trial: Trial) -> bool:
+    """Whether the folder holds the result of exactly this run."""
+    if not (trial.folder / "result.json").exists():
+        return False
+    saved, asked = read_config(trial.folder), trial.request
+    return (
+        saved["method"], saved["data"], saved["seed"], saved["preset"], tuple(saved["settings"]), saved["protocol"]
+    ) == (
+        asked.method, absolute(asked.data), asked.seed, asked.preset, asked.settings, asked.protocol
+    )  # fmt: skip
+
+
+def _one_by_one(todo: Sequence[Trial], say: Say, follow: Follow | None) -> dict[Path, str]:
+    problems = {}
+    for number, trial in enumerate(todo, 1):
+        problem = _attempt(trial, f"[{number}/{len(todo)}] {title(trial)}", follow)
+        if problem:
+            problems[trial.folder] = problem
+            say(f"[{number}/{len(todo)}] {title(trial)}: {problem}")
+    return problems
+
+
+def _in_processes(todo: Sequence[Trial], jobs: int, say: Say) -> dict[Path, str]:
+    problems = {}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes are the parallelism
+    context = multiprocessing.get_context("spawn")  # compiled kernels and torch do not survive a fork
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        running: dict[Future[str], Trial] = {pool.submit(_attempt, t, title(t), None): t for t in todo}
+        try:
+            for number, done in enumerate(as_completed(running), 1):
+                trial, problem = running[done], done.result()
+                say(f"[{number}/{len(todo)}] {title(trial)}: {problem or 'done'}")
+                if problem:
+                    problems[trial.folder] = problem
+        except (KeyboardInterrupt, Interrupted):
+            pool.shutdown(cancel_futures=True)
+            raise Interrupted("stopped; every run that was going has a checkpoint") from None
+    return problems
+
+
+def _attempt(trial: Trial, words: str, follow: Follow | None) -> str:
+    """Run one; the problem in words where it cannot be done, such as a loss that grows without end."""
+    try:
+        prepared = prepare(trial.request)
+        going = (follow or _unseen)(words, prepared.schedule.rounds)
+        with going as listener:
+            train(
+                prepared, trial.folder, resume=(trial.folder / "config.yaml").exists(),
+                listeners=(listener,) if listener is not None else (),
+            )  # fmt: skip
+    except Interrupted:
+        raise
+    except VeilrecError as error:
+        return f"failed: {error}"
+    return ""
+
+
+def _unseen(title: str, rounds: int) -> AbstractContextManager[Listener | None]:
+    return nullcontext()
+
+
+def _outcome(trial: Trial, problem: str) -> Outcome:
+    if problem:
+        return Outcome(None, problem=problem)
+    result = json.loads((trial.folder / "result.json").read_text(encoding="utf-8"))
+    return Outcome(result, read_run(trial.folder).points)
+
+
+def title(trial: Trial) -> str:
+    """A run in a few words."""
+    r = trial.request
+    settings = "".join(f" {setting}" for setting in r.settings)
+    return f"{r.method} on {r.data.partition(':')[0]}, {r.preset}{settings}, seed {r.seed}"
