@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,6 @@ from veilrec.data.registry import DATASETS
 from veilrec.evaluate.protocols import PROTOCOLS
 from veilrec.methods.registry import METHODS
 
-# Newer versions of typer carry a click of their own.
-click = import_module("typer._click" if find_spec("typer._click") else "click")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 _COMMAND = typer.main.get_command(app)
@@ -42,20 +38,27 @@ def _commands(page: Path) -> list[str]:
 CASES = [pytest.param(text, id=f"{page.name}:{text}") for page in PAGES for text in _commands(page)]
 
 
+class NotACommand(Exception):
+    """No such command, or not with these options."""
+
+
 def _parsed(words: list[str]) -> Mapping[str, Any]:
     """The parameters that the words give to the command that they name; it is not run."""
-    command, context = _COMMAND, click.Context(_COMMAND, info_name="veilrec")
-    while isinstance(command, click.Group):
+    command = _COMMAND
+    while hasattr(command, "commands"):
         if not words or words[0] in _BEFORE_A_COMMAND:
             return {}
-        name, found, words = command.resolve_command(context, words)
-        assert found is not None
-        command, context = found, click.Context(found, info_name=name, parent=context)
+        if words[0] not in command.commands:
+            raise NotACommand(words[0])
+        command, words = command.commands[words[0]], words[1:]
     try:
-        command.parse_args(context, list(words))
-    except click.MissingParameter:
-        if any(word.startswith("-") for word in words):  # the bare name of a command is a mention of it
+        context = command.make_context("veilrec", list(words))
+    except Exception as error:
+        if getattr(error, "exit_code", None) != 2:
             raise
+        if type(error).__name__ == "MissingParameter" and not any(word.startswith("-") for word in words):
+            return {}  # the bare name of a command is a mention of it
+        raise NotACommand(str(error)) from error
     return context.params
 
 
@@ -72,7 +75,7 @@ def test_the_command_exists(text: str) -> None:
     "text", ["veilrec trane fedmf", "veilrec train fedmf --epochs 3", "veilrec data check --json"]
 )
 def test_a_wrong_command_would_be_found(text: str) -> None:
-    with pytest.raises(click.UsageError):
+    with pytest.raises(NotACommand):
         _parsed(shlex.split(text)[1:])
 
 

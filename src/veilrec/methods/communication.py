@@ -74,7 +74,7 @@ def totals(selected: Mapping[str, float]) -> list[Counted]:
             Counted("fedncf", dataset, _PRINTED["fedncf"][dataset], total(rows * ncf, dataset), f"{whole} {ncf}"),
             Counted(
                 "priv-fedncf-sub-compress", dataset, _PRINTED["priv-fedncf-sub-compress"][dataset],
-                total(items * ncf, dataset), f"{part} {ncf}; the printed number fits neither data set",
+                total(items * ncf, dataset), f"{part} {ncf}; the printed number does not come out of this",
             ),
         ]  # fmt: skip
     if "ml-1m" in selected:
@@ -86,7 +86,7 @@ def totals(selected: Mapping[str, float]) -> list[Counted]:
             ),
             Counted(
                 "dp-fedmf-topk", "ml-1m", 4943.68, total(HALF * rows * mf, "ml-1m"),
-                f"half of {rows} rows of {mf}; the printed number is 200 more",
+                f"half of {rows} rows of {mf}; the printed number is 200 more, and no share gives it",
             ),
         ]  # fmt: skip
     return counted

@@ -10,6 +10,7 @@ from veilrec.methods.base import Method, configure, preset_names
 
 METHODS = {
     "fedmf": "veilrec.methods.fedmf",
+    "fedmf-lean": "veilrec.methods.fedmf_lean",
     "dp-fedmf": "veilrec.methods.dp_fedmf",
     "dp-fedmf-svd": "veilrec.methods.dp_fedmf_svd",
     "dp-fedmf-topk": "veilrec.methods.dp_fedmf_topk",
