@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from veilrec.cli.main import app
 from veilrec.data.registry import DATASETS
@@ -107,7 +109,9 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_the_python_example_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_runs_and_prints_what_it_says(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from veilrec.methods.training import Request, prepare, train
 
     monkeypatch.chdir(tmp_path)
@@ -115,7 +119,51 @@ def test_the_python_example_runs(code: str, tmp_path: Path, monkeypatch: pytest.
         if "from-python" not in folder:  # a run that the page trained by a command before
             method = folder.split("/")[1].split("-")[0]
             train(prepare(Request(method, "synthetic-ratings:users=150,items=200", rounds=2)), Path(folder))
+    capsys.readouterr()
     exec(compile(code, "example", "exec"), {})  # noqa: S102
+    promised = re.findall(r"^print\(.*\)  # (.+)$", code, re.MULTILINE)
+    if promised:
+        assert capsys.readouterr().out.split() == promised
+
+
+PRINTED = [
+    pytest.param(command, name, value, id=f"{page.name}:{command}")
+    for page in PAGES
+    for command, name, value in re.findall(
+        r"^(veilrec privacy .+ --json)  # (\w+) ([\d.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+]
+
+
+@pytest.mark.parametrize(("command", "name", "value"), PRINTED)
+def test_the_calculator_prints_the_number_beside_it(command: str, name: str, value: str) -> None:
+    done = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
+    digits = len(value.partition(".")[2])
+    assert f"{json.loads(done.stdout)[name]:.{digits}f}" == value
+
+
+def _audited() -> list[list[str]]:
+    """The rows of docs/privacy.md that say what the quick audit proved: name, unit, delta, claim, bound."""
+    text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    row = r"^\| `([\w-]+)` \|(?: [\w-]+ \| (\w+) \|)? ([\d.e-]+) \| ([\d.]+) \| ≥ ([\d.]+) \|"
+    return [list(match) for match in re.findall(row, text, re.MULTILINE)]
+
+
+@pytest.mark.slow
+def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() -> None:
+    from veilrec.privacy.audit.auditor import judge
+    from veilrec.privacy.audit.cases import all_cases
+
+    bad = [case for case in all_cases() if case.kind != "proven"]
+    rows = {(name, float(delta), round(float(claim), 3)): (unit, float(bound))
+            for name, unit, delta, claim, bound in _audited()}  # fmt: skip
+    assert len(rows) == len(bad)
+    for case in bad:
+        unit, bound = rows[case.name, case.delta, round(case.claimed_epsilon, 3)]
+        assert unit in {case.unit, ""}
+        # Other processors round other last digits; a threshold may then fall elsewhere.
+        assert judge(case, effort=1, seed=0).lower_bound == pytest.approx(bound, rel=0.02)
 
 
 def test_the_table_of_commands_is_complete() -> None:

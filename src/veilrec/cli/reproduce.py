@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from veilrec.report.reproduce.plan import Options
     from veilrec.report.reproduce.summary import Summary
 
+_WIDTH_OF_FILES = 180  # of tables that no terminal cuts
+
 
 def reproduce(
     table: Annotated[
@@ -119,10 +121,10 @@ def _print(grid: Grid) -> None:
 
     table = Table(title=grid.title, title_justify="left")
     for column, name in enumerate(grid.head):
-        table.add_column(name, justify="left" if column in grid.words else "right")
+        table.add_column(name, justify="left" if column in grid.words else "right", overflow="fold")
     for row in grid.rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
 
 
 def _say(text: str) -> None:

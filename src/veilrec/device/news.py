@@ -8,31 +8,25 @@ All devices of a cohort are differentiated at once: their distinct news and word
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
+from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.news_log import NONE, Examples, count_clicks, draw_examples
+from veilrec.device.news_log import Examples, count_clicks, draw_examples
+from veilrec.device.news_padding import pad_devices
 from veilrec.models.news_model import NewsInput, NewsModel
-from veilrec.models.news_tensors import (
-    Batch,
-    losses,
-    make_batch,
-    masked_log_softmax,
-    take_news,
-    trimmed,
-)
+from veilrec.models.news_tensors import Batch, losses, make_batch, take_news, trimmed
 from veilrec.wire import messages
 from veilrec.wire.messages import Rows, Schema, Uploads
 
 WORDS = "words.weight"
+_DEVICES_AT_ONCE = 16  # differentiated together: those with like numbers of news
 
 
 @dataclass(frozen=True)
@@ -45,21 +39,15 @@ class NewsSettings:
 
 def schema(model: NewsModel, frozen: frozenset[str]) -> Schema:
     """The tensors that learn; the table of words goes by row."""
+    learning = ((name, value) for name, value in model.named_parameters() if name not in frozen)
     return Schema(
-        tuple(
-            messages.Tensor(name, tuple(value.shape) or (1,), by_row=name == WORDS)
-            for name, value in model.named_parameters()
-            if name not in frozen
-        )
+        tuple(messages.Tensor(name, tuple(value.shape), by_row=name == WORDS) for name, value in learning)
     )
 
 
 def start_weights(model: NewsModel, frozen: frozenset[str]) -> dict[str, Floats]:
     """The server's first model."""
-    return {
-        tensor.name: model.get_parameter(tensor.name).detach().numpy().reshape(tensor.shape).copy()
-        for tensor in schema(model, frozen).tensors
-    }
+    return {k: v.detach().numpy().copy() for k, v in model.named_parameters() if k not in frozen}
 
 
 class NewsLearner:
@@ -68,12 +56,12 @@ class NewsLearner:
     def __init__(
         self, model: NewsModel, news: NewsInput, frozen: frozenset[str], settings: NewsSettings, seed: int
     ) -> None:
-        self.model = model
+        self.losses = _Losses(model)
         self.news = news
         self.settings = settings
         self.seed = seed
+        self.fixed = {f"model.{k}": v.detach() for k, v in model.named_parameters() if k in frozen}
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
-        self.learns_words = WORDS in self.names
 
     def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
         """Nothing: a user is known by the history alone."""
@@ -81,54 +69,116 @@ class NewsLearner:
 
     def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
         """Minus the gradient of every device's mean loss."""
-        self._load(model)
-        examples = self._examples(cohort, round_number)
-        n = len(cohort.data)
-        counts = count_clicks(cohort.data)
-        packed = _pack(examples, n, self.news)
-        arguments = packed.arguments()
-        fixed = {name: p.detach() for name, p in self.model.named_parameters()}
-        learned = {name: fixed.pop(name) for name in self.names if name != WORDS}
-        dense, words, loss = self._gradients(learned, fixed, packed, arguments)
-        tables = {}
-        if self.learns_words:
-            tables[WORDS] = Rows(packed.word_offsets, packed.word_rows, words)
-        uploads = Uploads(round_number, n, tables, dense, examples=counts)
-        return Learned(uploads, counts, loss)
+        n, counts = len(cohort.data), count_clicks(cohort.data)
+        dense = {name: np.zeros((n, *model[name].shape), np.float32) for name in self.names if name != WORDS}
+        loss = np.zeros(n, np.float32)
+        words: list[tuple[Offsets, Offsets, Floats]] = []  # device, row, values
+        for group in _alike(counts):
+            part = Cohort(cohort.devices[group], cohort.data.take(group), {})
+            padded = pad_devices(self._examples(part, round_number), len(group), self.news)
+            weights = {f"model.{name}": torch.from_numpy(model[name]) for name in dense}
+            local = torch.from_numpy(model[WORDS][padded.words]) if WORDS in self.names else None
+            gradients, losses_of_group = self._each(weights, local, padded.tensors)
+            loss[group] = losses_of_group.numpy()
+            for name, values in dense.items():
+                values[group] = -gradients[f"model.{name}"].numpy()
+            if local is not None:
+                device, place = np.nonzero(padded.is_word)
+                found = -gradients[f"model.{WORDS}"].numpy()[device, place]
+                words.append((group[device], padded.words[device, place], found))
+        tables = {WORDS: _rows(words, n)} if WORDS in self.names else {}
+        return Learned(Uploads(round_number, n, tables, dense, counts), counts, loss)
+
+    def _each(
+        self, weights: dict[str, Tensor], words: Tensor | None, tensors: tuple[Tensor, ...]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Gradients and mean losses of padded devices: every tensor gets a dimension in front."""
+        apart = {name: None for name in weights}
+        learned = dict(weights)
+        if words is not None:
+            learned[f"model.{WORDS}"] = words
+            apart |= {f"model.{WORDS}": 0}  # type: ignore[dict-item]
+
+        def mean_loss(parameters: dict[str, Tensor], share: Tensor, *inputs: Tensor) -> Tensor:
+            each: Tensor = functional_call(self.losses, parameters | self.fixed, inputs)
+            return (each * share).sum()
+
+        places = (apart, *(0 for _ in tensors))
+        return vmap(grad_and_value(mean_loss), in_dims=places)(learned, *tensors)  # type: ignore[no-any-return]
 
     def learn_together(
         self, cohort: Cohort, model: Mapping[str, Floats], round_number: int, *, weighs_examples: bool
     ) -> Learned:
-        """The weighted mean of all devices' messages as if it were one; their losses stay apart."""
-        self._load(model)
-        examples = self._examples(cohort, round_number)
-        counts = count_clicks(cohort.data)
+        """The weighted mean of all devices' messages as if it were one: linear, so one backward pass gives it."""
+        examples, counts = self._examples(cohort, round_number), count_clicks(cohort.data)
         batch = make_batch(examples.histories, examples.history_of, examples.candidates)
         news = trimmed(take_news(self.news, batch.news))
-        rows, title = torch.unique(news.title, return_inverse=True)
-        if not self.learns_words:
-            rows, title = torch.arange(0), news.title
-        fixed = {name: p.detach() for name, p in self.model.named_parameters()}
-        learned = {name: fixed.pop(name).requires_grad_() for name in self.names if name != WORDS}
-        if self.learns_words:
-            learned[WORDS] = fixed.pop(WORDS)[rows].requires_grad_()
-        each = functional_call(
-            _Losses(self.model), _inside(learned | fixed), (_with_title(news, title), news.title > 0, batch)
-        )
-        share = np.full(len(counts), 1.0 / len(counts)) if not weighs_examples else counts / counts.sum()
-        weights = (share / np.maximum(counts, 1))[examples.device].astype(np.float32)
-        gradients = torch.autograd.grad(
-            (each * torch.from_numpy(weights)).sum(), list(learned.values()), allow_unused=True
-        )
-        changes = {
-            name: -(torch.zeros_like(value) if gradient is None else gradient).numpy()
-            for (name, value), gradient in zip(learned.items(), gradients, strict=True)
-        }
-        loss = np.bincount(examples.device, each.detach().numpy(), len(counts)) / np.maximum(counts, 1)
+        learned = {name: torch.tensor(model[name]) for name in self.names if name != WORDS}
+        rows = torch.arange(0)
+        if WORDS in self.names:
+            rows, place = torch.unique(torch.cat([torch.zeros(1, dtype=torch.int64), news.title.flatten()]), return_inverse=True)
+            news = NewsInput(
+                place[1:].view(news.title.shape), news.abstract, news.category, news.subcategory, news.entities,
+                news.sentence,
+            )  # fmt: skip
+            learned[WORDS] = torch.from_numpy(model[WORDS][rows.numpy()])
+        for value in learned.values():
+            value.requires_grad_()
+        parameters = {f"model.{name}": value for name, value in learned.items()} | self.fixed
+        each = functional_call(self.losses, parameters, _flat(news, batch))
+        share = counts / counts.sum() if weighs_examples else np.full(len(counts), 1.0 / len(counts))
+        weight = torch.from_numpy((share / counts)[examples.device].astype(np.float32))
+        gradients = torch.autograd.grad((each * weight).sum(), list(learned.values()), materialize_grads=True)
+        changes = {name: -g.numpy() for name, g in zip(learned, gradients, strict=True)}
         tables = {}
-        if self.learns_words:
+        if WORDS in changes:
             values = changes.pop(WORDS)
             tables[WORDS] = Rows(np.array([0, len(rows)]), rows.numpy().astype(np.int32), values)
-        dense = {name: value.reshape(1, *(value.shape or (1,))) for name, value in changes.items()}
-        total = np.array([counts.sum()])
-        return Learned(Uploads(round_number, 1, tables, dense, total), counts, loss.astype(np.float32))
+        dense = {name: value[np.newaxis] for name, value in changes.items()}
+        uploads = Uploads(round_number, 1, tables, dense, np.array([counts.sum()]))
+        loss = np.bincount(examples.device, each.detach().numpy(), len(counts)) / counts
+        return Learned(uploads, counts, loss.astype(np.float32))
+
+    def _examples(self, cohort: Cohort, round_number: int) -> Examples:
+        s = self.settings
+        return draw_examples(
+            cohort.data, cohort.devices, negatives=s.negatives, longest=s.history, seed=self.seed,
+            number=round_number,
+        )  # fmt: skip
+
+
+class _Losses(nn.Module):
+    """The losses of examples, as a module: `functional_call` can then exchange the weights."""
+
+    def __init__(self, model: NewsModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """Fields of a NewsInput, then those of a Batch without its news."""
+        news = NewsInput(*tensors[:6])
+        return losses(self.model, news, Batch(tensors[0], *tensors[6:]))
+
+
+def _flat(news: NewsInput, batch: Batch) -> tuple[Tensor, ...]:
+    """What `_Losses` takes."""
+    return (
+        news.title, news.abstract, news.category, news.subcategory, news.entities, news.sentence,
+        batch.histories, batch.history_mask, batch.history_of, batch.candidates, batch.candidate_mask,
+    )  # fmt: skip
+
+
+def _alike(counts: Offsets) -> Iterator[Offsets]:
+    """Devices in groups of like size, so that little is padded."""
+    order = np.argsort(counts, kind="stable")
+    for begin in range(0, len(order), _DEVICES_AT_ONCE):
+        yield np.sort(order[begin : begin + _DEVICES_AT_ONCE])
+
+
+def _rows(parts: list[tuple[Offsets, Offsets, Floats]], n: int) -> Rows:
+    """Rows of all groups, packed by device."""
+    device, index, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(device, kind="stable")
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(device, minlength=n), out=offsets[1:])
+    return Rows(offsets, index[order].astype(np.int32), values[order])

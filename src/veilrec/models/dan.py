@@ -27,7 +27,7 @@ class Dan(NewsModel):
         self.sequence = Gru(sizes.dim, sizes.dim)
         self.query = nn.Linear(sizes.dim, sizes.dim, bias=False)
         self.taste = nn.Linear(2 * sizes.dim, sizes.dim)
-        self.scale = nn.Parameter(torch.zeros(()))
+        self.scale = nn.Parameter(torch.zeros(1))
 
     def start(self, generator: torch.Generator) -> None:
         """Cosines need a scale to begin with."""

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 from veilrec.models.layers import Dropout
 
 
+EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
+
+
 @dataclass(frozen=True)
 class NewsSizes:
     """How large a model is; the defaults suit one core."""
@@ -89,7 +92,7 @@ class NewsModel(nn.Module):
         with torch.no_grad():
             for module in self.modules():
                 if isinstance(module, nn.Embedding):
-                    module.weight.normal_(0.0, 0.1, generator=generator)
+                    module.weight.normal_(0.0, EMBEDDING_SPREAD, generator=generator)
                 elif isinstance(module, nn.Linear):
                     nn.init.xavier_uniform_(module.weight, generator=generator)
                     if module.bias is not None:

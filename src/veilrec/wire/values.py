@@ -95,5 +95,5 @@ def _pack_nibbles(steps: Floats) -> bytes:
 
 
 def _nibbles(packed: Bytes, rows: int, width: int) -> NDArray[np.int8]:
-    both = np.stack((packed >> 4, packed & 15), axis=-1).reshape(rows, -1)[:, :width]
+    both = np.stack((packed >> 4, packed & 15), axis=-1).reshape(rows, 2 * ((width + 1) // 2))[:, :width]
     return both.astype(np.int8) - np.int8(8)

@@ -11,8 +11,8 @@ ACCURACY = ("hr@10", "ndcg@10")
 COMMUNICATION = ("paper_params", "down_bytes", "up_bytes", "selection_bytes")
 _100K, _1M = "MovieLens 100K", "MovieLens 1M"
 _MADE_UP = "synthetic-ratings:users=600,items=500,mean_history=40,seed=1"
-MF_QUICK = Quick("ml-100k", _MADE_UP, rounds=30)
-NCF_QUICK = Quick("ml-100k", _MADE_UP, rounds=8, settings=("cohort.size=50",))
+MF_QUICK = Quick("ml-100k", _MADE_UP, rounds=20)
+NCF_QUICK = Quick("ml-100k", _MADE_UP, rounds=15, settings=("cohort.size=50",))
 _PROTOCOL = "loo-99"
 _PROTOCOL_NOTE = (
     "The paper splits every user's ratings 8:2 and does not say among how many items it ranks. Its values are of the "

@@ -58,7 +58,7 @@ def ncf_counts() -> Extra:
     mf_share = MF_1M.mean_rows(2907.846)
     misfit = (
         f"{NCF_1M.mean_rows(4421.2):.2f} of {NCF_1M.rows} rows of {NCF_1M.width} a message (9.3 %); the same selection "
-        f"as in Priv-FedMF-Sub ({mf_share:.2f} rows) gives {NCF_1M.total(mf_share):.1f}: the printed total does not fit it"
+        f"as in Priv-FedMF-Sub ({mf_share:.2f} rows) gives {NCF_1M.total(mf_share):.1f}: the total does not fit it"
     )
     rows = [
         _whole("10771.2", "FedNCF, DP-FedNCF", NCF_100K),

@@ -19,6 +19,8 @@ from veilrec.methods.registry import METHODS, get
 from veilrec.methods.training import Request, absolute
 from veilrec.report.reproduce.experiment import BOTH_PRESETS, Experiment, Panel, Row
 
+_QUICK_POINTS = 5  # of a quick curve
+
 
 @dataclass(frozen=True)
 class Options:
@@ -195,7 +197,19 @@ def _variant(
         settings = (*settings, *(experiment.quick.settings if federated else ()))
     try:
         trials = tuple(
-            _trial(Request(method.name, data, seed, protocol, preset, settings, rounds), runs)
+            _trial(
+                Request(
+                    method.name,
+                    data,
+                    seed,
+                    protocol,
+                    preset,
+                    settings,
+                    rounds,
+                    evaluate_every=None if rounds is None else max(1, rounds // _QUICK_POINTS),
+                ),
+                runs,
+            )
             for seed in seeds
         )
     except BadInput as error:
@@ -208,7 +222,7 @@ def _trial(request: Request, runs: Path) -> Trial:
     config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
     decisive = [
         __version__, request.method, absolute(request.data), request.protocol, request.preset,
-        list(request.settings), request.rounds or rounds, config.model_dump(mode="json"),
+        list(request.settings), request.rounds or rounds, request.evaluate_every, config.model_dump(mode="json"),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
     name = f"{request.method}-{dataset}-{request.preset}-{digest}-seed{request.seed}"

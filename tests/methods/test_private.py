@@ -1,0 +1,159 @@
+"""The private methods: noise that keeps the promise, honest values beside claims, and clear errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from veilrec._csr import Csr
+from veilrec.errors import BadInput
+from veilrec.methods.base import Problem, configure, promised
+from veilrec.methods.private import PrivacySettings, merged, sigma_of_sum
+from veilrec.methods.registry import METHODS, get
+from veilrec.methods.submodel import SelectionSettings, histogram_noise
+from veilrec.methods.training import _with_popularity
+from veilrec.privacy.accounting import Rounds
+from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.events import ComposedEvent, GaussianEvent
+from veilrec.simulate.cohort import CohortSettings
+
+from .tastes import ITEMS, build, small_problem
+
+PRIVATE = [n for n in METHODS if "calibration" in get(n).config.model_fields]
+SUB = [name for name in METHODS if "selection" in get(name).config.model_fields]
+INFINITE = ("dp-fedmf-topk", "dp-fedncf-dgc", "priv-fedncf-sub-compress")
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("besides", [None, GaussianEvent(0.3)])
+def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(sampling: str, besides: GaussianEvent | None) -> None:
+    privacy = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
+    cohort = CohortSettings(size=10, sampling=sampling)  # type: ignore[arg-type]
+    problem = small_problem()
+    sigma = sigma_of_sum(privacy, cohort, problem, besides=besides)
+    sensitivity = 0.7 if sampling == "poisson" else 1.4
+    plan = Rounds(rounds=problem.rounds, sampling=sampling, population=60, cohort=10)  # type: ignore[arg-type]
+    event = plan.event(sigma / sensitivity)
+    spent = epsilon_of(event if besides is None else ComposedEvent(((besides, 1), (event, 1))), 1e-5)
+    assert 0.998 * 3.0 <= spent <= 3.0
+    if besides is not None:
+        assert sigma > sigma_of_sum(privacy, cohort, problem)
+
+
+def test_the_noise_of_the_histogram_is_that_of_privacy_math() -> None:
+    # section 6: (2, 1e-6), at most 100 items a user, L2 at most 10: 22.305
+    sigma, mu = histogram_noise(SelectionSettings(epsilon=2.0, most_items=100), "add-remove", 1e-6)
+    assert sigma == pytest.approx(22.305, abs=1e-3)
+    assert mu == pytest.approx(0.448335, abs=1e-5)
+    replaced, _ = histogram_noise(SelectionSettings(epsilon=2.0, most_items=100), "replace-one", 1e-6)
+    assert replaced == pytest.approx(math.sqrt(2.0) * sigma)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_claims_stand_beside_what_holds(name: str) -> None:
+    method = get(name)
+    config, _ = configure(method, preset="paper", dataset="ml-100k")
+    claim = promised(method, config, small_problem())
+    assert (claim.basis, claim.epsilon, claim.delta) == ("as published", 2.0, 0.0)
+    assert claim.honest_note
+    if name in INFINITE:
+        assert claim.honest_epsilon is None
+        assert "No epsilon is finite" in claim.honest_note
+    else:
+        assert claim.honest_epsilon is not None
+        assert claim.honest_epsilon > 1.5 * 2.0
+        assert "over a run in which a device takes part" in claim.honest_note
+
+
+def test_the_honest_value_of_rows_is_that_of_privacy_math() -> None:
+    # section 7: |rows| sqrt(d) epsilon_2 for scale 2C / epsilon_2
+    method = get("dp-fedmf")
+    config, _ = configure(method, preset="paper", dataset="ml-100k")
+    claim = promised(method, config, small_problem())
+    assert claim.honest_epsilon == pytest.approx(ITEMS * math.sqrt(32) * 2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_proven_promises_are_of_users_over_the_whole_run(name: str) -> None:
+    method = get(name)
+    config, _ = configure(method, preset="tuned", dataset="ml-100k")
+    promise = promised(method, config, small_problem())
+    assert (promise.basis, promise.unit, promise.scope) == ("proven", "user", "whole run")
+    assert promise.epsilon == config.privacy.epsilon
+    assert any("simulated run protects nobody" in caveat for caveat in promise.caveats)
+
+
+@pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
+def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
+    method = get(name)
+    config, _ = configure(method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"])
+    promise = method.guarantee(config)
+    assert promise.unit == "click"
+    assert "Only single clicks" in promise.caveats[0]
+    trainer = method.build(config, small_problem())
+    assert np.isfinite(trainer.step(0).loss or 0.0)
+
+
+@pytest.mark.parametrize("name", SUB)
+def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
+    with pytest.raises(BadInput, match="selection.threshold is 0.99: no item"):
+        build(name, small_problem(), ["selection.threshold=0.99", "selection.epsilon=8"]).step(0)
+    with pytest.raises(BadInput, match="from 0 to below 1"):
+        build(name, small_problem(), ["selection.threshold=1.5"])
+    one_item_each = Problem(Csr(np.arange(61), np.zeros(60, np.int32)), 1, 0, rounds=2)
+    whole = build(name, one_item_each)
+    whole.step(0)
+    assert all(np.isfinite(value).all() for value in whole.state().values())
+
+
+@pytest.mark.parametrize("name", [*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est"])
+def test_bad_cohorts_and_devices_without_ratings(name: str) -> None:
+    with pytest.raises(BadInput, match=r"cohort.size is 61, but 60 devices"):
+        build(name, small_problem(), ["cohort.size=61"])
+    train = small_problem().train
+    gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # device 5 has nothing
+    trainer = build(name, Problem(gap, ITEMS, 0, rounds=2))
+    trainer.step(0)
+    trainer.step(1)
+    assert all(np.isfinite(value).all() for value in trainer.state().values())
+    assert np.isfinite(trainer.model().score_all(np.array([5]))).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "problem"),
+    [
+        ("dp-fedmf-svd", "rank=33", "rank is 33, but a table with 32 columns"),
+        ("dp-fedmf-svd", "rank=0", "greater than 0"),
+        ("dp-fedmf-topk", "compression.share=0", "above 0 and at most 1"),
+        ("dp-fedmf-topk", "compression.share=1.5", "above 0 and at most 1"),
+        ("priv-fedncf-sub-compress", "compression.share=0", "above 0 and at most 1"),
+        ("dp-fedncf-dgc", "dgc.share=2", "above 0 and at most 1"),
+        ("dp-fedmf", "privacy.epsilon=0", "epsilon"),
+        ("dp-fedncf", "privacy.delta=1", "delta"),
+        ("fedmf-lean", "row_share=0", "greater than 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_one_line(name: str, setting: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem) as error:
+        build(name, small_problem(), [setting])
+    assert "\n" not in str(error.value)
+
+
+def test_presets_over_presets() -> None:
+    below = {"paper": {"a": 1, "local": {"x": 1, "y": 2}}}
+    assert merged(below, {"paper": {"local": {"y": 3}}, "tuned": {"a": 5}}) == {
+        "paper": {"a": 1, "local": {"x": 1, "y": 3}},
+        "tuned": {"a": 5},
+    }
+    assert below["paper"]["local"] == {"x": 1, "y": 2}
+
+
+def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
+    method = get("priv-fedmf-sub")
+    config, _ = configure(method, preset="tuned", dataset="")
+    promise = method.guarantee(config)
+    worse = _with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25})
+    assert "no better than popularity" in worse.caveats[-1]
+    assert _with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}) == promise
