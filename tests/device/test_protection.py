@@ -40,7 +40,9 @@ def test_nothing_is_nothing() -> None:
     assert protection.counted_parameters(SCHEMA["items"]) == 24
 
 
-@pytest.mark.parametrize("protection", [WholeUpdateClip(clip_norm=0.7), NoisyMessage(clip_norm=0.7, scale=1.0, clip="update")])
+@pytest.mark.parametrize(
+    "protection", [WholeUpdateClip(clip_norm=0.7), NoisyMessage(clip_norm=0.7, scale=1.0, clip="update")]
+)
 def test_one_bound_over_all_that_a_device_sends(protection: WholeUpdateClip | NoisyMessage) -> None:
     sent = uploads(size=3.0)
     bounded = protection.bound(sent)

@@ -77,7 +77,8 @@ def test_a_real_report_is_drawn_once_per_period(fresh: bool) -> None:
     reporter, own = Reporter(mechanism, MemoryStore()), np.array([1, 5], np.int32)
     source = SeededSource(7)
     messages = [
-        reporter.report(own, source, period=number if fresh else 0, round_number=number) for number in range(3)
+        reporter.report(own, source, period=number if fresh else 0, round_number=number)
+        for number in range(3)
     ]
     told = [bits.decode(message, N_ITEMS, number) for number, message in enumerate(messages)]
     assert all(len(message) == bits.size(N_ITEMS) == 12 + 7 for message in messages)

@@ -28,7 +28,9 @@ INFINITE = ("dp-fedmf-topk", "dp-fedncf-dgc", "priv-fedncf-sub-compress")
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
 @pytest.mark.parametrize("besides", [None, GaussianEvent(0.3)])
-def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(sampling: str, besides: GaussianEvent | None) -> None:
+def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
+    sampling: str, besides: GaussianEvent | None
+) -> None:
     privacy = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
     cohort = CohortSettings(size=10, sampling=sampling)  # type: ignore[arg-type]
     problem = small_problem()
@@ -88,7 +90,9 @@ def test_proven_promises_are_of_users_over_the_whole_run(name: str) -> None:
 @pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
 def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
     method = get(name)
-    config, _ = configure(method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"])
+    config, _ = configure(
+        method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"]
+    )
     promise = method.guarantee(config)
     assert promise.unit == "click"
     assert "Only single clicks" in promise.caveats[0]

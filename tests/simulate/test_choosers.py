@@ -7,7 +7,14 @@ import pytest
 
 from veilrec._csr import Csr
 from veilrec.server.selection import Threshold
-from veilrec.simulate.choosers import Choice, HistogramItems, MovedRows, ReportedItems, SeededBasis, SeededParts
+from veilrec.simulate.choosers import (
+    Choice,
+    HistogramItems,
+    MovedRows,
+    ReportedItems,
+    SeededBasis,
+    SeededParts,
+)
 from veilrec.wire import bits
 from veilrec.wire.messages import Schema, Tensor
 
@@ -36,7 +43,12 @@ def choices(chooser: ReportedItems, rounds: int = 4) -> list[Choice]:
 
 @pytest.mark.parametrize(
     ("reports", "fresh", "asked"),
-    [("everybody", False, [199, 0, 0, 0]), ("everybody", True, [199] * 4), ("cohort", False, [40] * 4), ("cohort", True, [40] * 4)],
+    [
+        ("everybody", False, [199, 0, 0, 0]),
+        ("everybody", True, [199] * 4),
+        ("cohort", False, [40] * 4),
+        ("cohort", True, [40] * 4),
+    ],
 )
 def test_who_is_asked_and_when(reports: str, fresh: bool, asked: list[int]) -> None:
     made = choices(reported(reports=reports, fresh=fresh))
@@ -90,8 +102,14 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
 
 
 def test_seeded_parts_and_bases_are_public() -> None:
-    first, again = (SeededParts(SCHEMA, 4, row_share=0.5, kept_share=0.25, names=("layer",)) for _ in range(2))
-    one, same, other = first.choose(0, np.arange(2), {}), again.choose(0, np.arange(9), {}), first.choose(1, np.arange(2), {})
+    first, again = (
+        SeededParts(SCHEMA, 4, row_share=0.5, kept_share=0.25, names=("layer",)) for _ in range(2)
+    )
+    one, same, other = (
+        first.choose(0, np.arange(2), {}),
+        again.choose(0, np.arange(9), {}),
+        first.choose(1, np.arange(2), {}),
+    )
     assert one.rows is not None
     assert same.rows is not None
     assert other.rows is not None

@@ -15,8 +15,16 @@ from veilrec.wire.values import CODINGS, ValueCoding
 RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.51 / 7}  # of a row's largest
 
 
-@given(st.sampled_from(CODINGS), st.integers(0, 5), st.integers(1, 9), st.integers(0, 99), st.sampled_from([1e-6, 1.0, 1e3]))
-def test_the_other_side_reads_what_rounding_foretold(coding: ValueCoding, rows: int, width: int, seed: int, size: float) -> None:
+@given(
+    st.sampled_from(CODINGS),
+    st.integers(0, 5),
+    st.integers(1, 9),
+    st.integers(0, 99),
+    st.sampled_from([1e-6, 1.0, 1e3]),
+)
+def test_the_other_side_reads_what_rounding_foretold(
+    coding: ValueCoding, rows: int, width: int, seed: int, size: float
+) -> None:
     given_values = size * np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
     content = values.encode(given_values, coding)
     assert len(content) == rows * values.row_size(coding, width)
@@ -38,8 +46,14 @@ def test_rows_of_zeros_stay_zero_and_large_ones_stay_finite(coding: ValueCoding)
 @pytest.mark.parametrize("coding", CODINGS)
 def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCoding) -> None:
     generator = np.random.default_rng(1)
-    schema = Schema((Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False))).coded(coding)
-    rows = Rows(np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), generator.standard_normal((3, 5)).astype(np.float32))
+    schema = Schema(
+        (Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False))
+    ).coded(coding)
+    rows = Rows(
+        np.array([0, 3, 3]),
+        np.array([1, 7, 30], np.int32),
+        generator.standard_normal((3, 5)).astype(np.float32),
+    )
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
     sent = Uploads(4, 2, {"items": rows}, dense)
     expected = codec.rounded(sent, schema)
@@ -47,7 +61,9 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
         content = codec.encode(sent, schema, device)
         assert len(content) == size
         got = codec.decode(content, schema, 4)
-        assert np.array_equal(got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)])
+        assert np.array_equal(
+            got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)]
+        )
         for name in dense:
             assert np.array_equal(got.dense[name][0], expected.dense[name][device])
 

@@ -55,8 +55,8 @@ def news_text(
 ) -> NewsText:
     """Codes of a catalogue; `learnt` marks the news whose words, categories and entities become known.
 
-    Without `abstracts` these are left empty and their words out. `known_words` are the words that public vectors know: those of them that occur anywhere are kept as well,
-    which comes to the same as keeping them all.
+    Without `abstracts` these are left empty and their words out. `known_words` are the words that public
+    vectors know: those of them that occur anywhere are kept as well, which comes to the same as keeping them all.
     """
     titles = _tokens(catalogue.titles)
     bodies = _tokens(_column(catalogue, "abstracts" if abstracts else None))

@@ -34,9 +34,7 @@ def share_of(size: int, share: float) -> int:
 
 def public_entries(size: int, share: float, public_seed: int, round_number: int) -> Offsets:
     """The entries of a flattened tensor that a round is about: the same for whoever knows the public seed."""
-    return random_coordinates(
-        size, share_of(size, share), public_seed=public_seed, round_number=round_number
-    )
+    return random_coordinates(size, share_of(size, share), public_seed=public_seed, round_number=round_number)
 
 
 def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> Floats:
@@ -44,6 +42,12 @@ def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> 
     generator = np.random.default_rng([public_seed, round_number])
     basis: Floats = np.linalg.qr(generator.standard_normal((width, rank)))[0].astype(np.float32)
     return basis
+
+
+def projected(rows: Floats, basis: Floats) -> Floats:
+    """What an orthonormal basis leaves of rows `[..., width]`."""
+    left: Floats = np.matmul(np.matmul(rows, basis, dtype=np.float32), basis.T, dtype=np.float32)
+    return left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +63,10 @@ class PublicBasis(Unprotected):
         tables = {}
         for name, rows in uploads.tables.items():
             basis = public_basis(rows.values.shape[1], self.rank, self.public_seed, uploads.round_number)
-            tables[name] = Rows(rows.offsets, rows.index, rows.values @ basis @ basis.T)
+            tables[name] = Rows(rows.offsets, rows.index, projected(rows.values, basis))
         return clip_whole(replace(uploads, tables=tables), self.clip_norm)
 
-    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Send the coordinates in those directions instead of the rows."""
         factors = {}
         full = fill(uploads, schema)
@@ -129,7 +133,8 @@ class LargestEntries(Unprotected):
     def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Choose, then add noise to what was chosen."""
         entries = {
-            t.name: largest_of_rows(uploads.tables[t.name], share_of(t.size, self.share)) for t in schema.tables
+            t.name: largest_of_rows(uploads.tables[t.name], share_of(t.size, self.share))
+            for t in schema.tables
         }
         return self.noisy.add_noise(replace(uploads, tables={}, entries=entries), source)
 
@@ -149,7 +154,7 @@ class SentEntries(Unprotected):
         """One clip over everything."""
         return clip_whole(uploads, self.noisy.clip_norm)
 
-    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Noise on what is sent."""
         return self.noisy.add_noise(uploads, source)
 
@@ -180,14 +185,16 @@ class SparseDeep(Unprotected):
         deep, shallow = _split(uploads.dense, self.deep)
         largest = {name: largest_of_dense(values, self.share) for name, values in deep.items()}
         first = clip_whole(replace(uploads, dense=shallow), self.noisy.clip_norm)
-        second = clip_whole(Uploads(uploads.round_number, uploads.count, entries=largest), self.noisy.clip_norm)
+        second = clip_whole(
+            Uploads(uploads.round_number, uploads.count, entries=largest), self.noisy.clip_norm
+        )
         return replace(first, entries=second.entries)
 
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Noise on everything that is sent."""
         return self.noisy.add_noise(fill(uploads, schema), source)
 
-    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Noise on the deep part, whose entries lie elsewhere in every message."""
         deep = Uploads(uploads.round_number, uploads.count, entries=uploads.entries)
         return replace(uploads, entries=self.noisy.add_noise(deep, source).entries)

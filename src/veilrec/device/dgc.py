@@ -48,7 +48,9 @@ class DgcLearner:
     ) -> None:
         self.inner = inner
         self.settings = settings
-        self.public_seed = public_seed  # None: the largest entries, as published; else those that the seed names
+        self.public_seed = (
+            public_seed  # None: the largest entries, as published; else those that the seed names
+        )
         self._tensors = schema.dense
         self._tables = schema.tables
         self._size = sum(tensor.size for tensor in schema.dense)

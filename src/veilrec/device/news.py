@@ -9,7 +9,8 @@ All devices of a cohort are differentiated at once: their distinct news and word
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -63,6 +64,14 @@ class NewsLearner:
         self.fixed = {f"model.{k}": v.detach() for k, v in model.named_parameters() if k in frozen}
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
 
+    def model_with(self, weights: Mapping[str, Floats]) -> NewsModel:
+        """A copy of the model with the server's weights, to rank with."""
+        model = deepcopy(self.losses.model)
+        with torch.no_grad():
+            for name in self.names:
+                model.get_parameter(name).copy_(torch.from_numpy(weights[name]))
+        return model
+
     def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
         """Nothing: a user is known by the history alone."""
         return {}
@@ -93,34 +102,35 @@ class NewsLearner:
         self, weights: dict[str, Tensor], words: Tensor | None, tensors: tuple[Tensor, ...]
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Gradients and mean losses of padded devices: every tensor gets a dimension in front."""
-        apart = {name: None for name in weights}
+        apart: dict[str, int | None] = dict.fromkeys(weights)
         learned = dict(weights)
         if words is not None:
             learned[f"model.{WORDS}"] = words
-            apart |= {f"model.{WORDS}": 0}  # type: ignore[dict-item]
+            apart[f"model.{WORDS}"] = 0
 
         def mean_loss(parameters: dict[str, Tensor], share: Tensor, *inputs: Tensor) -> Tensor:
             each: Tensor = functional_call(self.losses, parameters | self.fixed, inputs)
             return (each * share).sum()
 
         places = (apart, *(0 for _ in tensors))
-        return vmap(grad_and_value(mean_loss), in_dims=places)(learned, *tensors)  # type: ignore[no-any-return]
+        return vmap(grad_and_value(mean_loss), in_dims=places)(learned, *tensors)
 
     def learn_together(
         self, cohort: Cohort, model: Mapping[str, Floats], round_number: int, *, weighs_examples: bool
-    ) -> Learned:
-        """The weighted mean of all devices' messages as if it were one: linear, so one backward pass gives it."""
+    ) -> tuple[Learned, Offsets]:
+        """The weighted mean of all devices' messages as if it were one, and how many rows of words each has.
+
+        The mean is linear, so one backward pass gives it.
+        """
         examples, counts = self._examples(cohort, round_number), count_clicks(cohort.data)
         batch = make_batch(examples.histories, examples.history_of, examples.candidates)
         news = trimmed(take_news(self.news, batch.news))
         learned = {name: torch.tensor(model[name]) for name in self.names if name != WORDS}
         rows = torch.arange(0)
         if WORDS in self.names:
-            rows, place = torch.unique(torch.cat([torch.zeros(1, dtype=torch.int64), news.title.flatten()]), return_inverse=True)
-            news = NewsInput(
-                place[1:].view(news.title.shape), news.abstract, news.category, news.subcategory, news.entities,
-                news.sentence,
-            )  # fmt: skip
+            padding = torch.zeros(1, dtype=torch.int64)  # keeps the number 0
+            rows, place = torch.unique(torch.cat([padding, news.title.flatten()]), return_inverse=True)
+            news = replace(news, title=place[1:].view(news.title.shape))
             learned[WORDS] = torch.from_numpy(model[WORDS][rows.numpy()])
         for value in learned.values():
             value.requires_grad_()
@@ -137,7 +147,14 @@ class NewsLearner:
         dense = {name: value[np.newaxis] for name, value in changes.items()}
         uploads = Uploads(round_number, 1, tables, dense, np.array([counts.sum()]))
         loss = np.bincount(examples.device, each.detach().numpy(), len(counts)) / counts
-        return Learned(uploads, counts, loss.astype(np.float32))
+        return Learned(uploads, counts, loss.astype(np.float32)), self._word_counts(examples, len(counts))
+
+    def _word_counts(self, examples: Examples, n: int) -> Offsets:
+        """How many distinct words the news of each device have."""
+        if WORDS not in self.names:
+            return np.zeros(n, np.int64)
+        counts: Offsets = pad_devices(examples, n, self.news).is_word.sum(1)
+        return counts
 
     def _examples(self, cohort: Cohort, round_number: int) -> Examples:
         s = self.settings

@@ -18,7 +18,9 @@ from veilrec.models.news_model import NewsInput
 class Padded:
     """Inputs of n devices; every tensor begins with n."""
 
-    tensors: tuple[Tensor, ...]  # each example's share, the fields of NewsInput, those of Batch without its news
+    tensors: tuple[
+        Tensor, ...
+    ]  # each example's share, the fields of NewsInput, those of Batch without its news
     words: Offsets  # [n, most], word codes in the device's own order; word 0 (padding) is always the first
     is_word: Bools  # [n, most], False for padding and for what the device does not have
 
@@ -51,15 +53,15 @@ def pad_devices(examples: Examples, n: int, news: NewsInput) -> Padded:
     return Padded(tensors, words, is_word)
 
 
-def _number(
-    parts: list[tuple[Offsets, Indices]], n: int
-) -> tuple[list[Offsets], Offsets, Bools]:
+def _number(parts: list[tuple[Offsets, Indices]], n: int) -> tuple[list[Offsets], Offsets, Bools]:
     """Places of codes among the distinct ones of their own device; these codes, [n, most]; and which are real.
 
     Each part has the devices of its rows, and rows of codes in which NONE is no code (its place is 0).
     """
     span = 1 + max(int(codes.max(initial=0)) for _, codes in parts)
-    keys = [np.where(codes == NONE, -1, owner[:, np.newaxis] * span + codes).ravel() for owner, codes in parts]
+    keys = [
+        np.where(codes == NONE, -1, owner[:, np.newaxis] * span + codes).ravel() for owner, codes in parts
+    ]
     distinct, place = np.unique(np.concatenate(keys), return_inverse=True)
     if len(distinct) and distinct[0] == -1:
         distinct, place = distinct[1:], place - 1

@@ -60,12 +60,12 @@ class Unprotected:
         """Nothing but what is done to each message."""
         return self.perturb_each(uploads, schema, source)
 
-    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:  # noqa: ARG002
+    def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Nothing."""
         return uploads
 
     def noise_of_sum(
-        self, schema: Schema, devices: int, generator: np.random.Generator  # noqa: ARG002
+        self, schema: Schema, devices: int, generator: np.random.Generator
     ) -> dict[str, Floats]:  # fmt: skip
         """Nothing."""
         return {}

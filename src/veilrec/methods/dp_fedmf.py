@@ -119,7 +119,7 @@ METHOD = Method(
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(
-        "as published: the paper perturbs the gradient of every local epoch and uploads each; here a device uploads one "
+        "as published: the paper perturbs and uploads the gradient of every local epoch; here a device uploads one "
         "change per round",
     ),
 )

@@ -57,7 +57,9 @@ def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
     """The paper's claim has nothing behind it; ours is that of DP-FedMF."""
     if config.calibration == "proven":
         return proven(config.privacy, config.cohort, "The rows of a round are chosen by the released model.")
-    claim = as_published(config.privacy, "Which entries are sent depends on the data, and no noise covers it.")
+    claim = as_published(
+        config.privacy, "Which entries are sent depends on the data, and no noise covers it."
+    )
     note = "which entries are sent is told exactly"
     return honest(claim, NonPrivateEvent(), 1, 0.0, note=note)
 
@@ -79,7 +81,7 @@ METHOD = Method(
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(
-        "The paper does not give k; a half comes closest to the parameters that it counts (4743.68 M against 4943.68 M).",
+        "The paper does not give k; a half comes closest to what it counts (4743.68 M against 4943.68 M).",
         "proven: the rows of a round are both sent and answered; as published only the answer is shortened.",
     ),
 )

@@ -54,7 +54,9 @@ def guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
     """The paper's claim has nothing behind it; ours is that of DP-FedNCF."""
     if config.calibration == "proven":
         return proven(config.privacy, config.cohort, "The parts of a round come from a public seed.")
-    claim = as_published(config.privacy, "Which entries are sent depends on the data, and no noise covers it.")
+    claim = as_published(
+        config.privacy, "Which entries are sent depends on the data, and no noise covers it."
+    )
     return honest(claim, NonPrivateEvent(), 1, 0.0, note="which entries are sent is told exactly")
 
 

@@ -20,6 +20,7 @@ FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, 
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class SizeConfig(Config):
@@ -32,7 +33,7 @@ class SizeConfig(Config):
     window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
     category_dim: Count = 16
     recent: Count = 20  # the latest clicks that short-term models look at
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # in centralised training only
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1  # in centralised training only
 
     def sizes(self) -> NewsSizes:
         """For the models."""
@@ -51,7 +52,7 @@ class TextConfig(Config):
 
     words: str = "learned"  # "learned", "glove" (of the package), or the path of a GloVe text file
     freeze_words: bool = False  # public word vectors stay as they are
-    sentences: Literal["none", "minilm"] = "none"
+    sentences: Literal["none", "minilm"] = "none"  # vectors of title and abstract, which are never changed
     sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
 
 
@@ -62,15 +63,16 @@ class NewsConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Count = 4  # K: news of the same impression that were not clicked, per click
     history: Count = 50  # the latest clicks that a user is known by
-    batch: Count = 256  # clicks per step of Adam
-    rate: Positive = 0.001
-    decay: Annotated[float, Field(ge=0.0)] = 0.0  # weight decay, as in AdamW
+    batch: Count = 512  # clicks per step of Adam
+    rate: Positive = 0.004
+    decay: NotNegative = 0.0  # weight decay, as in AdamW
 
 
 class PlmConfig(NewsConfig):
     """Settings of a model over frozen sentence vectors."""
 
     text: TextConfig = TextConfig(sentences="minilm")
+    size: SizeConfig = SizeConfig(attention=8)
 
 
 def news_of(problem: Problem, method: str) -> NewsData:

@@ -35,6 +35,7 @@ def prepare(
     network: str, size: SizeConfig, text: TextConfig, data: NewsData, seed: int, *, abstracts: bool = False
 ) -> Prepared:
     """Read the text and start the model; the same seed gives the same weights."""
+    torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     vectors = None if text.words == "learned" else read_word_vectors(text.words)
     if vectors is not None:
         size = size.model_copy(update={"word_dim": vectors.dim})
@@ -91,4 +92,4 @@ def _sentences(text: TextConfig, data: NewsData) -> Floats | None:
         return None
     from veilrec.methods.sentences import sentence_vectors
 
-    return sentence_vectors(data.catalogue.titles, text.sentence_dim)
+    return sentence_vectors(data.catalogue, text.sentence_dim)

@@ -26,7 +26,6 @@ class NewsTrainer:
     def __init__(
         self, network: str, config: NewsConfig, problem: Problem, data: NewsData, *, abstracts: bool
     ) -> None:
-        torch.set_num_threads(1)
         self.config = config
         self.problem = problem
         prepared = prepare(network, config.size, config.text, data, problem.seed, abstracts=abstracts)

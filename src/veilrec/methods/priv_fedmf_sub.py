@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from veilrec.device.protection import WholeUpdateClip
 from veilrec.methods.base import Method, Problem
 from veilrec.methods.dp_fedmf import (
@@ -25,7 +27,6 @@ from veilrec.methods.private import as_published, honest, merged, participations
 from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response
 from veilrec.privacy.events import ComposedEvent
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
 
 PAPER = {  # Table 2, Figure 9
@@ -39,9 +40,7 @@ REPORTS = (
 HISTOGRAM = (
     "The items of the sub-model come from one noisy histogram on sums; its cost is part of the epsilon."
 )
-CLICK = (
-    "Only single clicks are covered, because the reports are: a user's updates by themselves are covered as a whole."
-)
+CLICK = "Only single clicks are covered, because the reports are; a user's updates by themselves are covered whole."
 
 
 class PrivFedMfSubConfig(DpFedMfConfig):
@@ -83,20 +82,14 @@ def guarantee_of_run(config: PrivFedMfSubConfig, problem: Problem) -> Guarantee:
     """The same, with the honest value beside a claim: a report and an update of the usual size."""
     if config.calibration == "proven":
         return guarantee(config)
-    rows = usual_rows(build(config, problem), problem)
     bits = response(config.selection, problem.n_items, calibration="as-published", adjacency="replace-one")
+    everybody = np.flatnonzero(problem.train.lengths() > 0)
+    first = reported(config.selection, problem, bits).choose(0, everybody, {}).rows
+    rows = problem.n_items if first is None else len(first)
     update = laplace_event(config.privacy, rows, config.local.dim)
     message = ComposedEvent(((bits.event(), 1), (update, 1)))
     note = f"of one report on {problem.n_items} items and one update of {rows} rows"
     return honest(guarantee(config), message, participations(config.cohort, problem), 0.0, note=note)
-
-
-def usual_rows(trainer: Trainer, problem: Problem) -> int:
-    """How many items the sub-model of the first round has."""
-    if not isinstance(trainer, Simulation) or trainer.chooser is None:
-        return problem.n_items
-    choice = trainer.chooser.choose(0, trainer.sampler.draw(0), trainer.server.weights)
-    return problem.n_items if choice.rows is None else len(choice.rows)
 
 
 PAPER_SELECTION: dict[str, Any] = {

@@ -49,9 +49,7 @@ def build(config: PrivFedNcfSubCompressConfig, problem: Problem) -> Trainer:
     if config.calibration == "as-published":
         mechanism = response(selection, problem.n_items, calibration="as-published", adjacency="replace-one")
         protection = SparseDeep(noisy=gaussian(privacy), share=share, deep=deep)
-        return make_simulation(
-            config, problem, protection, chooser=reported(selection, problem, mechanism)
-        )
+        return make_simulation(config, problem, protection, chooser=reported(selection, problem, mechanism))
     items, cost = proven_selection(selection, config.cohort, problem, privacy.delta)
     schema, seed = ncf.schema(problem.n_items, config.local.shape), problem.seed
     chooser = SeededParts(schema, seed, kept_share=share, names=deep, rows_from=items)

@@ -19,7 +19,7 @@ from veilrec.simulate.cohort import CohortSettings
 
 SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = (
-    "The server sees every clipped update before it adds the noise; the model and all who get it see only sums."
+    "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 )
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = "How many users there are, and the settings, are taken as public."
@@ -29,7 +29,9 @@ PUBLIC = "How many users there are, and the settings, are taken as public."
 class PrivacySettings:
     """What is promised, and what is cut off to keep the promise."""
 
-    epsilon: float = 8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
+    epsilon: float = (
+        8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
+    )
     delta: float = 1e-6
     clip_norm: float = 0.5  # proven: of a user's whole update of a round; as published: of each row or part
 
@@ -70,7 +72,9 @@ def rounds_of(cohort: CohortSettings, problem: Problem) -> Rounds:
     return Rounds(
         rounds=problem.rounds,
         sampling=cohort.sampling,
-        population=max(devices_with_data(problem), cohort.size),  # a cohort that is too large is refused later
+        population=max(
+            devices_with_data(problem), cohort.size
+        ),  # a cohort that is too large is refused later
         cohort=cohort.size,
     )
 

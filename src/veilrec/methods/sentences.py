@@ -1,4 +1,4 @@
-"""Sentence vectors of titles: computed once, kept on disk by content."""
+"""Sentence vectors of news: computed once, kept on disk by content."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ import numpy as np
 from veilrec._arrays import Floats
 from veilrec._files import replacing
 from veilrec.data.cache import cache_folder
+from veilrec.data.population import Catalogue
 from veilrec.data.strings import Strings
 
 _log = logging.getLogger("veilrec")
 
 
-def sentence_vectors(texts: Strings, dim: int) -> Floats:
-    """Vectors of MiniLM, [texts, dim], of length 1; below 384 dimensions their principal components."""
-    whole = _remembered(texts)
+def sentence_vectors(catalogue: Catalogue, dim: int) -> Floats:
+    """Vectors of MiniLM, [news, dim], of length 1; below 384 dimensions their principal components."""
+    whole = _remembered(texts_of(catalogue))
     if dim >= whole.shape[1]:
         return whole
     return reduced(whole, dim)
+
+
+def texts_of(catalogue: Catalogue) -> Strings:
+    """Title and abstract of every news."""
+    if catalogue.abstracts is None:
+        return catalogue.titles
+    return Strings.of(
+        f"{title}. {abstract}" for title, abstract in zip(catalogue.titles, catalogue.abstracts, strict=True)
+    )
 
 
 def reduced(vectors: Floats, dim: int) -> Floats:
@@ -32,10 +42,13 @@ def reduced(vectors: Floats, dim: int) -> Floats:
     centred = vectors - vectors.mean(0)
     _, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
     axes = axes[:, ::-1][:, :dim]
-    axes *= np.where(axes[np.abs(axes).argmax(0), np.arange(dim)] < 0, -1.0, 1.0)  # a sign that is always the same
+    axes *= np.where(
+        axes[np.abs(axes).argmax(0), np.arange(dim)] < 0, -1.0, 1.0
+    )  # a sign that is always the same
     kept = (centred @ axes).astype(np.float32)
     lengths: Floats = np.linalg.norm(kept, axis=1, keepdims=True)
-    return kept / np.maximum(lengths, np.float32(1e-12))
+    scaled: Floats = kept / np.maximum(lengths, np.float32(1e-12))
+    return scaled
 
 
 def _remembered(texts: Strings) -> Floats:
@@ -66,12 +79,16 @@ def _entry(texts: Strings, folder: Path) -> Path:
     return cache_folder() / "sentences" / f"minilm-{digest.hexdigest()[:24]}.npy"
 
 
+def ignore(done: int) -> None:
+    """Show nothing."""
+
+
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar on standard error; one plain line when it is no terminal."""
     if not sys.stderr.isatty():
-        sys.stderr.write(f"sentence vectors of {total} titles: computed once, then kept\n")
-        yield lambda done: None
+        sys.stderr.write(f"sentence vectors of {total} news: computed once, then kept\n")
+        yield ignore
         return
     from rich.console import Console
     from rich.progress import Progress

@@ -8,7 +8,7 @@ from typing import Literal
 
 from veilrec.errors import BadInput
 from veilrec.methods.base import Problem
-from veilrec.methods.private import adjacency_of, devices_with_data
+from veilrec.methods.private import adjacency_of
 from veilrec.privacy.checks import positive, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent
 from veilrec.privacy.gaussian import mu_for
@@ -24,9 +24,13 @@ from veilrec.simulate.cohort import CohortSettings
 class SelectionSettings:
     """Which items the sub-model has, and how the server learns that."""
 
-    epsilon: float = 0.5  # of the reports: as published per bit; proven, of a user (or click), within the total
+    epsilon: float = (
+        0.5  # of the reports: as published per bit; proven, of a user (or click), within the total
+    )
     threshold: float | None = None  # frequency from which an item is in; None: the mean of all
-    unit: Literal["user", "click"] = "user"  # proven: one histogram on sums, or randomised bits that trust nobody
+    unit: Literal["user", "click"] = (
+        "user"  # proven: one histogram on sums, or randomised bits that trust nobody
+    )
     most_items: int = 100  # of a user that the histogram counts
     reports: Literal["everybody", "cohort"] = "everybody"  # who is asked, where bits are randomised
     fresh: bool = False  # whether bits are randomised anew every round, as published, or drawn once
@@ -36,7 +40,7 @@ class SelectionSettings:
         whole(most_items=self.most_items)
         if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
             raise BadInput(
-                f"selection.threshold is {self.threshold}: it is a frequency, from 0 to below 1; leave it out for the mean"
+                f"selection.threshold is {self.threshold}: a frequency is from 0 to below 1; leave it out for the mean"
             )
 
 
@@ -80,7 +84,7 @@ def proven_selection(
     adjacency = adjacency_of(cohort)
     if selection.unit == "click":
         mechanism = response(selection, problem.n_items, calibration="proven", adjacency=adjacency)
-        times = report_times(selection, cohort, problem)
+        times = report_times(selection, problem)
         return reported(selection, problem, mechanism), ComposedEvent(((mechanism.event(), times),))
     sigma, mu = histogram_noise(selection, adjacency, delta)
     threshold = Threshold(threshold=selection.threshold)
@@ -90,10 +94,6 @@ def proven_selection(
     return chooser, GaussianEvent(mu)
 
 
-def report_times(selection: SelectionSettings, cohort: CohortSettings, problem: Problem) -> int:
-    """How often a device's bits are randomised anew in a run; at most, where a cohort is asked."""
-    if not selection.fresh:
-        return 1
-    if selection.reports == "everybody" or cohort.size >= devices_with_data(problem):
-        return problem.rounds
-    return problem.rounds  # the cohorts are random: a device may be in every one
+def report_times(selection: SelectionSettings, problem: Problem) -> int:
+    """How often a device's bits are randomised anew in a run, at most."""
+    return problem.rounds if selection.fresh else 1  # a device may be in every cohort

@@ -80,7 +80,8 @@ class SelfAttention(nn.Module):
         queries, keys, content = projected.permute(2, 0, 3, 1, 4)  # [n, heads, l, width] each
         scores = queries @ keys.transpose(-1, -2) / self.width**0.5  # [n, heads, l, l]
         mixed = masked_softmax(scores, mask[:, None, None, :]) @ content
-        return mixed.transpose(1, 2).reshape(n, length, self.heads * self.width) * mask.unsqueeze(-1)
+        joined: Tensor = mixed.transpose(1, 2).reshape(n, length, self.heads * self.width)
+        return joined * mask.unsqueeze(-1)
 
 
 class WordCnn(nn.Module):

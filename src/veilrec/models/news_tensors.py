@@ -19,11 +19,11 @@ def news_input(
     sentences: Floats | None = None,
 ) -> NewsInput:  # fmt: skip
     """Codes as tensors."""
-    codes = (
+    title, abstract, category, subcategory, entity = (
         torch.from_numpy(x.astype(np.int64)) for x in (titles, abstracts, categories, subcategories, entities)
     )
     sentence = np.zeros((len(titles), 0), np.float32) if sentences is None else sentences
-    return NewsInput(*codes, sentence=torch.from_numpy(sentence))
+    return NewsInput(title, abstract, category, subcategory, entity, torch.from_numpy(sentence))
 
 
 def take_news(news: NewsInput, rows: Tensor) -> NewsInput:

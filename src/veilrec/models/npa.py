@@ -42,4 +42,5 @@ class Npa(NewsModel):
         clicked = self.word_attention(history[..., :-1], history[..., -1] > 0, word_query)
         offered = self.word_attention(candidates[..., :-1], candidates[..., -1] > 0, word_query)
         user = self.click_attention(clicked, mask, self.click_query(interest))
-        return (offered @ user.unsqueeze(-1)).squeeze(-1)
+        scores: Tensor = (offered @ user.unsqueeze(-1)).squeeze(-1)
+        return scores

@@ -24,7 +24,9 @@ class WordPiece:
         try:
             pieces = vocabulary.read_text(encoding="utf-8").rstrip("\n").split("\n")
         except (OSError, UnicodeDecodeError):
-            raise BadInput(f"{vocabulary} is not the vocabulary of a language model: install it again") from None
+            raise BadInput(
+                f"{vocabulary} is not the vocabulary of a language model: install it again"
+            ) from None
         self._codes = {piece: code for code, piece in enumerate(pieces)}
         try:
             self.unknown, self.first, self.last = (self._codes[p] for p in ("[UNK]", "[CLS]", "[SEP]"))

@@ -26,7 +26,9 @@ class Server:
     ) -> None:  # fmt: skip
         self.schema = schema
         self.upload_schema = schema if upload_values is None else schema.coded(upload_values)
-        self.view = self.upload_schema  # of the messages of this round: its tables have the rows that were sent
+        self.view = (
+            self.upload_schema
+        )  # of the messages of this round: its tables have the rows that were sent
         self.rows: Indices | None = None  # of the tables, in this round; None: all
         self._kept: Mapping[str, Offsets] = {}
         self._basis: Floats | None = None
@@ -113,7 +115,8 @@ class Server:
         change = self._aggregator.change()
         for tensor in self.schema.tables:
             if self._basis is not None:
-                change[tensor.name] = change[tensor.name] @ self._basis @ self._basis.T
+                moved = np.matmul(change[tensor.name], self._basis, dtype=np.float32)
+                change[tensor.name] = np.matmul(moved, self._basis.T, dtype=np.float32)
             if self.rows is not None:
                 whole = np.zeros(tensor.shape, np.float32)
                 whole[self.rows] = change[tensor.name]

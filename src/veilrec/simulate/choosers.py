@@ -55,7 +55,7 @@ class ReportedItems:
         self._everybody = np.flatnonzero(train.lengths() > 0).astype(np.int64)
         self._settled: Indices | None = None
 
-    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:  # noqa: ARG002
+    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:
         """Ask the devices, unless everybody has been asked and would say the same again."""
         asked = self._everybody if self.reports == "everybody" else devices
         once = self.reports == "everybody" and not self.fresh
@@ -93,7 +93,7 @@ class HistogramItems:
         noise = np.random.Generator(np.random.Philox(key)).normal(0.0, 1.0, n_items)
         self.rows = threshold.rows(counts + sigma * noise, len(everybody))
 
-    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:  # noqa: ARG002
+    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:
         """The same in every round."""
         reports = self._reports if number == 0 else 0
         whole = len(self.rows) == self.n_items
@@ -109,7 +109,7 @@ class MovedRows:
         self._count = share_of(len(start), share)
         self._seed = seed
 
-    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:  # noqa: ARG002
+    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:
         """Half of the rows by movement, half by a public seed."""
         n_items = len(self._start)
         if self._count == n_items:
@@ -157,7 +157,7 @@ class SeededBasis:
         self._width, self._rank = width, rank
         self._seed = seed
 
-    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:  # noqa: ARG002
+    def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:
         """All rows, in these directions."""
         return Choice(None, basis=public_basis(self._width, self._rank, self._seed, number))
 

@@ -34,7 +34,7 @@ _ENTRIES = _ALL_ENTRIES - _ALL_ROWS  # from the coding of rows to that of entrie
 _MOST_U16 = 1 << 16
 
 
-class BadMessage(VeilrecError):  # noqa: N818 - named for what it is
+class BadMessage(VeilrecError):
     """Bytes that are not a message of this round's schema; nothing of them may reach the model."""
 
 

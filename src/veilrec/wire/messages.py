@@ -99,7 +99,7 @@ class Factors:
 
     def product(self) -> Floats:
         """The tables [n, rows, width]."""
-        table: Floats = (self.left * self.scales[:, np.newaxis]) @ self.right
+        table: Floats = np.matmul(self.left * self.scales[:, np.newaxis], self.right, dtype=np.float32)
         return table
 
 
@@ -112,7 +112,9 @@ class Uploads:
     tables: Mapping[str, Rows] = field(default_factory=dict)
     dense: Mapping[str, Floats] = field(default_factory=dict)  # [n, *shape]
     examples: Offsets | None = None  # [n], only where the aggregation weighs devices by it
-    entries: Mapping[str, Rows] = field(default_factory=dict)  # single numbers of a flattened tensor, one wide
+    entries: Mapping[str, Rows] = field(
+        default_factory=dict
+    )  # single numbers of a flattened tensor, one wide
     factors: Mapping[str, Factors] = field(default_factory=dict)  # tables of low rank
 
 
@@ -126,9 +128,7 @@ def whole_model(schema: Schema, weights: Mapping[str, Floats], round_number: int
     return Uploads(round_number, 1, tables, dense)
 
 
-def part_of_model(
-    schema: Schema, weights: Mapping[str, Floats], rows: Indices, round_number: int
-) -> Uploads:
+def part_of_model(schema: Schema, weights: Mapping[str, Floats], rows: Indices, round_number: int) -> Uploads:
     """A sub-model as the server sends it: the same rows of every table, every dense tensor."""
     tables = {t.name: Rows(np.array([0, len(rows)]), rows, weights[t.name][rows]) for t in schema.tables}
     dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}

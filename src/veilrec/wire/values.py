@@ -74,8 +74,8 @@ def _to_half(values: Floats) -> NDArray[np.float16]:
 
 def _scales(values: Floats, largest: int) -> NDArray[np.uint16]:
     exact = (np.abs(values).max(axis=-1) / np.float32(largest)).astype(np.float32)
-    words = exact.view(np.uint32) if exact.ndim else exact.reshape(1).view(np.uint32).reshape(())
-    return ((words + np.uint32(0xFFFF)) >> np.uint32(16)).astype(np.uint16)
+    upper: NDArray[np.uint32] = (exact.view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)
+    return upper.astype(np.uint16)
 
 
 def _from_half_word(scales: NDArray[np.uint16]) -> Floats:

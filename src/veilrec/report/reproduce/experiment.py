@@ -48,6 +48,7 @@ class Row:
     presets: tuple[str, ...] = BOTH_PRESETS
     calibrations: tuple[str, ...] = BOTH_CALIBRATIONS  # of a method that has them
     at: float | None = None  # where on the x axis, for a picture "along" something
+    share: float | None = None  # of all devices that learn, in a round; None: as the method is set
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Quick:
     made_up: str  # taken otherwise
     rounds: int
     epochs: int = 1  # of centralised methods
-    settings: tuple[str, ...] = ()  # for every federated method
+    settings: tuple[str, ...] = ()  # of every federated method, before those of a row
 
 
 @dataclass(frozen=True)

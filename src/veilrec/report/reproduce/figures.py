@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
@@ -45,7 +46,10 @@ def draw(summary: Summary) -> Figure:
     most_lines = max((len(panel.lines) for panel in shown), default=0)
     height = max(_HEIGHT, _LINE_HEIGHT * most_lines + 1.0)
     figure = Figure(figsize=(_WIDTH * n_columns, height * max(n_rows, 1)), layout="constrained")
-    figure.suptitle(f"{experiment.name}: {experiment.title}{' (quick)' if summary.plan.quick else ''}")
+    words = (
+        f"{experiment.name}{' (quick, not for quoting)' if summary.plan.quick else ''}: {experiment.title}"
+    )
+    figure.suptitle(words, fontsize=9.5, wrap=True)
     if not n_rows:
         return figure
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
@@ -152,6 +156,8 @@ def _draw_extra(row: Sequence[Axes], extra: Extra) -> None:
     for number, curve in enumerate(extra.curves):
         first.plot(curve.x, curve.y, label=curve.label, **_style(number))
     first.set(yscale="log", xlabel=extra.x_label, ylabel=extra.y_label)
+    first.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    first.yaxis.set_minor_formatter(NullFormatter())
     first.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     for unused in row[1:]:
         unused.set_axis_off()

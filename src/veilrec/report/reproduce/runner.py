@@ -14,7 +14,7 @@ from typing import Any
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.methods.training import absolute, prepare, read_config, train
-from veilrec.report.reproduce.plan import Trial
+from veilrec.report.reproduce.variants import Trial
 from veilrec.report.runs import Point, read_run
 from veilrec.simulate.run import Interrupted, Listener
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.reproduce.experiment import Panel
-from veilrec.report.reproduce.plan import Plan, PlannedPanel, Variant
+from veilrec.report.reproduce.plan import Plan, PlannedPanel
 from veilrec.report.reproduce.runner import Outcome
+from veilrec.report.reproduce.variants import Variant
 from veilrec.report.runs import Point
 from veilrec.report.units import spelt
 

@@ -1,0 +1,86 @@
+"""`veilrec reproduce`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.report.reproduce.toys import DATA, TOY
+from veilrec.cli.reproduce import _command, reproduce
+from veilrec.errors import BadInput
+from veilrec.report.reproduce import tables
+from veilrec.report.reproduce.plan import Options
+
+app = typer.Typer()
+app.command()(reproduce)
+
+
+@pytest.fixture(autouse=True)
+def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "EXPERIMENTS", {**tables.EXPERIMENTS, "toy": TOY})
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_without_a_name_it_lists_all():
+    assert "fednewsrec-fig5" in run().stdout
+    assert set(json.loads(run("--json").stdout)) >= {"fedmf-table2", "fedncf-ablation", "toy"}
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(BadInput, match="did you mean fedmf-table2"):
+        run("fedmf-tabel2")
+
+
+def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path):
+    done = run("toy", "--quick", "--out", str(tmp_path))
+    assert done.exit_code == 0
+    assert "QUICK, not for quoting" in done.stdout
+    assert "what is claimed, and what holds" in done.stdout
+    assert "not available: this version has no method no-such-method" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"toy.json", "toy.md", "toy.svg", "runs"}
+    again = run("toy", "--quick", "--out", str(tmp_path), "--json")
+    report = json.loads(again.stdout)  # nothing else on standard output
+    assert report["out"] == str(tmp_path)
+    assert "3 of 3 runs are finished already" in again.stderr
+    saved = json.loads((tmp_path / "toy.json").read_text())
+    assert saved == {key: value for key, value in report.items() if key != "out"}
+
+
+def test_data_protocol_preset_and_seeds_are_passed_on(tmp_path: Path):
+    done = run(
+        "toy", "--data", DATA, "--protocol", "loo-full", "--preset", "tuned", "--seeds", "2",
+        "--out", str(tmp_path), "--json",
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert report["protocol"] == "loo-full"
+    assert report["seeds"] == [0, 1]
+    assert (
+        report["command"]
+        == f"veilrec reproduce toy --seeds 2 --data {DATA} --protocol loo-full --preset tuned"
+    )
+    ours = report["panels"][0]["rows"][0]["ours"]["hr@10"]
+    assert len(ours["values"]) == 2
+    assert ours["sd"] is not None
+
+
+def test_jobs_are_passed_on(tmp_path: Path):
+    with pytest.raises(BadInput, match="--jobs is 0"):
+        run("toy", "--quick", "--jobs", "0", "--out", str(tmp_path))
+
+
+def test_the_default_folder_has_the_tables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VEILREC_RUNS", str(tmp_path))
+    assert run("toy", "--quick").exit_code == 0
+    assert (tmp_path / "reproduce-toy" / "toy.md").exists()
+
+
+def test_the_command_names_nobodys_folder():
+    options = Options(seeds=5, data="mind:/home/somebody/mind")
+    assert _command("toy", options) == "veilrec reproduce toy --seeds 5 --data mind:PATH"

