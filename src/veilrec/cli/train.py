@@ -29,6 +29,12 @@ def train(
     preset: Annotated[
         str, typer.Option(help="Hyper-parameters: tuned (ours), paper (the paper's) or small.")
     ] = "tuned",
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated."),
@@ -71,8 +77,9 @@ def train(
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
+    chosen = [] if calibration is None else [f"calibration={calibration}"]
     request = training.Request(
-        method=method, data=data, seed=seed, protocol=protocol, preset=preset, settings=tuple(settings or ()),
+        method=method, data=data, seed=seed, protocol=protocol, preset=preset, settings=(*chosen, *(settings or ())),
         rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, patience=early_stop,
     )  # fmt: skip
     folder = out or training.default_out(request)

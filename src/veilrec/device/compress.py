@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._jit import jit
+from veilrec._arrays import Floats, Offsets
 from veilrec.device.protection import NoisyMessage, Unprotected, clip_whole, fill
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.sparsify import random_coordinates
@@ -255,32 +254,25 @@ def largest_of_dense(values: Floats, share: float) -> Rows:
 def largest_of_rows(rows: Rows, count: int) -> Rows:
     """The entries of largest size of each device's rows, by their places in the flattened table."""
     width = rows.values.shape[1]
-    sizes = np.minimum(np.diff(rows.offsets) * width, count)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    index = np.empty(offsets[-1], np.int32)
-    values = np.empty((offsets[-1], 1), np.float32)
-    _largest(rows.offsets, rows.index, rows.values, offsets, index, values)
-    return Rows(offsets, index, values)
-
-
-@jit
-def _largest(
-    source: Offsets, row_of: Indices, values: Floats, offsets: Offsets, index: Indices, out: Floats
-) -> None:
-    width = values.shape[1]
-    for device in range(len(source) - 1):
-        mine = values[source[device] : source[device + 1]].copy().reshape(-1)
-        count = offsets[device + 1] - offsets[device]
-        if count == 0:
-            continue
-        sizes = np.abs(mine)
-        limit = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-        spare = count - np.sum(sizes > limit)  # how many of those that equal the limit still fit
-        at = offsets[device]
-        for j in range(len(mine)):
-            if sizes[j] > limit or (sizes[j] == limit and spare > 0):
-                if sizes[j] == limit:
-                    spare -= 1
-                index[at] = row_of[source[device] + j // width] * width + j % width
-                out[at, 0] = mine[j]
-                at += 1
+    lengths = np.diff(rows.offsets)
+    devices, longest = len(lengths), int(lengths.max(initial=0))
+    device = np.repeat(np.arange(devices), lengths)
+    slot = np.arange(len(rows.index)) - rows.offsets[device]
+    sizes = np.full((devices, longest, width), -1.0, np.float32)  # below any size: chosen last, and left out
+    sizes[device, slot] = np.abs(rows.values)
+    flat = sizes.reshape(devices, -1)
+    taken = min(count, flat.shape[1])
+    if taken < flat.shape[1]:
+        top = np.sort(np.argpartition(-flat, taken - 1, axis=1)[:, :taken], axis=1)
+    else:
+        top = np.tile(np.arange(taken), (devices, 1))
+    real = np.take_along_axis(flat, top, axis=1) >= 0.0
+    entry = rows.offsets[:-1, np.newaxis] + top // max(width, 1)
+    offsets = np.zeros(devices + 1, np.int64)
+    np.cumsum(real.sum(axis=1), out=offsets[1:])
+    column = (top % width)[real]
+    return Rows(
+        offsets,
+        rows.index[entry[real]] * np.int32(width) + column.astype(np.int32),
+        rows.values[entry[real], column][:, np.newaxis],
+    )

@@ -100,6 +100,17 @@ TUNED: dict[str, Any] = {
     "tuned@ml-100k": {"cohort": {"size": 300}},
     "tuned@ml-1m": {"cohort": {"size": 1000}},
 }
+# Chosen on the validation item of seed 1 at epsilon 8: everybody in few rounds, a small clip, many local epochs.
+EVERYBODY: dict[str, Any] = {
+    "tuned@ml-100k": {
+        "rounds": 10, "cohort": {"size": 943}, "local": {"dim": 8, "epochs": 6}, "server": {"rate": 0.3},
+        "privacy": {"clip_norm": 0.25},
+    },
+    "tuned@ml-1m": {
+        "rounds": 15, "cohort": {"size": 6040}, "local": {"dim": 16, "epochs": 6}, "server": {"rate": 0.1},
+        "privacy": {"clip_norm": 0.25},
+    },
+}  # fmt: skip
 DATASETS = ("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings")
 
 METHOD = Method(
@@ -115,7 +126,7 @@ METHOD = Method(
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED),
+    presets=merged(PAPER_PRESETS, EVERYBODY),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(
