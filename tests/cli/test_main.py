@@ -43,7 +43,9 @@ def test_version():
 def test_methods_json_has_the_promised_fields():
     result = CliRunner().invoke(app, ["methods", "--json"])
     listed = json.loads(result.output)["methods"]
-    assert {"fedmf", "fedncf", "fcf", "popularity", "random", "mf", "ncf", "ease"} <= {m["name"] for m in listed}
+    assert {"fedmf", "fedncf", "fcf", "popularity", "random", "mf", "ncf", "ease"} <= {
+        m["name"] for m in listed
+    }
     for method in listed:
         assert {"name", "paper", "model", "datasets", "guarantee", "measured"} <= set(method)
 

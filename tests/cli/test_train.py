@@ -42,7 +42,9 @@ def test_result_says_everything(finished):
             "clients_per_second", "peak_rss_mb", "baselines"} <= set(result)  # fmt: skip
     assert {"hr@10", "ndcg@10"} <= set(result["metrics"])
     assert set(result["baselines"]) == {"popularity", "random"}
-    assert {"down_bytes", "up_bytes", "down_params", "up_params", "paper_params"} <= set(result["communication"])
+    assert {"down_bytes", "up_bytes", "down_params", "up_params", "paper_params"} <= set(
+        result["communication"]
+    )
     assert result["guarantee"]["basis"] == "none"
     assert result["rounds"] == 12
     assert yaml.safe_load((finished / "config.yaml").read_text())["method"] == "fedmf"
@@ -159,7 +161,8 @@ def test_killed_and_resumed_gives_the_same_weights_bit_for_bit(tmp_path):
                  "--out", str(out), "--checkpoint-every", "7"]  # fmt: skip
     for number in (7, 70):
         resume = ["--resume"] if out.exists() else []
-        process = subprocess.Popen([*PROGRAM, *arguments, *resume], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen([*PROGRAM, *arguments, *resume], **quiet)
         wait_for(out, process, f"checkpoints/round-*{number:02d}.safetensors")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -171,7 +174,18 @@ def test_killed_and_resumed_gives_the_same_weights_bit_for_bit(tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
-    arguments = ["train", "fedmf", "--data", DATA, "--set", "cohort.size=40", "--rounds", "100000", "--out", str(out)]
+    arguments = [
+        "train",
+        "fedmf",
+        "--data",
+        DATA,
+        "--set",
+        "cohort.size=40",
+        "--rounds",
+        "100000",
+        "--out",
+        str(out),
+    ]
     process = subprocess.Popen([*PROGRAM, *arguments, "--checkpoint-every", "5"], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     wait_for(out, process, "checkpoints/round-*.safetensors")

@@ -63,7 +63,9 @@ def test_everything_that_leaves_went_through_the_protection() -> None:
     class Silence(Unprotected):
         def bound(self, uploads: Uploads) -> Uploads:
             rows = uploads.tables[ITEMS]
-            return Uploads(uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)})
+            return Uploads(
+                uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)}
+            )
 
     device = Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, Silence())
     assert np.all(codec.decode(device.take_part(broadcast(), 0), SCHEMA, 0).tables[ITEMS].values == 0.0)

@@ -81,9 +81,7 @@ def test_personal_attention(values: Tensor, mask: Tensor) -> None:
     for row, length in enumerate(LENGTHS):
         x = values[row, :length].numpy()
         if length:
-            scores = [
-                float(queries[row].numpy() @ np.tanh(w["keys.weight"] @ v + w["keys.bias"])) for v in x
-            ]
+            scores = [float(queries[row].numpy() @ np.tanh(w["keys.weight"] @ v + w["keys.bias"])) for v in x]
             wanted[row] = sum(a * v for a, v in zip(softmax(scores), x, strict=True))
     assert_same(layer(values, mask, queries), wanted)
 

@@ -86,7 +86,9 @@ def test_every_parameter_can_learn(name: str) -> None:
     model = make(name)
     with torch.no_grad():  # away from the zeros that some weights start at
         for parameter in model.parameters():
-            parameter.add_(torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape))
+            parameter.add_(
+                torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape)
+            )
     scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
@@ -111,12 +113,16 @@ def test_the_order_of_clicks_matters_to_recurrent_models_only(name: str) -> None
         assert changed == expected
 
 
-def test_the_head_starts_as_the_cosine_with_the_mean() -> None:
+def test_the_head_starts_as_the_cosine_with_the_mean_and_a_bonus_for_known_categories() -> None:
     model, news = make("sentence-head"), some_news()
     unit = replace(news, sentence=torch.nn.functional.normalize(news.sentence, dim=-1))
     found = scores(model, unit, HISTORY[:1], MASK[:1], CANDIDATES[:1])
-    mean = unit.sentence[HISTORY[0]].mean(0)
-    assert torch.allclose(found[0], unit.sentence[CANDIDATES[0]] @ mean)
+    cosine = unit.sentence[CANDIDATES[0]] @ unit.sentence[HISTORY[0]].mean(0)
+    bonus = torch.zeros(3, dtype=torch.float64)
+    for codes in (news.category, news.subcategory):
+        offered, read = codes[CANDIDATES[0]], codes[HISTORY[0]]
+        bonus += 0.3**2 * ((offered[:, None] == read) & (read > 1)).double().mean(1)
+    assert torch.allclose(found[0], 5.0 * (cosine + bonus))
 
 
 def test_latest_keeps_the_end_of_each_history() -> None:

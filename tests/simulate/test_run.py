@@ -50,7 +50,8 @@ def lines(folder: Path) -> list[dict]:
 
 def test_counts_evaluates_and_checkpoints(tmp_path):
     trainer = Counter()
-    progress = run(tmp_path, trainer, Schedule(rounds=7, evaluate_every=3, checkpoint_every=2), metric, split_name="test")
+    schedule = Schedule(rounds=7, evaluate_every=3, checkpoint_every=2)
+    progress = run(tmp_path, trainer, schedule, metric, split_name="test")
     assert trainer.total == 28
     assert (progress.rounds_done, progress.devices, progress.down_bytes, progress.up_params) == (7, 14, 70, 7)
     assert [line["round"] for line in lines(tmp_path)] == [3, 6, 7]
@@ -120,7 +121,14 @@ def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
         def on_metrics(self, progress, metrics):
             heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
 
-    run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
+    run(
+        tmp_path,
+        Counter(),
+        Schedule(rounds=2, evaluate_every=2),
+        metric,
+        split_name="test",
+        listeners=(Ear(),),
+    )
     assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
 
 

@@ -161,7 +161,7 @@ METHOD = Method(
     config=FedNewsConfig,
     build=build,
     guarantee=guarantee,
-    rounds=400,
+    rounds=150,
     rounds_are_fixed=True,
     presets={
         "paper": {

@@ -63,8 +63,8 @@ class NewsConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Count = 4  # K: news of the same impression that were not clicked, per click
     history: Count = 50  # the latest clicks that a user is known by
-    batch: Count = 512  # clicks per step of Adam
-    rate: Positive = 0.004
+    batch: Count = 1024  # clicks per step of Adam
+    rate: Positive = 0.005
     decay: NotNegative = 0.0  # weight decay, as in AdamW
 
 
@@ -73,6 +73,8 @@ class PlmConfig(NewsConfig):
 
     text: TextConfig = TextConfig(sentences="minilm")
     size: SizeConfig = SizeConfig(attention=8)
+    batch: Count = 512
+    rate: Positive = 0.001
 
 
 def news_of(problem: Problem, method: str) -> NewsData:
@@ -87,7 +89,7 @@ def news_of(problem: Problem, method: str) -> NewsData:
 
 def centralised(
     name: str, *, paper: str, model: str, summary: str, network: str | None = None,
-    config: type[NewsConfig] = NewsConfig, abstracts: bool = False, rounds: int = 5,
+    config: type[NewsConfig] = NewsConfig, abstracts: bool = False, rounds: int = 8,
     presets: Mapping[str, Mapping[str, Any]] | None = None, deviations: tuple[str, ...] = (),
 ) -> Method[NewsConfig]:  # fmt: skip
     """A method that learns one news model from everybody's impressions; a round is an epoch."""

@@ -10,5 +10,6 @@ METHOD = centralised(
     model="MiniLM sentence vectors (frozen), self-attention over clicks",
     summary="titles by a public language model, users by self-attention over their clicks",
     config=PlmConfig,
+    rounds=5,
     deviations=("The language model is frozen: its sentence vectors are computed once.",),
 )

@@ -10,4 +10,5 @@ METHOD = centralised(
     model="MiniLM sentence vectors (frozen), one linear map, attention over clicks",
     summary="starts as the cosine of sentence vectors, learns a map and which clicks matter",
     config=PlmConfig,
+    rounds=5,
 )

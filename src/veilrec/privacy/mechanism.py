@@ -67,5 +67,6 @@ def require_complete(mechanism: Mechanism[Any, Any]) -> None:
     missing = [field for field in wanted if getattr(mechanism, field, None) is None]
     if missing:
         raise BadInput(
-            f"mechanism {type(mechanism).__name__} does not state its {', '.join(missing)}: nothing may be released by it"
+            f"mechanism {type(mechanism).__name__} does not state its {', '.join(missing)}:"
+            " nothing may be released by it"
         )

@@ -7,7 +7,7 @@ from veilrec.report.reproduce.experiment import Experiment, Panel, Printed, Quic
 
 PAPER = "Qi et al. 2020, Privacy-Preserving News Recommendation Model Learning (FedNewsRec)"
 METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
-QUICK = Quick(None, "synthetic-news:users=500,seed=1", rounds=10, settings=("cohort.size=50",))
+QUICK = Quick(None, "synthetic-news:users=500,seed=1", rounds=10, settings=("cohort.size=30",))
 _PAPERS_DATA = (
     "The paper's MSN-News was never published: its numbers stand beside ours for orientation, on other news and other "
     "users. Absolute values cannot be compared; the order of the methods and their distances can."

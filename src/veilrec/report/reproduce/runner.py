@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +76,28 @@ def _in_processes(todo: Sequence[Trial], jobs: int, say: Say) -> dict[Path, str]
     problems = {}
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes are the parallelism
     context = multiprocessing.get_context("spawn")  # compiled kernels and torch do not survive a fork
+    waiting = iter(todo)
+    running: dict[Future[str], Trial] = {}
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running: dict[Future[str], Trial] = {pool.submit(_attempt, t, title(t), None): t for t in todo}
         try:
-            for number, done in enumerate(as_completed(running), 1):
-                trial, problem = running[done], done.result()
-                say(f"[{number}/{len(todo)}] {title(trial)}: {problem or 'done'}")
-                if problem:
-                    problems[trial.folder] = problem
+            while running := running | _submitted(pool, waiting, jobs - len(running)):
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    trial, problem = running.pop(done), done.result()
+                    say(f"{title(trial)}: {problem or 'done'}")
+                    if problem:
+                        problems[trial.folder] = problem
         except (KeyboardInterrupt, Interrupted):
-            pool.shutdown(cancel_futures=True)
             raise Interrupted("stopped; every run that was going has a checkpoint") from None
+        except BrokenProcessPool:
+            raise VeilrecError(
+                "a process of --jobs ended without a word, perhaps for want of memory: try again with --jobs 1"
+            ) from None
     return problems
+
+
+def _submitted(pool: ProcessPoolExecutor, waiting: Iterator[Trial], count: int) -> dict[Future[str], Trial]:
+    """Hand out no more than can run at once, so that nothing new begins after an interruption."""
+    return {pool.submit(_attempt, trial, title(trial), None): trial for trial in islice(waiting, count)}
 
 
 def _attempt(trial: Trial, words: str, follow: Follow | None) -> str:

@@ -1,0 +1,104 @@
+"""FedNewsRec: the simulation is honest, its shortcut exact, its promises what was configured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.device.device import Device
+from veilrec.methods.base import configure
+from veilrec.methods.news_simulation import NewsSimulation
+from veilrec.wire import codec
+
+from .tiny_news import build, method
+
+COHORT = 20
+
+
+def simulation(*settings: str) -> NewsSimulation:
+    built = build(
+        "fednewsrec", (f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5", *settings)
+    )
+    assert isinstance(built, NewsSimulation)
+    return built
+
+
+def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
+    """The largest relative difference between the changes of two models; a weight that hardly moved may differ more."""
+    assert left.keys() == right.keys()
+    return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
+
+
+@pytest.mark.parametrize("calibration", ["none", "as-published"])
+def test_one_backward_pass_real_devices_and_a_cohort_give_the_same_model(calibration: str) -> None:
+    simulated = simulation(f"calibration={calibration}", "privacy.scale=0")
+    apart = simulation(f"calibration={calibration}", "privacy.scale=0")
+    apart.together = False
+    real = simulation(f"calibration={calibration}", "privacy.scale=0")
+    assert simulated.together == (calibration == "none")
+    server = real.server
+    for number in range(2):
+        reports = [simulated.step(number), apart.step(number)]
+        assert reports[0].up_bytes == reports[1].up_bytes
+        assert reports[0].up_params == reports[1].up_params
+        broadcast = codec.encode(server.broadcast(), server.schema)
+        sent = 0
+        for d in map(int, real.sampler.draw(number)):
+            device = Device(
+                d, real.train.row(d), real.learner, server.schema, real.protection, tell_examples=True
+            )
+            message = device.take_part(broadcast, number)
+            sent += len(message)
+            server.receive(message)
+        assert sent == reports[0].up_bytes
+        server.step()
+    assert distance(simulated.server.state(), server.state()) <= 1e-5
+    assert distance(apart.server.state(), server.state()) <= 1e-5
+
+
+def test_lost_messages_are_those_of_devices_that_never_learned() -> None:
+    shortcut, slow = simulation("cohort.drop_out=0.5"), simulation("cohort.drop_out=0.5")
+    slow.together = False
+    reports = [s.step(0) for s in (shortcut, slow)]
+    assert reports[0].up_bytes == reports[1].up_bytes < simulation().step(0).up_bytes
+    assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
+
+
+def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
+    sim = simulation("calibration=proven", "cohort.sampling=poisson")
+    assert sim.server.sigma > 0.0
+    assert not sim.server.weighs_examples
+    assert not sim.together
+    before = {name: value.copy() for name, value in sim.server.weights.items()}
+    sim.step(0)
+    assert all((sim.server.weights[name] != value).mean() > 0.99 for name, value in before.items())
+
+
+def test_says_what_it_promises() -> None:
+    fednewsrec = method("fednewsrec")
+
+    def promise(*settings: str) -> Any:
+        config, _ = configure(fednewsrec, preset="tuned", dataset="", settings=settings)
+        return fednewsrec.guarantee(config)
+
+    assert promise().basis == "none"
+    published = promise("calibration=as-published")
+    assert published.epsilon == pytest.approx(2 * 0.005 / 0.015)  # section 3.3 with the values of section 4.1
+    assert published.scope == "per message"
+    assert published.honest_note
+    assert promise("calibration=as-published", "privacy.scale=0").basis == "none"
+    proven = promise("calibration=proven", "privacy.epsilon=3", "cohort.sampling=poisson")
+    assert (proven.basis, proven.epsilon, proven.unit, proven.adjacency) == (
+        "proven",
+        3.0,
+        "user",
+        "add-remove",
+    )
+
+
+def test_learns() -> None:
+    sim = build("fednewsrec", ("cohort.size=40", "server.rate=0.01"))
+    losses = [sim.step(number).loss for number in range(25)]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05

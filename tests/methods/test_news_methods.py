@@ -1,0 +1,98 @@
+"""What every news method owes: it repeats, resumes, ranks impressions as it ranks items, and refuses other data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veilrec._csr import Csr
+from veilrec.errors import BadInput
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.methods.base import configure
+from veilrec.methods.news_ranker import NewsScorer
+
+from .tastes import same, saved_state
+from .tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
+
+NAMES = [*WITHOUT_SENTENCES, "fednewsrec"]
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    return ("cohort.size=20",) if name == "fednewsrec" else ("batch=64",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resumes_bit_for_bit_and_the_seed_decides_everything(name: str) -> None:
+    straight, stopped, resumed = (build(name, settings_of(name)) for _ in range(3))
+    other = build(name, settings_of(name), seed=2)
+    for trainer in (straight, stopped, other):
+        trainer.step(0)
+    resumed.load_state(saved_state(stopped), 1)
+    assert same(resumed.state(), straight.state())
+    assert not same(other.state(), straight.state())
+    straight.step(1)
+    resumed.step(1)
+    assert same(resumed.state(), straight.state())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_impressions_are_scored_as_items_are(name: str) -> None:
+    trainer = build(name, settings_of(name))
+    trainer.step(0)
+    model, dev = trainer.model(), population().impressions["dev"]
+    assert isinstance(model, NewsScorer)
+    scores = model.score_impressions(dev)
+    folded = model.fold_in(dev.histories)
+    for row in (0, 1, len(dev) - 1):
+        user = np.array([dev.history_of[row]], np.int64)
+        low, high = dev.shown.offsets[row], dev.shown.offsets[row + 1]
+        items = dev.shown.items[low:high]
+        some = folded.score_some(user, items[np.newaxis])[0]
+        assert np.allclose(some, scores[low:high], atol=1e-4)
+        assert np.allclose(folded.score_all(user)[0][items], some, atol=1e-4)
+    metrics = evaluate(split().test, split().train, model)
+    assert 0.0 < metrics["auc"] < 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_users_without_history_are_ranked(name: str) -> None:
+    model = build(name, settings_of(name)).model()
+    empty = Csr(np.array([0, 0, 2]), np.array([1, 2], np.int32))
+    assert np.isfinite(model.fold_in(empty).score_all(np.arange(2))).all()
+
+
+@pytest.mark.parametrize("name", ["nrms", "ebnr", "dfm"])
+def test_training_fits_what_it_sees(name: str) -> None:
+    trainer = build(name, ("batch=64", "rate=0.01", "size.dropout=0"))
+    losses = [trainer.step(number).loss for number in range(8)]
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_without_news_is_refused(name: str) -> None:
+    config, _ = configure(method(name), preset="tuned", dataset="")
+    with pytest.raises(BadInput, match="needs news with titles and train impressions"):
+        method(name).build(config, replace(problem(), news=None))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "plm-nr", "sentence-head", "fednewsrec-head"])
+def test_is_named_after_its_file_and_has_presets(name: str) -> None:
+    chosen = method(name)
+    assert chosen.name == name
+    for preset in [*chosen.presets, "tuned"]:
+        config, _ = configure(chosen, preset=preset, dataset="mind")
+        assert chosen.guarantee(config).caveats
+
+
+def test_frozen_word_vectors_stay(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("vectors") / "glove.txt"
+    path.write_text("the 1 0 0\nto 0 1 0\n")
+    trainer = build("nrms", (f"text.words={path}", "text.freeze_words=true"))
+    trainer.step(0)
+    assert "words.weight" not in trainer.state()
+    learning = build("nrms", (f"text.words={path}",))
+    assert learning.state()["words.weight"].shape[1] == 3
