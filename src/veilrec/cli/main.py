@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from veilrec import __version__
-from veilrec.cli import audit, bench, data, demo, doctor, methods, privacy, recommend, train
+from veilrec.cli import audit, bench, data, demo, doctor, methods, privacy, recommend, reproduce, train
 from veilrec.errors import VeilrecError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("evaluate")(recommend.evaluate)
 app.command("recommend")(recommend.recommend)
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

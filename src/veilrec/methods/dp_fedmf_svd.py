@@ -72,7 +72,7 @@ METHOD = Method(
         guarantee(config) if config.calibration == "proven" else guarantee_of_run(config, problem)
     ),
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED),
+    presets=merged(PAPER_PRESETS, TUNED, {"tuned@ml-100k": {"rank": 4}, "tuned@ml-1m": {"rank": 8}}),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(

@@ -64,7 +64,11 @@ def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
     return honest(claim, NonPrivateEvent(), 1, 0.0, note=note)
 
 
-PAPER_TOPK: dict[str, Any] = {"paper": {"compression": {"share": 0.5}}}
+PRESETS_OF_SHARE: dict[str, Any] = {
+    "paper": {"compression": {"share": 0.5}},
+    "tuned@ml-100k": {"compression": {"share": 0.7}},
+    "tuned@ml-1m": {"compression": {"share": 0.7}},
+}
 
 METHOD = Method(
     name="dp-fedmf-topk",
@@ -77,7 +81,7 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_TOPK, TUNED),
+    presets=merged(PAPER_PRESETS, TUNED, PRESETS_OF_SHARE),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(

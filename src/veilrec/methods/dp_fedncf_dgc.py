@@ -72,7 +72,11 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED),
+    presets=merged(
+        PAPER_PRESETS,
+        TUNED,
+        {"tuned@ml-100k": {"dgc": {"share": 0.7}}, "tuned@ml-1m": {"dgc": {"share": 0.7}}},
+    ),
     rounds_are_fixed=True,
     item_parameters=160,
     deviations=(

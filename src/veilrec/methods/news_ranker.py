@@ -16,7 +16,7 @@ from veilrec.models.news_model import NewsInput, NewsModel
 from veilrec.models.news_tensors import take_news, trimmed
 
 _NEWS_AT_ONCE = 1024
-_STEPS_AT_ONCE = 1 << 14  # clicks of histories that are encoded together: their states stay in the cache
+_STEPS_AT_ONCE = 1 << 11  # clicks of histories that are encoded together: their states stay in the cache
 _ENTRIES_AT_ONCE = 1 << 22  # of the states of candidates and histories, for models that need both
 
 

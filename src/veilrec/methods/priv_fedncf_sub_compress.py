@@ -16,7 +16,7 @@ from veilrec.methods.base import Method, Problem
 from veilrec.methods.dp_fedmf_topk import CompressionSettings
 from veilrec.methods.dp_fedncf import DATASETS, GAUSSIAN, PAPER_PRESETS, TUNED, gaussian
 from veilrec.methods.fedncf import make_simulation
-from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, promise
+from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, TUNED_SELECTION, promise
 from veilrec.methods.priv_fedncf_sub import PrivFedNcfSubConfig
 from veilrec.methods.private import as_published, honest, merged, proven, sigma_of_sum
 from veilrec.methods.submodel import proven_selection, reported, response
@@ -69,6 +69,11 @@ def guarantee(config: PrivFedNcfSubCompressConfig) -> Guarantee:
 
 
 _FED_SUB_AVG: dict[str, Any] = {"paper": {"aggregation": "row-mean", "compression": {"share": 0.1}}}
+# A third layer, so that there is a deep one to compress.
+_DEEPER: dict[str, Any] = {
+    "tuned@ml-100k": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
+    "tuned@ml-1m": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
+}
 
 METHOD = Method(
     name="priv-fedncf-sub-compress",
@@ -82,7 +87,7 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_SELECTION, _FED_SUB_AVG, TUNED),
+    presets=merged(PAPER_PRESETS, PAPER_SELECTION, _FED_SUB_AVG, TUNED, TUNED_SELECTION, _DEEPER),
     rounds_are_fixed=True,
     item_parameters=160,
     deviations=(

