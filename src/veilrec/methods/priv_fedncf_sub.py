@@ -14,7 +14,7 @@ from veilrec.methods.dp_fedncf import (
     gaussian_event,
 )
 from veilrec.methods.fedncf import make_simulation
-from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, TUNED_SELECTION, promise
+from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, promise
 from veilrec.methods.private import as_published, honest, merged, participations, proven, sigma_of_sum
 from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response
 from veilrec.privacy.events import ComposedEvent
@@ -74,7 +74,7 @@ METHOD = Method(
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     rounds=20,
-    presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED, TUNED_SELECTION),
+    presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED),
     rounds_are_fixed=True,
     item_parameters=160,
     deviations=(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Bytes, Floats
+from veilrec._jit import jit
 
 ValueCoding: TypeAlias = Literal["float32", "float16", "int8", "int4"]
 CODINGS: tuple[ValueCoding, ...] = ("float32", "float16", "int8", "int4")  # their numbers on the wire
@@ -35,10 +36,18 @@ def rounded(values: Floats, coding: ValueCoding) -> Floats:
         return values
     if coding == "float16":
         return _to_half(values).astype(np.float32)
-    if not values.size:
-        return values
-    scales = _scales(values, _LARGEST[coding])
-    return _steps(values, scales).astype(np.float32) * _from_half_word(scales)[..., np.newaxis]
+    rows = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, values.shape[-1])
+    units = _from_half_word(_scales(rows, _LARGEST[coding])) if rows.size else np.zeros(0, np.float32)
+    return _round_rows(rows, units, np.empty_like(rows)).reshape(values.shape)
+
+
+@jit
+def _round_rows(rows: Floats, units: Floats, out: Floats) -> Floats:
+    for row in range(len(units)):
+        unit = units[row]
+        for q in range(rows.shape[1]):
+            out[row, q] = np.rint(rows[row, q] / unit) * unit if unit > 0.0 else np.float32(0.0)
+    return out
 
 
 def encode(values: Floats, coding: ValueCoding) -> bytes:
