@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilrec.wire import codec, values
@@ -15,6 +15,7 @@ from veilrec.wire.values import CODINGS, ValueCoding
 RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.51 / 7}  # of a row's largest
 
 
+@settings(deadline=None)  # the first call compiles
 @given(
     st.sampled_from(CODINGS),
     st.integers(0, 5),

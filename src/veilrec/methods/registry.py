@@ -28,6 +28,21 @@ METHODS = {
     "mf": "veilrec.methods.mf",
     "ncf": "veilrec.methods.ncf",
     "ease": "veilrec.methods.ease",
+    "nrms": "veilrec.methods.nrms",
+    "naml": "veilrec.methods.naml",
+    "lstur": "veilrec.methods.lstur",
+    "lstur-con": "veilrec.methods.lstur_con",
+    "npa": "veilrec.methods.npa",
+    "ebnr": "veilrec.methods.ebnr",
+    "dkn": "veilrec.methods.dkn",
+    "dan": "veilrec.methods.dan",
+    "fm": "veilrec.methods.fm",
+    "dfm": "veilrec.methods.dfm",
+    "cennewsrec": "veilrec.methods.cennewsrec",
+    "plm-nr": "veilrec.methods.plm_nr",
+    "sentence-head": "veilrec.methods.sentence_head",
+    "fednewsrec": "veilrec.methods.fednewsrec",
+    "fednewsrec-head": "veilrec.methods.fednewsrec_head",
 }
 
 

@@ -123,6 +123,9 @@ def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
             capsize=2,
             **_style(number),
         )
+    for line in panel.lines:
+        if metric in line.measured and line.variant.row.at is None:  # a row that stands for itself
+            axes.axhline(line.measured[metric].mean, color="#0072b2", label=line.variant.row.label)
     _baselines(axes, panel, metric, vertical=False)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
