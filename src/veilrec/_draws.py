@@ -26,6 +26,7 @@ MODEL = 5
 COHORT = 6
 NOISE = 7  # of simulations, which protect nobody
 REPORT = 8  # which items a simulated device reports, and which bits of its report are turned round
+PARTICIPANTS = 9  # who takes part in a run at all, where that is not everybody
 
 
 @jit

@@ -14,9 +14,10 @@ from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Split
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.registry import get
+from veilrec.methods.registry import METHODS, get
 from veilrec.simulate.trainer import Trainer
 
+ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datasets]  # the others need news
 USERS, ITEMS, TASTES, SEED = 500, 300, 15, 5
 COHORT = 50
 # Enough to see that a method learns the made-up population, not to reach its best.
@@ -29,6 +30,7 @@ _PRIVATE = ("privacy.epsilon=1000", "privacy.clip_norm=4", "server.rate=0.15")
 _PRIVATE_NCF = (*_NCF, *_PRIVATE)
 SETTINGS = {
     "fedncf": _NCF,
+    "fedmf-lean": ("row_share=0.8",),
     "dp-fedmf": _PRIVATE,
     "dp-fedmf-svd": _PRIVATE,
     "dp-fedmf-topk": _PRIVATE,

@@ -1,4 +1,4 @@
-"""What every method owes: it learns, repeats, resumes, takes in new users; a cohort is many devices."""
+"""What every method on ratings owes: it learns, repeats, resumes, takes in new users; a cohort is many devices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,25 @@ from veilrec.device.protection import NoisyMessage
 from veilrec.device.submodel import narrow, places
 from veilrec.errors import BadInput
 from veilrec.methods.base import configure, promised, setting_names
-from veilrec.methods.registry import METHODS, get
+from veilrec.methods.registry import get
 from veilrec.simulate.simulation import Simulation
 from veilrec.wire import bits, codec
 
-from .tastes import COHORT, ITEMS, SEED, build, measured, same, saved_state, small_problem, trained
+from .tastes import (
+    COHORT,
+    ITEMS,
+    ON_RATINGS,
+    SEED,
+    build,
+    measured,
+    same,
+    saved_state,
+    small_problem,
+    trained,
+)
 
-LEARNING = [name for name in METHODS if name not in ("popularity", "random")]
-FEDERATED = [name for name in METHODS if get(name).kind == "federated"]
+LEARNING = [name for name in ON_RATINGS if name not in ("popularity", "random")]
+FEDERATED = [name for name in ON_RATINGS if get(name).kind == "federated"]
 PRIVATE = [name for name in FEDERATED if "calibration" in get(name).config.model_fields]
 VARIANTS = [*FEDERATED, *(f"{name}:as-published" for name in PRIVATE)]
 DRAWS_NOTHING = ("popularity", "ease")  # the seed changes nothing
@@ -87,7 +98,7 @@ def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) or 1.0)) for k in right)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_is_registered_under_its_own_name(name: str) -> None:
     assert get(name).name == name
     assert (get(name).kind == "federated") == (name in FEDERATED)
@@ -163,7 +174,7 @@ def test_a_device_whose_items_are_all_outside_the_part_changes_nothing(name: str
     assert all(np.array_equal(private[key], before[key]) for key in private)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_the_seed_decides_everything(name: str) -> None:
     first, again, other = (build(name, small_problem(seed=seed)) for seed in (SEED, SEED, SEED + 1))
     for number in range(2):
@@ -173,7 +184,7 @@ def test_the_seed_decides_everything(name: str) -> None:
     assert same(first.state(), other.state()) == (name in DRAWS_NOTHING)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_resumes_bit_for_bit(name: str) -> None:
     straight, stopped, resumed = (build(name, small_problem()) for _ in range(3))
     for number in range(2):
@@ -189,7 +200,7 @@ def test_resumes_bit_for_bit(name: str) -> None:
     assert np.array_equal(resumed.model().score_all(users), straight.model().score_all(users))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_a_loaded_state_is_a_copy(name: str) -> None:
     source, target = build(name, small_problem()), build(name, small_problem())
     source.step(0)
@@ -199,7 +210,7 @@ def test_a_loaded_state_is_a_copy(name: str) -> None:
     assert same(source.state(), before)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_scores_of_some_items_are_those_of_all(name: str) -> None:
     model = trained(name, "loo-99").model()
     users = np.array([3, 0, 17, 3])
@@ -213,7 +224,7 @@ def test_scores_of_some_items_are_those_of_all(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_takes_in_new_users(name: str) -> None:
     model = trained(name, "holdout-users").model()
     histories = Csr(
@@ -232,7 +243,7 @@ def test_ranks_for_new_users_far_above_chance(name: str) -> None:
     assert measured(name, "holdout-users")["hr@10"] > 3 * measured("random", "holdout-users")["hr@10"]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_says_what_it_promises(name: str) -> None:
     method = get(name)
     config, _ = configure(method, preset="tuned", dataset="ml-1m")
@@ -243,7 +254,7 @@ def test_says_what_it_promises(name: str) -> None:
     assert promise.caveats
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ON_RATINGS)
 def test_refuses_settings_that_do_not_exist(name: str) -> None:
     method = get(name)
     with pytest.raises(BadInput, match="unknown setting") as error:

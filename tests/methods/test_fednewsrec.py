@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from veilrec.device.device import Device
+from veilrec.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.news_simulation import NewsSimulation
 from veilrec.wire import codec
 
-from .tiny_news import build, method
+from .tiny_news import build, method, problem
 
 COHORT = 20
 
 
 def simulation(*settings: str) -> NewsSimulation:
-    built = build(
-        "fednewsrec", (f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5", *settings)
-    )
+    """Without protection, unless told otherwise."""
+    plain = ("calibration=none", f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5")
+    built = build("fednewsrec", (*plain, *settings))
     assert isinstance(built, NewsSimulation)
     return built
 
@@ -31,12 +32,12 @@ def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
 
 
-@pytest.mark.parametrize("calibration", ["none", "as-published"])
+@pytest.mark.parametrize("calibration", ["none", "as-published", "proven"])
 def test_one_backward_pass_real_devices_and_a_cohort_give_the_same_model(calibration: str) -> None:
-    simulated = simulation(f"calibration={calibration}", "privacy.scale=0")
-    apart = simulation(f"calibration={calibration}", "privacy.scale=0")
+    simulated, apart, real = (simulation(f"calibration={calibration}", "privacy.scale=0") for _ in range(3))
     apart.together = False
-    real = simulation(f"calibration={calibration}", "privacy.scale=0")
+    for sim in (simulated, apart, real):
+        sim.server.sigma = 0.0
     assert simulated.together == (calibration == "none")
     server = real.server
     for number in range(2):
@@ -47,8 +48,9 @@ def test_one_backward_pass_real_devices_and_a_cohort_give_the_same_model(calibra
         sent = 0
         for d in map(int, real.sampler.draw(number)):
             device = Device(
-                d, real.train.row(d), real.learner, server.schema, real.protection, tell_examples=True
-            )
+                d, real.train.row(d), real.learner, server.schema, real.protection,
+                tell_examples=server.weighs_examples,
+            )  # fmt: skip
             message = device.take_part(broadcast, number)
             sent += len(message)
             server.receive(message)
@@ -67,7 +69,7 @@ def test_lost_messages_are_those_of_devices_that_never_learned() -> None:
 
 
 def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
-    sim = simulation("calibration=proven", "cohort.sampling=poisson")
+    sim = simulation("calibration=proven")
     assert sim.server.sigma > 0.0
     assert not sim.server.weighs_examples
     assert not sim.together
@@ -83,13 +85,14 @@ def test_says_what_it_promises() -> None:
         config, _ = configure(fednewsrec, preset="tuned", dataset="", settings=settings)
         return fednewsrec.guarantee(config)
 
-    assert promise().basis == "none"
+    assert promise("calibration=none").basis == "none"
     published = promise("calibration=as-published")
     assert published.epsilon == pytest.approx(2 * 0.005 / 0.015)  # section 3.3 with the values of section 4.1
     assert published.scope == "per message"
     assert published.honest_note
     assert promise("calibration=as-published", "privacy.scale=0").basis == "none"
-    proven = promise("calibration=proven", "privacy.epsilon=3", "cohort.sampling=poisson")
+    assert promise("cohort.sampling=fixed").adjacency == "replace-one"
+    proven = promise("privacy.epsilon=3")
     assert (proven.basis, proven.epsilon, proven.unit, proven.adjacency) == (
         "proven",
         3.0,
@@ -99,6 +102,46 @@ def test_says_what_it_promises() -> None:
 
 
 def test_learns() -> None:
-    sim = build("fednewsrec", ("cohort.size=40", "server.rate=0.01"))
+    sim = build("fednewsrec", ("calibration=none", "cohort.size=40", "server.rate=0.01"))
     losses = [sim.step(number).loss for number in range(25)]
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
+
+
+def test_only_so_many_users_take_part() -> None:
+    everybody = simulation()
+    few, more, again = (simulation(f"train_users={n}", "cohort.size=5") for n in (10, 30, 10))
+    taking_part = set(few.sampler.eligible)
+    assert len(taking_part) == 10
+    assert taking_part == set(again.sampler.eligible) < set(more.sampler.eligible)
+    for user in range(len(everybody.train)):
+        expected = everybody.train.row(user) if user in taking_part else []
+        assert np.array_equal(few.train.row(user), expected)
+    other = build("fednewsrec", ("train_users=10", "cohort.size=5"), seed=2)
+    assert isinstance(other, NewsSimulation)
+    assert set(other.sampler.eligible) != taking_part
+
+
+def test_fewer_users_need_more_noise_and_the_promise_says_who_it_is_for() -> None:
+    sigmas = [simulation("calibration=proven", *few).server.sigma for few in ((), ("train_users=30",))]
+    assert sigmas[1] > sigmas[0] > 0.0
+    config, _ = configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=30"])
+    assert any("train_users" in caveat for caveat in method("fednewsrec").guarantee(config).caveats)
+
+
+def test_more_users_than_there_are_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"train_users is 81, but \d+ users have something .* or leave it out"):
+        simulation("train_users=81")
+    with pytest.raises(BadInput, match="train_users"):
+        configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=0"])
+
+
+def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
+    # words of news that nobody was shown: that they are left out would tell what somebody was shown
+    news = problem().news
+    assert news is not None
+    sizes = [
+        simulation(f"calibration={name}").server.weights["words.weight"].shape[0]
+        for name in ("none", "proven")
+    ]
+    assert len(news.catalogue.titles) > len(np.unique(news.impressions.shown.items))
+    assert sizes[1] > sizes[0]

@@ -7,20 +7,39 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from veilrec._arrays import Floats
 from veilrec._csr import Csr
+from veilrec.data.population import Catalogue
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.methods.base import configure
 from veilrec.methods.news_ranker import NewsScorer
+from veilrec.methods.registry import METHODS
 
-from .tastes import same, saved_state
+from .tastes import ON_RATINGS, same, saved_state
 from .tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
 
-NAMES = [*WITHOUT_SENTENCES, "fednewsrec"]
+NAMES = [name for name in METHODS if name not in ON_RATINGS]
 
 
 def settings_of(name: str) -> tuple[str, ...]:
-    return ("cohort.size=20",) if name == "fednewsrec" else ("batch=64",)
+    return ("cohort.size=20",) if method(name).kind == "federated" else ("batch=64",)
+
+
+@pytest.fixture(autouse=True)
+def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentence vectors without the language model, whose package need not be there."""
+
+    def vectors(catalogue: Catalogue, dim: int) -> Floats:
+        return np.random.default_rng(4).standard_normal((len(catalogue.titles), dim), np.float32) / dim**0.5
+
+    monkeypatch.setattr("veilrec.methods.sentences.sentence_vectors", vectors)
+
+
+def test_the_news_methods_are_these() -> None:
+    assert set(NAMES) == {
+        *WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,11 +94,12 @@ def test_training_fits_what_it_sees(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_data_without_news_is_refused(name: str) -> None:
     config, _ = configure(method(name), preset="tuned", dataset="")
-    with pytest.raises(BadInput, match="needs news with titles and train impressions"):
+    with pytest.raises(BadInput, match=f"^{name} needs news with titles and train impressions") as error:
         method(name).build(config, replace(problem(), news=None))
+    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", [*NAMES, "plm-nr", "sentence-head", "fednewsrec-head"])
+@pytest.mark.parametrize("name", NAMES)
 def test_is_named_after_its_file_and_has_presets(name: str) -> None:
     chosen = method(name)
     assert chosen.name == name

@@ -11,7 +11,7 @@ from veilrec._csr import Csr
 from veilrec.errors import BadInput
 from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.private import PrivacySettings, merged, sigma_of_sum
-from veilrec.methods.registry import METHODS, get
+from veilrec.methods.registry import get
 from veilrec.methods.submodel import SelectionSettings, histogram_noise
 from veilrec.methods.training import _with_popularity
 from veilrec.privacy.accounting import Rounds
@@ -19,10 +19,10 @@ from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import ComposedEvent, GaussianEvent
 from veilrec.simulate.cohort import CohortSettings
 
-from .tastes import ITEMS, build, small_problem
+from .tastes import ITEMS, ON_RATINGS, build, small_problem
 
-PRIVATE = [n for n in METHODS if "calibration" in get(n).config.model_fields]
-SUB = [name for name in METHODS if "selection" in get(name).config.model_fields]
+PRIVATE = [n for n in ON_RATINGS if "calibration" in get(n).config.model_fields]
+SUB = [name for name in ON_RATINGS if "selection" in get(name).config.model_fields]
 INFINITE = ("dp-fedmf-topk", "dp-fedncf-dgc", "priv-fedncf-sub-compress")
 
 

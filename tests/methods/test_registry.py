@@ -42,3 +42,12 @@ def test_the_table_imports_no_method() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_describing_every_method_needs_no_torch() -> None:
+    script = (
+        "import sys; from veilrec.methods.registry import all_methods, describe;"
+        "print(len([describe(m) for m in all_methods()]), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(len(METHODS)), "False"]

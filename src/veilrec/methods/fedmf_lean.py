@@ -1,12 +1,13 @@
-"""FedMF-Lean: FedMF with far fewer bytes, not private: small integers on the wire, and a part of the items a round.
+"""FedMF-Lean: FedMF with far fewer bytes, not private: rows travel as 4-bit integers with one scale each, both ways.
 
-A public seed names the rows of every round. Devices learn on those alone, so negatives are shared and few rows
-are touched; rows travel as small integers with one scale each, both ways.
+Four bits cost no accuracy: a device learns from the rounded table and uploads rounded changes, and the server adds them
+to a table that is not rounded, so errors average out over devices and rounds. Server momentum saves a third of the
+rounds. A round may be about a part of the items, named by a public seed; on ml-1m that saves less than it slows.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -24,8 +25,8 @@ from veilrec.wire.values import ValueCoding
 class FedMfLeanConfig(FedMfConfig):
     """Settings of FedMF-Lean."""
 
-    values: ValueCoding = "int8"  # how numbers travel, both ways
-    row_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4  # of the items that a round is about
+    values: ValueCoding = "int4"  # how numbers travel, both ways
+    row_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # of the items that a round is about
 
 
 def build(config: FedMfLeanConfig, problem: Problem) -> Trainer:
@@ -35,17 +36,23 @@ def build(config: FedMfLeanConfig, problem: Problem) -> Trainer:
     return make_simulation(config, problem, Unprotected(), chooser=chooser, values=config.values)
 
 
+# Chosen on the validation item of seed 1: as fedmf, with momentum and two thirds of its rounds.
+_FEWER_ROUNDS: dict[str, dict[str, Any]] = {
+    "tuned@ml-100k": {"rounds": 70, "server": {"rate": 0.7, "momentum": 0.5}},
+    "tuned@ml-1m": {"rounds": 205, "server": {"rate": 0.7, "momentum": 0.5}},
+}
+
 METHOD = Method(
     name="fedmf-lean",
     kind="federated",
     paper="ours",
     model="matrix factorisation",
-    summary="fedmf with small integers on the wire and a part of the items a round: a tenth of the bytes",
+    summary="fedmf with 4-bit integers on the wire and fewer rounds: a tenth of the bytes",
     datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings"),
     config=FedMfLeanConfig,
     build=build,
     guarantee=guarantee,
     rounds=200,
-    presets=merged({name: FEDMF_PRESETS[name] for name in ("tuned@ml-100k", "tuned@ml-1m")}),
+    presets=merged({name: FEDMF_PRESETS[name] for name in ("tuned@ml-100k", "tuned@ml-1m")}, _FEWER_ROUNDS),
     item_parameters=32,
 )

@@ -8,10 +8,15 @@ noise (eq. 4, 5). Proven: the whole update of a user is clipped, all weigh the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
+
+from veilrec import _draws
 from veilrec._arrays import Floats
+from veilrec._csr import Csr
 from veilrec.device.protection import Protection, Unprotected, WholeUpdateClip
+from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Method, Problem
 from veilrec.methods.news_common import (
     DATASETS,
@@ -33,12 +38,11 @@ from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.trainer import Trainer
 
-if TYPE_CHECKING:
-    from veilrec._csr import Csr
-    from veilrec.methods.news_ranker import NewsScorer
-
 # Table 2: (AUC, MRR, nDCG@5, nDCG@10) in per cent
 PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.74, 41.47)}
+
+
+WHO_TAKES_PART = "Which users take part (train_users) is taken as public, too."
 
 
 class NewsPrivacy(Config):
@@ -54,13 +58,14 @@ class NewsPrivacy(Config):
 class FedNewsConfig(Config):
     """Settings of FedNewsRec."""
 
-    calibration: Literal["none", "as-published", "proven"] = "none"
+    calibration: Literal["none", "as-published", "proven"] = "proven"
     network: Literal["fednewsrec", "fednewsrec-long", "fednewsrec-short", "sentence-head"] = "fednewsrec"
     size: SizeConfig = SizeConfig(dropout=0.0)
     text: TextConfig = TextConfig()
     negatives: Count = 4  # H of eq. 3
     history: Count = 50  # the latest clicks that a user is known by
-    cohort: CohortSettings = CohortSettings(size=200)
+    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: all
+    cohort: CohortSettings = CohortSettings(size=200, sampling="poisson")
     server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, caution=1e-6)
     privacy: NewsPrivacy = NewsPrivacy()
 
@@ -70,7 +75,7 @@ class FedNewsConfig(Config):
         return "sum" if self.calibration == "proven" else "weighted-mean"
 
 
-def build(config: FedNewsConfig, problem: Problem) -> Trainer:
+def build(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec") -> Trainer:
     """Put the parts together; the noise is chosen before the first round."""
     from veilrec.device import news
     from veilrec.device.news_log import pack_logs
@@ -78,9 +83,11 @@ def build(config: FedNewsConfig, problem: Problem) -> Trainer:
     from veilrec.methods.news_ranker import NewsScorer, encode_all
     from veilrec.methods.news_simulation import NewsSimulation
 
-    data, seed = news_of(problem, "fednewsrec"), problem.seed
-    prepared = prepare(config.network, config.size, config.text, data, seed)
-    logs = pack_logs(data.impressions, len(problem.train), config.history)
+    data, seed = news_of(problem, method), problem.seed
+    prepared = prepare(
+        config.network, config.size, config.text, data, seed, whole_catalogue=config.calibration == "proven"
+    )
+    logs = _taking_part(config, pack_logs(data.impressions, len(problem.train), config.history), seed)
     settings = news.NewsSettings(config.negatives, config.history)
     learner = news.NewsLearner(prepared.model, prepared.news, prepared.frozen, settings, seed)
 
@@ -95,6 +102,23 @@ def build(config: FedNewsConfig, problem: Problem) -> Trainer:
     return NewsSimulation(
         logs, learner, server, config.cohort, make_model, seed, protection=_protection(config)
     )
+
+
+def _taking_part(config: FedNewsConfig, logs: Csr, seed: int) -> Csr:
+    """The logs of those who take part, the others' empty; more of them include those of a smaller number."""
+    if config.train_users is None:
+        return logs
+    eligible = np.flatnonzero(logs.lengths() > 0)
+    if config.train_users > len(eligible):
+        raise BadInput(
+            f"train_users is {config.train_users}, but {len(eligible)} users have something to learn from:"
+            f" choose from 1 to {len(eligible)}, or leave it out to take all"
+        )
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _draws.PARTICIPANTS])))
+    chosen = np.zeros(len(logs), np.bool_)
+    chosen[generator.permutation(eligible)[: config.train_users]] = True
+    offsets = np.concatenate([[0], np.cumsum(np.where(chosen, logs.lengths(), 0))]).astype(np.int64)
+    return Csr(offsets, logs.items[np.repeat(chosen, logs.lengths())])
 
 
 def _protection(config: FedNewsConfig) -> Protection:
@@ -131,6 +155,7 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
             caveats=(
                 "The server sees every clipped update before it adds the noise; all others see only sums.",
                 "How many users there are, the news with their text, and the settings are taken as public.",
+                *(() if config.train_users is None else (WHO_TAKES_PART,)),
                 "A simulated run protects nobody.",
             ),
         )  # fmt: skip
@@ -166,7 +191,7 @@ METHOD = Method(
     presets={
         "paper": {
             "size": PAPER_SIZES, "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0}, "rounds": 1500,
-            "calibration": "as-published",
+            "calibration": "as-published", "cohort": {"sampling": "fixed"},
         }
     },
     deviations=(

@@ -5,6 +5,7 @@ Noise that protects a user grows with the square root of the number of parameter
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from veilrec.methods.base import Method
@@ -34,7 +35,7 @@ METHOD = Method(
     summary="public sentence vectors, and a small head learnt on devices under user-level differential privacy",
     datasets=DATASETS,
     config=HeadConfig,
-    build=build,
+    build=partial(build, method="fednewsrec-head"),
     guarantee=guarantee,
     rounds=50,
     rounds_are_fixed=True,

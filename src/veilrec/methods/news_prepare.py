@@ -32,15 +32,21 @@ class Prepared:
 
 
 def prepare(
-    network: str, size: SizeConfig, text: TextConfig, data: NewsData, seed: int, *, abstracts: bool = False
-) -> Prepared:
-    """Read the text and start the model; the same seed gives the same weights."""
+    network: str, size: SizeConfig, text: TextConfig, data: NewsData, seed: int, *, abstracts: bool = False,
+    whole_catalogue: bool = False,
+) -> Prepared:  # fmt: skip
+    """Read the text and start the model; the same seed gives the same weights.
+
+    The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news.
+    """
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     vectors = None if text.words == "learned" else read_word_vectors(text.words)
     if vectors is not None:
         size = size.model_copy(update={"word_dim": vectors.dim})
+    n_news = len(data.catalogue.titles)
+    learnt = np.ones(n_news, np.bool_) if whole_catalogue else occurring(data.impressions, n_news)
     codes = news_text(
-        data.catalogue, occurring(data.impressions, len(data.catalogue.titles)), abstracts=abstracts,
+        data.catalogue, learnt, abstracts=abstracts,
         known_words=None if vectors is None else vectors.words,
     )  # fmt: skip
     for name, count in codes.oddities.items():

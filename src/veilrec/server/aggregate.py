@@ -38,30 +38,30 @@ class Aggregator:
         """Forget the round."""
         self.devices = 0
         self.weight = 0.0
-        self._sums = {t.name: np.zeros(t.shape, np.float32) for t in self.schema.tensors}
+        self.sums = {t.name: np.zeros(t.shape, np.float32) for t in self.schema.tensors}
         self._counts = {t.name: np.zeros(t.shape[0], np.float32) for t in self.schema.tables}
 
     def add(self, uploads: Uploads) -> None:
         """Add the messages of some devices."""
         weights = self._weights(uploads)
         for name, rows in uploads.tables.items():
-            _add_rows(self._sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights)
+            _add_rows(self.sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights)
         for name, entries in uploads.entries.items():
-            column = self._sums[name].reshape(-1, 1)
+            column = self.sums[name].reshape(-1, 1)
             uncounted = np.zeros(len(column), np.float32)
             _add_rows(column, uncounted, entries.offsets, entries.index, entries.values, weights)
         for name, factors in uploads.factors.items():
-            self._sums[name] += np.tensordot(weights, factors.product(), axes=1)
+            self.sums[name] += np.tensordot(weights, factors.product(), axes=1)
         for name, values in uploads.dense.items():
             flat = values.reshape(uploads.count, self.schema[name].size)
-            self._sums[name] += (weights @ flat).reshape(self.schema[name].shape)
+            self.sums[name] += (weights @ flat).reshape(self.schema[name].shape)
         self.devices += uploads.count
         self.weight += float(weights.sum())
 
     def add_to_sum(self, values: Mapping[str, Floats]) -> None:
         """Add something that no device sent: noise."""
         for name, value in values.items():
-            self._sums[name] += value
+            self.sums[name] += value
 
     def _weights(self, uploads: Uploads) -> Floats:
         if self.aggregation != "weighted-mean":
@@ -74,7 +74,7 @@ class Aggregator:
 
     def change(self) -> dict[str, Floats]:
         """The change of the model that the round asks for; all zero when nobody reported."""
-        return {t.name: self._sums[t.name] * self._scale(t.name) for t in self.schema.tensors}
+        return {t.name: self.sums[t.name] * self._scale(t.name) for t in self.schema.tensors}
 
     def _scale(self, name: str) -> Floats | np.float32:
         if self.aggregation == "sum":

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec.errors import VeilrecError
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, simulated_gaussian
 from veilrec.server.aggregate import Aggregation, Aggregator
 from veilrec.server.optimise import ServerRate, make_optimiser
 from veilrec.wire import codec
-from veilrec.wire.messages import Schema, Tensor, Uploads, part_of_model, whole_model
+from veilrec.wire.messages import Schema, Uploads, part_of_model, whole_model
 from veilrec.wire.values import ValueCoding
 
 
@@ -79,28 +79,25 @@ class Server:
 
     def add_noise(self, source: Source) -> None:
         """Protect the sum of the round; from here on nothing depends on a single device by more than is promised."""
-        self._add_noise(
-            lambda shape: add_gaussian(np.zeros(shape), sigma=self.sigma, source=source).astype(np.float32)
-        )
+        self._perturb(lambda total: add_gaussian(total.astype(np.float64), sigma=self.sigma, source=source))
 
     def add_simulated_noise(self, generator: np.random.Generator) -> None:
         """The same with fast seeded noise, which protects nobody: for simulations."""
-        self._add_noise(lambda shape: simulated_gaussian(generator, shape, sigma=self.sigma))
+        self._perturb(lambda total: total + simulated_gaussian(generator, total.shape, sigma=self.sigma))
 
     def add_to_sum(self, noise: Mapping[str, Floats]) -> None:
         """Add the noise of all devices' messages at once: the simulator's shortcut."""
         self._aggregator.add_to_sum(noise)
 
-    def _add_noise(self, draw: Callable[[tuple[int, ...]], Floats]) -> None:
-        self.add_to_sum({t.name: self._noise_of(t, draw) for t in self.view.tensors})
+    def _perturb(self, noisy: Callable[[Floats], Floats | Doubles]) -> None:
+        """Put noise on the sums themselves, so that what comes out lies on the noise's lattice whatever they were."""
+        for name, total in self._aggregator.sums.items():
+            if name in self._kept:
+                flat = total.reshape(-1)
+                flat[self._kept[name]] = noisy(flat[self._kept[name]])
+            else:
+                total[...] = noisy(total)
         self._noisy = True
-
-    def _noise_of(self, tensor: Tensor, draw: Callable[[tuple[int, ...]], Floats]) -> Floats:
-        if tensor.name not in self._kept:
-            return draw(tensor.shape)
-        noise = np.zeros(tensor.size, np.float32)
-        noise[self._kept[tensor.name]] = draw((len(self._kept[tensor.name]),))
-        return noise.reshape(tensor.shape)
 
     def step(self) -> None:
         """End the round: move the model, and forget what was sent."""
