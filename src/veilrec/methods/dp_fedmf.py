@@ -129,4 +129,5 @@ METHOD = Method(
         "as published: the paper perturbs and uploads the gradient of every local epoch; here a device uploads one "
         "change per round",
     ),
+    measured=("ml-100k", "ml-1m"),
 )

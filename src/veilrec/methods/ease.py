@@ -56,4 +56,5 @@ METHOD = Method(
     guarantee=guarantee,
     rounds=1,
     presets={"tuned@ml-100k": {"ridge": 300.0}, "tuned@ml-1m": {"ridge": 700.0}},
+    measured=("ml-100k", "ml-1m"),
 )

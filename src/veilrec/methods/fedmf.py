@@ -126,4 +126,5 @@ METHOD = Method(
     rounds=200,
     presets=PRESETS,
     item_parameters=32,
+    measured=("ml-100k", "ml-1m"),
 )

@@ -124,4 +124,5 @@ METHOD = Method(
         "The paper gives no widths of the tower; preset paper takes 256-128-64-32, with 160 floats an item.",
     ),
     item_parameters=160,
+    measured=("ml-100k",),
 )

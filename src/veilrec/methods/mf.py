@@ -141,4 +141,5 @@ METHOD = Method(
         "tuned@ml-100k": {"decay": 0.01, "rounds": 35},
         "tuned@ml-1m": {"decay": 0.003, "rounds": 20},
     },
+    measured=("ml-100k", "ml-1m"),
 )

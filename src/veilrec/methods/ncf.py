@@ -180,4 +180,5 @@ METHOD = Method(
         "The paper trains the two halves beforehand; here vectors start at random and w_g at 1.",
         "The vectors of both halves of a user or item lie side by side in one table.",
     ),
+    measured=("ml-100k",),
 )

@@ -65,4 +65,5 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=1,
+    measured=("ml-100k", "ml-1m"),
 )
