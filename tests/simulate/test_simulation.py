@@ -198,3 +198,24 @@ def test_keep_picks_whole_messages() -> None:
     for device, message in enumerate((1, 2)):
         assert codec.encode(kept, MIXED, device) == codec.encode(uploads, MIXED, message)
     assert keep(uploads, np.ones(3, np.bool_)) is uploads
+
+
+def test_the_model_that_ranks_may_be_a_running_mean(tiny_train: Csr) -> None:
+    plain = fedmf(tiny_train)
+    averaged = Simulation(
+        tiny_train,
+        plain.learner,
+        fedmf(tiny_train).server,
+        plain.sampler.settings,
+        no_model,
+        SEED,
+        averaging=0.75,
+    )
+    mean = plain.server.weights[ITEMS].copy()
+    for number in range(3):
+        plain.step(number)
+        averaged.step(number)
+        mean = 0.75 * mean + 0.25 * plain.server.weights[ITEMS]
+    public, _ = averaged.model()  # type: ignore[misc]
+    assert np.allclose(public[ITEMS], mean, atol=1e-6)
+    assert np.array_equal(averaged.server.weights[ITEMS], plain.server.weights[ITEMS])

@@ -64,7 +64,7 @@ def build(config: FedMfConfig, problem: Problem) -> Trainer:
 
 def make_simulation(
     config: FedMfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0,
-    chooser: Chooser | None = None, values: ValueCoding = "float32",
+    chooser: Chooser | None = None, values: ValueCoding = "float32", averaging: float = 0.0,
 ) -> Simulation:  # fmt: skip
     """Federated matrix factorisation with any protection of what leaves a device, on any part of the items."""
     local, seed = config.local, problem.seed
@@ -87,6 +87,7 @@ def make_simulation(
         seed,
         protection=protection,
         chooser=chooser,
+        averaging=averaging,
     )
 
 

@@ -34,7 +34,8 @@ class Simulation:
 
     def __init__(
         self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, protection: Protection | None = None, chooser: Chooser | None = None, chunk: int = 16,
+        seed: int, *, protection: Protection | None = None, chooser: Chooser | None = None, averaging: float = 0.0,
+        chunk: int = 16,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner
@@ -47,6 +48,9 @@ class Simulation:
         eligible = np.flatnonzero(train.lengths() > 0).astype(np.int64)
         self.sampler = CohortSampler(cohort, eligible, seed)
         self.private = learner.fresh_private_state(np.arange(len(train), dtype=np.int64))
+        # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
+        self.averaging = np.float32(averaging)
+        self.averages = {name: value.copy() for name, value in server.weights.items()} if averaging else {}
         # How often each item was part of what a round was about, where rounds are about parts.
         self.sent = None if chooser is None else np.zeros(server.schema.tables[0].shape[0], np.int64)
 
@@ -72,6 +76,8 @@ class Simulation:
         self._add_noise(number, int(arrives.sum()))
         counted = sum(self.protection.counted_parameters(table) for table in server.view.tables)
         server.step()
+        for name, weights in server.weights.items() if self.averages else ():
+            self.averages[name] += (np.float32(1.0) - self.averaging) * (weights - self.averages[name])
         return StepReport(
             devices=len(devices),
             down_bytes=int(codec.sizes(broadcast, server.schema)[0]) * len(devices),
@@ -118,7 +124,7 @@ class Simulation:
 
     def model(self) -> Model:
         """The model as it stands; items that no round was about come last."""
-        model = self.make_model(self.server.weights, self.private)
+        model = self.make_model(self.averages or self.server.weights, self.private)
         if self.sent is None or self.sent.all():
             return model
         return SentFirstModel(model, self.sent > 0)
@@ -127,7 +133,9 @@ class Simulation:
         """The server's state and every simulated device's own."""
         private = {f"private.{name}": values for name, values in self.private.items()}
         sent = {} if self.sent is None else {"sent": self.sent}
-        return {f"server.{name}": values for name, values in self.server.state().items()} | private | sent
+        averages = {f"average.{name}": values for name, values in self.averages.items()}
+        server = {f"server.{name}": values for name, values in self.server.state().items()}
+        return server | private | sent | averages
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
@@ -139,6 +147,8 @@ class Simulation:
             self.private[name][...] = state[f"private.{name}"]
         if self.sent is not None:
             self.sent[...] = state["sent"]
+        for name in self.averages:
+            self.averages[name][...] = state[f"average.{name}"]
 
 
 def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:
