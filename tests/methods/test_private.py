@@ -161,3 +161,21 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     worse = _with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25})
     assert "no better than popularity" in worse.caveats[-1]
     assert _with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}) == promise
+
+
+def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
+    # 300 bits at epsilon 2 in each of 5 rounds, or once; 9 updates of the same rows either way
+    method = get("priv-fedmf-sub")
+    notes = []
+    for fresh in ("true", "false"):
+        settings = [f"selection.fresh={fresh}"]
+        config, _ = configure(method, preset="paper", dataset="", settings=settings)
+        notes.append(promised(method, config, small_problem()).honest_note)
+    totals = [float(note.split("epsilon ")[1].split(" ")[0]) for note in notes]
+    assert totals[0] - totals[1] == pytest.approx(4 * ITEMS * 2.0, rel=0.01)
+
+
+def test_fixed_cohorts_with_missing_devices_are_refused() -> None:
+    with pytest.raises(BadInput, match="nothing is proven"):
+        build("dp-fedmf", small_problem(), ["cohort.sampling=fixed", "cohort.drop_out=0.1"])
+    build("dp-fedmf", small_problem(), ["cohort.drop_out=0.1"]).step(0)

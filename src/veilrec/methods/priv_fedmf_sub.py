@@ -24,7 +24,7 @@ from veilrec.methods.dp_fedmf import (
 )
 from veilrec.methods.fedmf import make_simulation
 from veilrec.methods.private import as_published, honest, merged, participations, proven, sigma_of_sum
-from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response
+from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response, run_of
 from veilrec.privacy.events import ComposedEvent
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.trainer import Trainer
@@ -88,8 +88,10 @@ def guarantee_of_run(config: PrivFedMfSubConfig, problem: Problem) -> Guarantee:
     rows = problem.n_items if first is None else len(first)
     update = laplace_event(config.privacy, rows, config.local.dim)
     message = ComposedEvent(((bits.event(), 1), (update, 1)))
+    times = participations(config.cohort, problem)
+    run = run_of(config.selection, problem, report=bits.event(), update=update, times=times)
     note = f"of one report on {problem.n_items} items and one update of {rows} rows"
-    return honest(guarantee(config), message, participations(config.cohort, problem), 0.0, note=note)
+    return honest(guarantee(config), message, times, 0.0, note=note, run=run)
 
 
 PAPER_SELECTION: dict[str, Any] = {

@@ -16,7 +16,7 @@ from veilrec.methods.dp_fedncf import (
 from veilrec.methods.fedncf import make_simulation
 from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, promise
 from veilrec.methods.private import as_published, honest, merged, participations, proven, sigma_of_sum
-from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response
+from veilrec.methods.submodel import SelectionSettings, proven_selection, reported, response, run_of
 from veilrec.privacy.events import ComposedEvent
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.trainer import Trainer
@@ -56,10 +56,12 @@ def guarantee_of_run(config: PrivFedNcfSubConfig, problem: Problem) -> Guarantee
     if config.calibration == "proven":
         return guarantee(config)
     bits = response(config.selection, problem.n_items, calibration="as-published", adjacency="replace-one")
-    message = ComposedEvent(((bits.event(), 1), (gaussian_event(config.privacy), 1)))
+    update = gaussian_event(config.privacy)
+    message = ComposedEvent(((bits.event(), 1), (update, 1)))
     note = f"of one report on {problem.n_items} items and one update"
     times = participations(config.cohort, problem)
-    return honest(guarantee(config), message, times, config.privacy.delta, note=note)
+    run = run_of(config.selection, problem, report=bits.event(), update=update, times=times)
+    return honest(guarantee(config), message, times, config.privacy.delta, note=note, run=run)
 
 
 METHOD = Method(

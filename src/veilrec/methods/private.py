@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from veilrec.errors import BadInput
 from veilrec.methods.base import Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of
@@ -83,6 +84,11 @@ def sigma_of_sum(
     privacy: PrivacySettings, cohort: CohortSettings, problem: Problem, *, besides: Event | None = None
 ) -> float:
     """Noise on the sum of every round, so that the whole run (and what else was released) keeps the promise."""
+    if cohort.sampling == "fixed" and (cohort.available < 1.0 or cohort.drop_out > 0.0):
+        raise BadInput(
+            "devices that may be missing make a fixed cohort a random one, for which nothing is proven: "
+            "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
+        )
     rounds = rounds_of(cohort, problem)
     sensitivity = clipped_l2(privacy.clip_norm, rounds.adjacency)
     alone = noise_multiplier_for(privacy.epsilon, privacy.delta, rounds)
@@ -117,14 +123,16 @@ def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
     )  # fmt: skip
 
 
-def honest(claim: Guarantee, message: Event, times: int, delta: float, *, note: str) -> Guarantee:
-    """The claim with what accounting says beside it: of one message, and of the run."""
+def honest(
+    claim: Guarantee, message: Event, times: int, delta: float, *, note: str, run: Event | None = None
+) -> Guarantee:
+    """The claim with what accounting says beside it: of one message, and of the run (`times` of it, or `run`)."""
     one = epsilon_of(message, delta)
     if math.isinf(one):
         return _with(claim, None, None, f"No epsilon is finite, per message or over the run: {note}")
-    whole = epsilon_of(repeated(message, times), delta)
-    run = f"over a run in which a device takes part {times} times, epsilon {whole:.4g} at delta {delta:g}"
-    return _with(claim, one, delta, f"{note}; {run}")
+    whole = epsilon_of(repeated(message, times) if run is None else run, delta)
+    told = f"over a run in which a device takes part {times} times, epsilon {whole:.4g} at delta {delta:g}"
+    return _with(claim, one, delta, f"{note}; {told}")
 
 
 def _with(claim: Guarantee, epsilon: float | None, delta: float | None, note: str) -> Guarantee:

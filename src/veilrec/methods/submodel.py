@@ -97,3 +97,11 @@ def proven_selection(
 def report_times(selection: SelectionSettings, problem: Problem) -> int:
     """How often a device's bits are randomised anew in a run, at most."""
     return problem.rounds if selection.fresh else 1  # a device may be in every cohort
+
+
+def run_of(
+    selection: SelectionSettings, problem: Problem, *, report: Event, update: Event, times: int
+) -> Event:
+    """A run in which a device sends `times` updates, and reports as often as it is asked."""
+    asked = report_times(selection, problem) if selection.reports == "everybody" else times
+    return ComposedEvent(((report, asked if selection.fresh else 1), (update, times)))
