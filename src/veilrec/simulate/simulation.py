@@ -35,7 +35,7 @@ class Simulation:
     def __init__(
         self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
         seed: int, *, protection: Protection | None = None, chooser: Chooser | None = None, averaging: float = 0.0,
-        chunk: int = 16,
+        chunk: int = 100,
     ) -> None:  # fmt: skip
         self.train = train
         self.learner = learner
@@ -68,7 +68,8 @@ class Simulation:
             some = devices[start : start + self.chunk]
             uploads, loss = self._learn(some, model, number, place)
             kept = keep(uploads, arrives[start : start + self.chunk])
-            kept = self.protection.perturb_each(kept, server.view, self._source(number, start))
+            if not _inherits(self.protection, "perturb_each"):
+                kept = self.protection.perturb_each(kept, server.view, self._source(number, start))
             up_bytes += int(codec.sizes(kept, server.view, all_rows=fills).sum())
             up_params += codec.parameters(kept, server.view, all_rows=fills)
             losses.append(loss)
@@ -116,6 +117,8 @@ class Simulation:
 
     def _add_noise(self, number: int, devices: int) -> None:
         """The noise of all messages, and that of the server, drawn at once: linear, so the sum is all that matters."""
+        if _inherits(self.protection, "noise_of_sum") and self.server.sigma == 0.0:
+            return
         key = np.random.SeedSequence([self.seed, _draws.NOISE, number])
         generator = np.random.Generator(np.random.Philox(key))
         self.server.add_to_sum(self.protection.noise_of_sum(self.server.view, devices, generator))
@@ -149,6 +152,11 @@ class Simulation:
             self.sent[...] = state["sent"]
         for name in self.averages:
             self.averages[name][...] = state[f"average.{name}"]
+
+
+def _inherits(protection: Protection, method: str) -> bool:
+    """Whether a protection leaves this step to `Unprotected`, which does nothing: then no generator is set up."""
+    return getattr(type(protection), method, None) is getattr(Unprotected, method)
 
 
 def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:
