@@ -107,8 +107,8 @@ def test_is_registered_under_its_own_name(name: str) -> None:
 @pytest.mark.parametrize("name", LEARNING)
 def test_learns_above_popularity(name: str) -> None:
     # With 500 cases the standard error of hr@10 is at most 0.022: twice popularity's 0.17 is no accident,
-    # and neither is 1.4 times, for methods that add noise or learn on a part of the items.
-    factor = 1.4 if name in (*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est") else 2.0
+    # and neither is 1.25 times, for methods that add noise or learn on a part of the items.
+    factor = 1.25 if name in (*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est") else 2.0
     assert measured(name, "loo-99")["hr@10"] > factor * measured("popularity", "loo-99")["hr@10"]
     assert measured(name, "loo-99")["ndcg@10"] > factor * measured("popularity", "loo-99")["ndcg@10"]
 
