@@ -101,11 +101,12 @@ def test_the_whole_run_reports_its_time_and_quality(monkeypatch):
     from veilrec.bench import whole_run
     from veilrec.data.synthetic_ratings import generate
 
-    monkeypatch.setattr(whole_run, "_ml_1m", lambda: ("toy", generate(users=400, items=300, seed=1)))
+    monkeypatch.setattr(whole_run, "ml_1m", lambda: ("toy", generate(users=400, items=300, seed=1)))
     result = TASKS["fedmf-ml-1m-400-rounds"].run("fedmf-ml-1m-400-rounds", SMALL).to_json()
     assert result["rounds"] == 40
     assert result["total_seconds"] == pytest.approx(40 * result["seconds_per_round"], abs=0.01)
     assert 0 < result["evaluation_seconds"] < result["total_seconds"]
+    assert result["cpu_seconds"] > 0
     assert result["hr@10"] > 0.1
 
 
@@ -114,7 +115,7 @@ def test_without_the_files_the_whole_run_has_a_population_of_the_same_shape(monk
 
     monkeypatch.delenv("VEILREC_DATA", raising=False)
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
-    source, population = whole_run._ml_1m()
+    source, population = whole_run.ml_1m()
     assert source == "synthetic in the shape of ml-1m"
     assert (population.n_users, population.n_items) == (6040, 3706)
     assert len(population.interactions) == pytest.approx(1_000_209, rel=0.1)

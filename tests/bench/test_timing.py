@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from veilrec.bench.timing import Plan, seconds_per_round
+from veilrec.bench.timing import Plan, fresh_rounds, seconds_per_round
 
 
 def test_contenders_take_turns_and_do_the_same_rounds():
@@ -28,3 +28,22 @@ def test_median_of_the_turns_without_the_warm_up():
 
     seconds = seconds_per_round({"it": one_round}, frozenset(), Plan(repeats=3, rounds=1, laps=1))
     assert 0.001 <= seconds["it"] < 0.2
+
+
+def test_fresh_rounds_are_done_once_and_in_turns():
+    calls: list[tuple[str, int]] = []
+    contenders = {name: lambda number, name=name: calls.append((name, number)) for name in ("few", "many")}
+    fresh_rounds(contenders, 3)
+    assert calls == [(name, number) for number in range(3) for name in ("few", "many")]
+
+
+def test_waiting_counts_on_the_wall_but_not_as_work():
+    """A thread that sleeps 50 ms works for far less, however busy the machine is."""
+    measured = fresh_rounds({"it": lambda _number: time.sleep(0.05)}, 3)["it"]
+    assert measured.seconds >= 0.05
+    assert 0.0 < measured.cpu_seconds < 0.025
+
+
+def test_median_of_fresh_rounds():
+    measured = fresh_rounds({"it": lambda number: time.sleep(0.3 if number == 1 else 0.001)}, 3)["it"]
+    assert 0.001 <= measured.seconds < 0.3

@@ -41,6 +41,23 @@ def test_table_says_what_is_protected_and_how_to_read_it():
     assert "per message" in done.stdout
 
 
+def test_nothing_is_cut_off_in_80_columns():
+    done = CliRunner().invoke(app, ["randomised-response", "--quick"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout
+    for words in (
+        "randomised-response length 40",
+        "length 40 (as-published)",
+        "user, replace-one; delta 0",
+        "refuted",
+        "holds",
+        "audited",
+    ):
+        assert words in done.stdout
+    assert "Every verdict is the expected one" in " ".join(done.stdout.split())
+
+
 def test_a_proven_claim_that_falls_fails_the_command(monkeypatch):
     (sound,) = cases.select("k-ary-response")
     values = vars(sound) | {"claimed_epsilon": 0.5}

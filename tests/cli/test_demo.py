@@ -98,6 +98,13 @@ def test_it_refuses_a_report_of_somebody_else_before_any_work(room: Path) -> Non
     assert not (room / "veilrec-demo").exists()
 
 
+def test_it_refuses_a_place_where_no_report_can_be_written_before_any_work(room: Path) -> None:
+    (room / "file").write_text("not a folder")
+    with pytest.raises(BadInput, match=r"cannot be written to file/report\.html .*choose another --report"):
+        _run("--report", "file/report.html")
+    assert [path.name for path in room.iterdir()] == ["file"]
+
+
 def test_it_refuses_a_file_or_a_link_as_its_folder(room: Path) -> None:
     (room / "veilrec-demo").write_text("a file")
     with pytest.raises(BadInput, match="not a folder"):

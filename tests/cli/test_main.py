@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from veilrec.cli import doctor, main
 from veilrec.cli.main import app
+from veilrec.cli.tables import metrics_table
+from veilrec.methods.registry import METHODS
 
 HEAVY = ("torch", "numba", "polars", "matplotlib", "scipy", "dp_accounting", "opendp")
 
@@ -58,3 +65,73 @@ def test_doctor_json():
 
 def test_doctor_for_people():
     assert "Data sets" in CliRunner().invoke(app, ["doctor"]).output
+
+
+def shown(renderable: object, width: int) -> str:
+    target = io.StringIO()
+    Console(file=target, width=width).print(renderable)
+    return target.getvalue()
+
+
+def test_doctor_keeps_brackets_and_cuts_nothing_off():
+    text = shown(doctor._table("Parts", ("part", "version"), [("pfl", "pip install 'veilrec[bench]'")]), 30)
+    assert "'veilrec[bench]'" in text
+    assert "…" not in text
+
+
+def test_methods_fit_into_80_columns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(app, ["methods"]).output
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "…" not in text
+    assert set(METHODS) <= set(text.split())
+    epsilons = text.count("-DP per")
+    assert epsilons == text.count("trusting:") > 0
+
+
+def test_a_title_wider_than_its_table_stays_on_one_line():
+    title = "fedmf on [mine], a data set with a long name, loo-99, seed 0"
+    assert title in shown(metrics_table(title, {"fedmf": {"hr@10": 0.5}}), 80).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/runs/x"),
+            2,
+            "/runs/x cannot be used (Permission denied)",
+        ),
+        (OSError("no such device"), 2, "no such device"),
+        (MemoryError(), 2, "not enough memory"),
+        (SystemExit(130), 130, "veilrec: interrupted"),
+    ],
+)
+def test_trouble_is_one_line(
+    raised: BaseException,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    def fail() -> None:
+        raise raised
+
+    monkeypatch.setattr(main, "app", fail)
+    with pytest.raises(SystemExit) as leaving:
+        main.run()
+    said = capsys.readouterr().err
+    assert leaving.value.code == code
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch, capsys):
+    log = tmp_path / "clicks.csv"
+    log.write_text("user,item\nu,a\nv,b\n")
+    monkeypatch.setattr(sys, "argv", ["veilrec", "data", "import", str(log), "--out", str(log / "packed")])
+    with pytest.raises(SystemExit) as leaving:
+        main.run()
+    assert leaving.value.code == 2
+    assert "cannot be used" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [log]

@@ -68,7 +68,9 @@ def test_show_as_json(finished: Path) -> None:
     shown = run_json("show", str(finished))
     assert shown["guarantee"] == GUARANTEE.to_json()
     assert shown["simulated"] is True
-    assert "20 rounds" in shown["noise"][0]
+    (settings,) = shown["noise"]
+    assert "20 rounds" in settings
+    assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
 
 
 def test_show_of_a_run_without_privacy_settings(finished: Path) -> None:
@@ -126,6 +128,14 @@ def test_account_gives_the_epsilon_and_the_terms() -> None:
     assert everybody["epsilon"] == pytest.approx(1.0, abs=1e-6)
 
 
+def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = run("account", "--noise-multiplier", "4", "--rounds", "20", "--delta", "1e-6")
+    meaning = text[text.index("- Epsilon") :].splitlines()
+    assert max(map(len, meaning)) <= 60
+    assert all(line.startswith(("- ", "  ")) for line in meaning)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -139,6 +149,10 @@ def test_account_gives_the_epsilon_and_the_terms() -> None:
         (
             "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed",
             "needs --population and --cohort",
+        ),
+        (
+            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100",
+            "count only where a cohort is drawn",
         ),
         (
             "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",

@@ -44,7 +44,7 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path):
     assert "QUICK, not for quoting" in done.stdout
     assert "what is claimed, and what holds" in done.stdout
     assert "not available: this version has no method no-such-method" in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {"toy.json", "toy.md", "toy.svg", "runs"}
+    assert {path.name for path in tmp_path.iterdir()} == {"toy.json", "toy.md", "toy.svg", "toy.png", "runs"}
     again = run("toy", "--quick", "--out", str(tmp_path), "--json")
     report = json.loads(again.stdout)  # nothing else on standard output
     assert report["out"] == str(tmp_path)
@@ -70,6 +70,14 @@ def test_data_protocol_preset_and_seeds_are_passed_on(tmp_path: Path):
     assert ours["sd"] is not None
 
 
+def test_calibration_and_method_are_passed_on(tmp_path: Path):
+    done = run(
+        "toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven", "--out", str(tmp_path), "--json"
+    )
+    (only,) = json.loads(done.stdout)["panels"][0]["rows"]
+    assert (only["label"], only["calibration"]) == ("DP-FedMF", "proven")
+
+
 def test_jobs_are_passed_on(tmp_path: Path):
     with pytest.raises(BadInput, match="--jobs is 0"):
         run("toy", "--quick", "--jobs", "0", "--out", str(tmp_path))
@@ -82,5 +90,9 @@ def test_the_default_folder_has_the_tables_name(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_command_names_nobodys_folder():
-    options = Options(seeds=5, data="mind:/home/somebody/mind")
-    assert _command("toy", options) == "veilrec reproduce toy --seeds 5 --data mind:PATH"
+    options = Options(
+        seeds=5, data="mind:/home/somebody/mind", calibrations=("proven",), methods=("fedmf", "dp-fedmf")
+    )
+    assert _command("toy", options) == (
+        "veilrec reproduce toy --seeds 5 --data mind:PATH --calibration proven --method fedmf --method dp-fedmf"
+    )

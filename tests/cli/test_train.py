@@ -125,6 +125,18 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(arguments, words, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_brackets_of_ids_stay(tmp_path):
+    log = tmp_path / "log.csv"
+    rows = [f"[u{user}],[bold]{(user + k) % 9}[/bold]" for user in range(6) for k in range(4)]
+    log.write_text("\n".join(["user,item", *rows]))
+    out = tmp_path / "run"
+    done = veilrec("train", "popularity", "--data", f"csv:{log}", "--protocol", "loo-full", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    shown = veilrec("recommend", str(out), "--user", "[u1]", "-k", "1").stdout
+    assert "For user [u1]" in shown
+    assert "[bold]" in shown
+
+
 def test_a_folder_is_never_overwritten_by_accident(finished):
     refused = train(finished)
     assert refused.returncode == 2

@@ -73,7 +73,7 @@ def test_impressions_are_counted():
     assert (split.without_both_labels, split.empty_histories) == (2, 1)
     assert "2 impressions of train without both a click and a non-click" in report.odd
     assert "7 shown candidates that the catalogue does not know" in report.odd
-    assert "1 items without a title" in report.odd
+    assert "1 news without a title: read as one unknown word" in report.odd
     assert "columns that were ignored: age" in report.odd
     assert not any("ever used or was shown" in line for line in report.odd)  # d was shown
 

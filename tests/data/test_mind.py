@@ -71,6 +71,7 @@ def test_reads_train_and_dev(tmp_path: Path) -> None:
         "empty_histories": 1,
         "news_without_text": 3,
         "unknown_candidates": 4,
+        "unknown_in_histories": 1,
         "duplicates_merged": 0,
     }
 

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.data.news_text import TITLE_WORDS, news_text
+from veilrec.data.news_text import TITLE_WORDS, news_text, other_news_text
 from veilrec.data.population import Catalogue
 from veilrec.data.strings import Strings
 from veilrec.data.tokens import tokenise
@@ -60,7 +60,7 @@ def catalogue(titles: list[str], entities: list[str] | None = None) -> Catalogue
 
 def test_only_news_that_are_learnt_from_make_words_known() -> None:
     text = news_text(catalogue(["new tax", "tax cut", "new war"]), np.array([True, False, False]))
-    assert set(text.words.words) == {"new", "tax"}
+    assert set(text.names.words.words) == {"new", "tax"}
     assert text.titles[1, 1] == UNKNOWN
     assert text.categories.tolist() == [2, UNKNOWN, UNKNOWN]  # "money" occurs elsewhere only
     known = news_text(
@@ -68,21 +68,30 @@ def test_only_news_that_are_learnt_from_make_words_known() -> None:
         np.array([True, False, False]),
         known_words=pl.Series(["war", "peace"]),
     )
-    assert set(known.words.words) == {"new", "tax", "war"}
+    assert set(known.names.words.words) == {"new", "tax", "war"}
 
 
-def test_odd_news_are_counted_and_kept() -> None:
+def test_odd_news_are_kept() -> None:
     titles = ["", "One", "w " * (TITLE_WORDS + 5), "one two"]
-    entities = ["[]", "{broken", json.dumps([{"SurfaceForms": ["w"]}]), ""]
+    entities = ["[]", "{broken", json.dumps([{"SurfaceForms": ["w"]}]), "[" * 100_000]
     text = news_text(catalogue(titles, entities), np.ones(4, np.bool_))
     assert text.titles.shape == (4, TITLE_WORDS)
     assert text.titles[0].tolist() == [UNKNOWN] + [PADDING] * (TITLE_WORDS - 1)
     assert (text.titles[2] > UNKNOWN).all()
-    assert text.oddities["empty_titles"] == 1
-    assert text.oddities["one_word_titles"] == 1
-    assert text.oddities["clipped_titles"] == 1
-    assert text.oddities["news_without_category"] == 1
-    assert text.oddities["unreadable_entities"] == 2
+    assert not text.entities.any()
+
+
+def test_other_news_get_the_codes_that_are_known() -> None:
+    first = news_text(catalogue(["new tax", "tax cut", "new war"]), np.ones(3, np.bool_))
+    codes = dict(zip(first.names.words.words, range(2, 9), strict=False))
+    other = other_news_text(catalogue(["war cut", "peace", ""]), first.names)
+    assert other.titles[:, :2].tolist() == [
+        [codes["war"], codes["cut"]],
+        [UNKNOWN, PADDING],
+        [UNKNOWN, PADDING],
+    ]
+    assert other.categories[0] == first.categories[0]
+    assert other.names is first.names
 
 
 def test_entities_lie_at_their_words_and_bring_their_vectors() -> None:

@@ -20,6 +20,7 @@ from veilrec.errors import BadInput
 
 N_ITEMS, SEED, ROUND = 60, 3, 2
 SETTINGS = MfSettings(dim=9, start=0.5, epochs=3)
+WAYS = [(1, 4), (7, 4), (0, 4), (7, 0), (0, 0)]  # examples in a step, negatives: the last has its own kernel
 
 
 def table_of(settings: MfSettings) -> Floats:
@@ -102,6 +103,28 @@ def test_the_kernel_follows_the_gradient(length: int, batch: int, reduction: Any
     assert learned.examples.tolist() == [length * 5 * 3]
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1, 40.0])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("epochs", [1, 4, 5, 7])
+@pytest.mark.parametrize("length", [1, 13, N_ITEMS])
+def test_full_batches_of_own_items_follow_the_gradient(
+    length: int, epochs: int, reduction: Any, decay: float
+) -> None:
+    """Rows that are never moved on the way; a decay of 40 turns them round with every step of rate 0.03."""
+    settings = replace(
+        SETTINGS, batch=0, negatives=0, epochs=epochs, reduction=reduction, decay=decay, user_rate=0.0005
+    )
+    own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
+    learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
+    user, change, touched, loss = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    tolerance = 1e-5 * np.abs(change).max() + 3 * np.finfo(np.float32).eps * np.abs(table_of(settings)).max()
+    assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
+    assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
+    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
+    assert learned.examples.tolist() == [length * epochs]
+
+
 def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
     """Guard of the test above: with 13 own items of 60 an epoch draws some item twice."""
     settings = replace(SETTINGS, batch=0)
@@ -109,9 +132,9 @@ def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
     assert len(learned.uploads.tables[ITEMS].index) - 13 < 13 * 4
 
 
-@pytest.mark.parametrize("batch", [1, 7, 0])
-def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int) -> None:
-    settings = replace(SETTINGS, batch=batch)
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learner, table = MfLearner(settings, SEED), table_of(settings)
     items = tiny_train.items.copy()
     devices = np.arange(40)
@@ -127,21 +150,25 @@ def test_a_device_that_owns_every_item_draws_no_negatives(packed) -> None:
     assert learned.uploads.tables[ITEMS].offsets[1] == N_ITEMS
 
 
-def test_an_empty_device_sends_no_rows_and_keeps_its_state(packed) -> None:
-    learned, users = learn(SETTINGS, packed([[1, 2], [], [3]]), [4, 5, 6])
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_an_empty_device_sends_no_rows_and_keeps_its_state(packed, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    learned, users = learn(settings, packed([[1, 2], [], [3]]), [4, 5, 6])
     rows = learned.uploads.tables[ITEMS]
     assert rows.offsets[1] == rows.offsets[2]
     assert learned.loss[1] == 0.0
     assert learned.examples[1] == 0
     assert np.array_equal(users[1], MfLearner(SETTINGS, SEED).fresh_private_state(np.array([5]))[USER][0])
-    everybody_empty, _ = learn(SETTINGS, packed([[], []]), [0, 1])
+    everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
     assert everybody_empty.uploads.tables[ITEMS].offsets.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("batch", [1, 7, 0])
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
 @pytest.mark.parametrize("chunk", [1, 3, 16])
-def test_a_cohort_gives_bit_for_bit_what_its_parts_give(tiny_train: Csr, batch: int, chunk: int) -> None:
-    settings = replace(SETTINGS, batch=batch)
+def test_a_cohort_gives_bit_for_bit_what_its_parts_give(
+    tiny_train: Csr, batch: int, negatives: int, chunk: int
+) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
     together, users = learn(settings, tiny_train, list(range(40)))
     for begin in range(0, 40, chunk):
         some = list(range(begin, min(begin + chunk, 40)))
@@ -162,12 +189,14 @@ def test_draws_depend_on_round_and_device_alone(packed) -> None:
     assert not np.array_equal(as_table(later, 0, SETTINGS), as_table(same, 0, SETTINGS))
 
 
-def test_frozen_items_stay_and_the_user_still_learns(packed) -> None:
-    learned, users = learn(replace(SETTINGS, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    learned, users = learn(replace(settings, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
     assert np.all(learned.uploads.tables[ITEMS].values == 0.0)
     before = MfLearner(SETTINGS, SEED).fresh_private_state(np.array([0]))[USER]
     assert not np.array_equal(users, before)
-    short, _ = learn(replace(SETTINGS, epochs=1), packed([[1, 2, 3]]), [0], freeze_items=True)
+    short, _ = learn(replace(settings, epochs=1), packed([[1, 2, 3]]), [0], freeze_items=True)
     assert learned.loss[0] < short.loss[0]
 
 

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.numerics import (
+    add_scaled,
+    add_scaled_rows,
+    dot,
+    mean_logistic_loss,
+    row_dots,
+    sigmoids,
+)
 
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 101]
 
@@ -52,6 +59,15 @@ def test_row_dots_and_scaled_rows_for_every_remainder(size: int, dim: int) -> No
     total = vector.copy()
     add_scaled_rows(rows, slots, scales, total)
     assert np.allclose(total, vector + scales.astype(np.float64) @ exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_dot_and_add_scaled(size: int) -> None:
+    left, right = np.random.default_rng(size).standard_normal((2, size)).astype(np.float32)
+    assert dot(left, right) == pytest.approx(left.astype(np.float64) @ right, rel=1e-5, abs=1e-5)
+    exact = left + 0.3 * right.astype(np.float64)
+    add_scaled(left, right, np.float32(0.3))
+    assert np.allclose(left, exact, rtol=1e-6, atol=1e-6)
 
 
 def test_mean_logistic_loss() -> None:

@@ -71,13 +71,22 @@ def test_a_filled_message_has_every_row_and_the_same_sum() -> None:
     assert np.allclose(full.values.reshape(4, 8, 3).sum(axis=0), total, atol=1e-6)
 
 
+class LikeARealDevice(SeededSource):
+    """Repeatable words for the noise that protects."""
+
+    protects = True
+
+
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_noise_of_the_sum_is_the_sum_of_the_noise(noise: Literal["laplace", "gaussian"]) -> None:
+@pytest.mark.parametrize("source", [SeededSource, LikeARealDevice])
+def test_noise_of_the_sum_is_the_sum_of_the_noise(
+    noise: Literal["laplace", "gaussian"], source: type[SeededSource]
+) -> None:
     """Two-sample Kolmogorov-Smirnov, 20,000 draws each: fails by chance once in 10,000 runs."""
     wide = Schema((Tensor("items", (2000, 10), True),))
     protection = NoisyMessage(clip_norm=1.0, scale=0.3, noise=noise)
     nothing = Rows(np.zeros(6, np.int64), np.zeros(0, np.int32), np.zeros((0, 10), np.float32))
-    each = protection.perturb(Uploads(0, 5, {"items": nothing}), wide, SeededSource(2))
+    each = protection.perturb(Uploads(0, 5, {"items": nothing}), wide, source(2))
     summed = each.tables["items"].values.reshape(5, -1).sum(axis=0)
     at_once = protection.noise_of_sum(wide, 5, np.random.default_rng(3))["items"].ravel()
     assert ks_2samp(summed, at_once).pvalue > FALSE_ALARM

@@ -36,7 +36,7 @@ SETTINGS = {
     "dp-fedmf-topk": _PRIVATE,
     "priv-fedmf-sub": _PRIVATE,
     "dp-fedncf": _PRIVATE_NCF,
-    "dp-fedncf-dgc": (*_PRIVATE_NCF, "dgc.share=0.6", "privacy.epsilon=5000"),
+    "dp-fedncf-dgc": _PRIVATE_NCF,
     "priv-fedncf-sub": _PRIVATE_NCF,
     "priv-fedncf-sub-compress": _PRIVATE_NCF,
 }

@@ -9,11 +9,13 @@ import pytest
 
 from veilrec.device.device import Device
 from veilrec.errors import BadInput
-from veilrec.methods.base import configure
+from veilrec.methods.base import configure, promised
 from veilrec.methods.news_simulation import NewsSimulation
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.report.reproduce.budgets import budget
 from veilrec.wire import codec
 
-from .tiny_news import build, method, problem
+from .tiny_news import SMALL, build, method, problem
 
 COHORT = 20
 
@@ -101,6 +103,35 @@ def test_says_what_it_promises() -> None:
         "user",
         "add-remove",
     )
+
+
+@pytest.mark.parametrize("name", ["fednewsrec", "fednewsrec-head"])
+def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str) -> None:
+    chosen = method(name)
+    settings = [
+        *SMALL,
+        "calibration=as-published",
+        "cohort.size=20",
+        "network=fednewsrec",
+        "text.sentences=none",
+    ]
+    config, _ = configure(chosen, preset="tuned", dataset="", settings=settings)
+    stated = promised(chosen, config, problem(rounds=12))
+    trainer = chosen.build(config, problem(rounds=12))
+    assert isinstance(trainer, NewsSimulation)
+    entries = sum(values.size for values in trainer.server.weights.values())
+    users = len(trainer.sampler.eligible)
+    claimed = budget(0.005, 0.015, parameters=entries, uploads=-(-12 * 20 // users))
+    assert stated.epsilon == claimed.claimed
+    assert stated.honest_epsilon == pytest.approx(claimed.upload)
+    assert stated.honest_delta == 1e-6
+    assert f"epsilon {claimed.training:,.0f} at delta 1e-06" in stated.honest_note
+    assert Guarantee.from_json(stated.to_json()) == stated
+
+
+def test_missing_devices_make_a_fixed_cohort_unprovable() -> None:
+    with pytest.raises(BadInput, match="fixed cohort"):
+        simulation("calibration=proven", "cohort.sampling=fixed", "cohort.drop_out=0.1")
 
 
 def test_learns() -> None:

@@ -30,7 +30,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: Catalogue, dim: int) -> Floats:
+    def vectors(catalogue: Catalogue, dim: int, learnt: Catalogue) -> Floats:
         return np.random.default_rng(4).standard_normal((len(catalogue.titles), dim), np.float32) / dim**0.5
 
     monkeypatch.setattr("veilrec.methods.sentences.sentence_vectors", vectors)

@@ -30,28 +30,34 @@ def catalogue(*titles: str) -> Catalogue:
     return Catalogue(Strings.of(titles), Strings.of(titles), abstracts=Strings.of(["more"] * len(titles)))
 
 
+def vectors_of(*titles: str) -> Any:
+    return sentences.sentence_vectors(catalogue(*titles), 3, catalogue(*titles))
+
+
 def test_vectors_are_computed_once_per_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(minilm, "model_folder", lambda: tmp_path)
     monkeypatch.setattr(minilm, "MiniLm", _FakeModel)
-    first = sentences.sentence_vectors(catalogue("a", "bc"), 3)
+    first = vectors_of("a", "bc")
     assert first[:, 0].tolist() == [len("a. more"), len("bc. more")]
-    assert np.array_equal(sentences.sentence_vectors(catalogue("a", "bc"), 3), first)
+    assert np.array_equal(vectors_of("a", "bc"), first)
     assert _FakeModel.calls == 1
-    sentences.sentence_vectors(catalogue("a", "b"), 3)
+    vectors_of("a", "b")
     assert _FakeModel.calls == 2
     (entry,) = (path for path in (tmp_path / "cache" / "sentences").iterdir() if len(np.load(path)) and
                 np.array_equal(np.load(path), first))  # fmt: skip
     entry.write_bytes(b"damaged")
-    assert np.array_equal(sentences.sentence_vectors(catalogue("a", "bc"), 3), first)
+    assert np.array_equal(vectors_of("a", "bc"), first)
 
 
 def test_fewer_dimensions_are_principal_components() -> None:
     generator = np.random.default_rng(4)
     plane = generator.normal(size=(200, 2)) @ generator.normal(size=(2, 6))
-    kept = sentences.reduced(plane.astype(np.float32), 2)
+    plane = plane.astype(np.float32)
+    kept = sentences.reduced(plane, 2, plane)
     centred = plane - plane.mean(0)
     wanted = centred @ centred.T / np.outer(*[np.linalg.norm(centred, axis=1)] * 2)
     assert np.allclose(kept @ kept.T, wanted, atol=1e-4)
-    assert np.array_equal(kept, sentences.reduced(plane.astype(np.float32), 2))
+    assert np.array_equal(kept, sentences.reduced(plane, 2, plane))
+    assert np.allclose(sentences.reduced(plane[:3], 2, plane), kept[:3], atol=1e-5)  # others on the same axes

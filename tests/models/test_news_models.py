@@ -134,6 +134,16 @@ def test_latest_keeps_the_end_of_each_history() -> None:
     assert kept[1, 0].item() == 4.0
 
 
+@pytest.mark.parametrize("name", ["fednewsrec", "fednewsrec-long", "fednewsrec-short", "nrms"])
+@pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)])
+def test_users_from_projected_clicks_are_those_from_vectors(name: str, mask: Tensor) -> None:
+    model = make(name)
+    with torch.inference_mode():
+        states = model.encode_news(some_news())
+        found = model.user_from(model.project_clicks(states)[HISTORY], mask)
+        assert torch.allclose(found, model.user(states[HISTORY], mask))
+
+
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(BadInput, match="did you mean nrms"):
         make("nrm")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.report.units import byte_scale, human_bytes, meaning, spelt
+from veilrec.report.units import byte_scale, human_bytes, human_seconds, meaning, spelt
 
 
 @pytest.mark.parametrize(
@@ -10,6 +10,11 @@ from veilrec.report.units import byte_scale, human_bytes, meaning, spelt
 )
 def test_bytes_as_people_say_them(count: float, said: str) -> None:
     assert human_bytes(count) == said
+
+
+@pytest.mark.parametrize(("count", "said"), [(0.4, "0 s"), (99, "99 s"), (720, "12 min"), (12_600, "3.5 h")])
+def test_times_as_people_say_them(count: float, said: str) -> None:
+    assert human_seconds(count) == said
 
 
 def test_axis_units_keep_numbers_short() -> None:

@@ -88,7 +88,14 @@ def test_nobody_is_there_when_nobody_is_available() -> None:
     assert len(sampler(available=0.0).draw(0)) == 0
 
 
-@pytest.mark.parametrize("size", [0, -1, 201])
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_size_0_means_everybody(sampling: str) -> None:
+    everybody = sampler(size=0, sampling=sampling)
+    assert np.array_equal(everybody.draw(0), ELIGIBLE)
+    assert np.array_equal(everybody.draw(7), ELIGIBLE)
+
+
+@pytest.mark.parametrize("size", [-1, 201])
 def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can(size: int) -> None:
     with pytest.raises(BadInput, match=f"cohort.size is {size}.*from 1 to 200.*--set cohort.size=100"):
         sampler(size=size)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from veilrec.bench.options import Options
 from veilrec.bench.results import Result
-from veilrec.bench.timing import Round, seconds_per_round
+from veilrec.bench.timing import Fresh, Round, fresh_rounds
 from veilrec.data.synthetic_ratings import generate
 from veilrec.methods import fedmf
 from veilrec.methods.base import Problem, configure
@@ -24,24 +22,25 @@ _FEW, _MANY, _MANY_QUICK = 10_000, 1_000_000, 100_000
 def of_10k(name: str, options: Options) -> Result:
     """The yardstick."""
     trainer = _among(_FEW)
-    seconds = _measure({"10k": trainer.step}, options)
-    return Result(name, _source(_FEW), _COHORT, seconds["10k"], peak_rss_mb())
+    few = _measure({"10k": trainer.step}, options)["10k"]
+    return Result(name, _source(_FEW), _COHORT, few.seconds, peak_rss_mb())
 
 
 def of_1m(name: str, options: Options) -> Result:
     """The large population; the small one takes turns with it, and adds a few MB to its memory."""
     users = _MANY_QUICK if options.quick else _MANY
-    many = _among(users)
-    seconds = _measure({"many": many.step, "10k": _among(_FEW).step}, options)
-    extra = {"users": users, "ratio_to_10k": round(seconds["many"] / seconds["10k"], 3)}
-    return Result(name, _source(users), _COHORT, seconds["many"], peak_rss_mb(), extra=extra)
+    large = _among(users)
+    measured = _measure({"many": large.step, "10k": _among(_FEW).step}, options)
+    many, few = measured["many"], measured["10k"]
+    extra = {"users": users, "ratio_to_10k": round(many.cpu_seconds / few.cpu_seconds, 3)}
+    return Result(name, _source(users), _COHORT, many.seconds, peak_rss_mb(), extra=extra)
 
 
-def _measure(contenders: dict[str, Round], options: Options) -> dict[str, float]:
+def _measure(contenders: dict[str, Round], options: Options) -> dict[str, Fresh]:
+    rounds = options.repeats * (_ROUNDS_QUICK if options.quick else _ROUNDS)
     for one_round in contenders.values():
-        one_round(0)  # compiles
-    plan = replace(options.plan, rounds=_ROUNDS_QUICK if options.quick else _ROUNDS, laps=1)
-    return seconds_per_round(contenders, frozenset(contenders), plan)
+        one_round(rounds)  # compiles
+    return fresh_rounds(contenders, rounds)
 
 
 def _among(users: int) -> Trainer:

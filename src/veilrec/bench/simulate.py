@@ -58,6 +58,6 @@ def promised(name: str) -> dict[str, str]:
 
 def missed(name: str, result: dict[str, Any]) -> list[str]:
     """The limits that a result does not keep; a rival that did not run is neither kept nor missed."""
-    task, ratios = TASKS[name], result["ratios"]
-    slow = [key for key, least in task.at_least.items() if ratios[key] is not None and ratios[key] < least]
+    task, figures = TASKS[name], result | result["ratios"]
+    slow = [key for key, least in task.at_least.items() if figures[key] is not None and figures[key] < least]
     return slow + [key for key, most in task.at_most.items() if result[key] > most]

@@ -1,4 +1,4 @@
-"""Wall-clock times of contenders that take turns, so that a busy moment of the machine hits all of them."""
+"""Times of contenders that take turns, so that a busy moment of the machine hits all of them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,24 @@ def seconds_per_round(contenders: Mapping[str, Round], fast: frozenset[str], pla
                     one_round(number)
             turns[name].append((time.perf_counter() - start) / (laps * plan.rounds))
     return {name: statistics.median(times) for name, times in turns.items()}
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Medians over rounds that were never done before."""
+
+    seconds: float  # on the wall
+    cpu_seconds: float  # of our one thread: what others do on the machine hardly shows
+
+
+def fresh_rounds(contenders: Mapping[str, Round], count: int) -> dict[str, Fresh]:
+    """Round by round, every contender once: nothing that a round needs is in a cache already."""
+    wall: dict[str, list[float]] = {name: [] for name in contenders}
+    cpu: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(count):
+        for name, one_round in contenders.items():
+            start, start_cpu = time.perf_counter(), time.thread_time()
+            one_round(number)
+            cpu[name].append(time.thread_time() - start_cpu)
+            wall[name].append(time.perf_counter() - start)
+    return {name: Fresh(statistics.median(wall[name]), statistics.median(cpu[name])) for name in contenders}

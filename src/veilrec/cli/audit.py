@@ -100,6 +100,10 @@ def _print(result: Audit, plot: Path | None) -> None:
         f"All claims are per message. Of sound claims, such a run refutes one by chance with probability at most "
         f"{result.false_alarm_rate:.2g}."
     )
+    if result.passed:
+        console.print(
+            "Every verdict is the expected one: what is proven holds, what is known to be bad is refuted."
+        )
     for verdict in result.verdicts:
         if not verdict.passed:
             console.print(
@@ -116,20 +120,20 @@ def _failure(verdict: Verdict) -> str:
 
 
 def _table(result: Audit) -> Table:
+    """Four columns, so that nothing is cut off in a terminal of 80."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="Claimed and audited epsilon, per message")
-    for name in ("mechanism", "calibration", "protects", "delta"):
-        table.add_column(name)
+    table.add_column("mechanism; what it protects; the attack")
     for name in ("claimed", "audited"):
-        table.add_column(name, justify="right")
-    for name in ("by", "verdict", ""):
-        table.add_column(name)
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict")
     for verdict in result.verdicts:
-        table.add_row(
-            f"{verdict.name} {verdict.size}".strip(), verdict.calibration,
-            f"{verdict.unit}, {verdict.adjacency}", f"{verdict.delta:g}",
-            f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", verdict.method,
-            verdict.verdict, "as expected" if verdict.passed else "FAILED",
-        )  # fmt: skip
+        mechanism = " ".join(filter(None, (verdict.name, verdict.size, f"({verdict.calibration})")))
+        about = Text(mechanism, "bold")
+        protects = f"{verdict.unit}, {verdict.adjacency}; delta {verdict.delta:g}; {verdict.method}"
+        about.append(f"\n  {protects}", "not bold dim")
+        outcome = verdict.verdict if verdict.passed else f"FAILED: {verdict.verdict}"
+        table.add_row(about, f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", outcome)
     return table

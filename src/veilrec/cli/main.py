@@ -11,6 +11,8 @@ from veilrec import __version__
 from veilrec.cli import audit, bench, data, demo, doctor, methods, privacy, recommend, reproduce, train
 from veilrec.errors import VeilrecError
 
+INTERRUPTED = 130  # exit code after Ctrl-C
+
 app = typer.Typer(
     name="veilrec",
     no_args_is_help=True,
@@ -52,17 +54,29 @@ def main(
 
 
 def run() -> None:
-    """Entry point: errors of ours become one line and exit code 2, never a traceback."""
+    """Entry point: what the user can put right becomes one line and exit code 2, never a traceback."""
     try:
         app()
+    except SystemExit as leaving:
+        if leaving.code == INTERRUPTED:  # typer turns Ctrl-C into this code without a word
+            typer.echo("veilrec: interrupted", err=True)
+        raise
     except VeilrecError as error:
         from veilrec.simulate.run import Interrupted
 
         typer.echo(f"veilrec: {error}", err=True)
-        sys.exit(130 if isinstance(error, Interrupted) else 2)
-    except KeyboardInterrupt:
-        typer.echo("veilrec: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        sys.exit(INTERRUPTED if isinstance(error, Interrupted) else 2)
+    except OSError as error:
+        typer.echo(f"veilrec: {_file_trouble(error)}", err=True)
+        sys.exit(2)
+    except MemoryError:
+        typer.echo(
+            "veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True
+        )
+        sys.exit(2)
+
+
+def _file_trouble(error: OSError) -> str:
+    if error.filename is None:
+        return f"{error.strerror or error}: check the files and folders that were given"
+    return f"{error.filename} cannot be used ({error.strerror}): give a place that can be read and written"

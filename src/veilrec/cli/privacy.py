@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,6 +155,11 @@ def account(
 
     if sampling is not Sampled.none and (population is None or cohort is None):
         raise BadInput(f"sampling {sampling.value} needs --population and --cohort")
+    if sampling is Sampled.none and not (population is None and cohort is None):
+        raise BadInput(
+            "--population and --cohort count only where a cohort is drawn: add --sampling fixed or poisson, or "
+            "leave them out"
+        )
     people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
     plan = epsilon_of_training(
         noise_multiplier, delta, Rounds(rounds=rounds, sampling=sampling.value, **people)
@@ -174,8 +181,9 @@ def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:
     for name, value in facts.items():
         typer.echo(f"{name.replace('_', ' ')}: {f'{value:.7g}' if isinstance(value, float) else value}")
     typer.echo(f"guarantee: {plan.guarantee.line()}")
+    width = shutil.get_terminal_size().columns
     for line in (*meaning(plan.guarantee), *plan.guarantee.caveats):
-        typer.echo(f"- {line}")
+        typer.echo(textwrap.fill(line, width, initial_indent="- ", subsequent_indent="  "))
 
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -196,11 +204,12 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _settings(config: dict[str, Any]) -> tuple[str, ...]:
-    """What the run was set to do about privacy, from its config.yaml."""
+    """What the run was set to do about privacy, from its config.yaml; epsilon and delta stand in the guarantee."""
     settings = config.get("config")
     if not isinstance(settings, dict) or not isinstance(settings.get("privacy"), dict):
         return ()
-    words = [f"{name.replace('_', ' ')} {value}" for name, value in settings["privacy"].items()]
+    chosen = {name: value for name, value in settings["privacy"].items() if name not in ("epsilon", "delta")}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
     cohort = settings.get("cohort")
     if isinstance(cohort, dict):
         words += [f"cohort {name.replace('_', ' ')} {value}" for name, value in cohort.items()]

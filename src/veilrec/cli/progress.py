@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from veilrec.report.units import human_bytes
+from veilrec.report.units import human_bytes, human_seconds
 from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.run import Listener
 from veilrec.simulate.trainer import StepReport
@@ -15,8 +15,10 @@ from veilrec.simulate.trainer import StepReport
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+    from rich.text import Text
 
 SHOWN = ("hr@10", "ndcg@10", "auc", "mrr")
+LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
@@ -31,40 +33,53 @@ def _traffic(progress: Progress) -> str:
 
 
 class PlainLines:
-    """One line per evaluation."""
+    """One line per evaluation, and after the first round how long the rest will take."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self._title = title
         self._rounds = rounds
+        self._is_first = True
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Say nothing between evaluations."""
+        """Say after the first round how long all will take, if that is long."""
+        if not self._is_first:
+            return
+        self._is_first = False
+        each = progress.learning_seconds / progress.rounds_done
+        if each * self._rounds >= LONG_WAIT:
+            words = f"{human_seconds(each)} each, about {human_seconds(each * self._rounds)} for all without evaluation"
+            self._say(progress, words)
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Say how good the model is now."""
-        text = (
-            f"{self._title} {progress.rounds_done}/{self._rounds}  {_metrics(metrics)}  {_traffic(progress)}"
-        )
-        sys.stderr.write(text.rstrip() + "\n")
+        self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
+
+    def _say(self, progress: Progress, words: str) -> None:
+        sys.stderr.write(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip() + "\n")
         sys.stderr.flush()
 
 
 class LiveBar:
-    """A bar with the latest metrics behind it."""
+    """A bar, and below it the latest metrics and what has crossed the network: both fit into 80 columns."""
 
-    def __init__(self, bar: Bar, task: TaskID) -> None:
+    def __init__(self, bar: Bar, task: TaskID, words: Text) -> None:
         self._bar = bar
         self._task = task
+        self._words = words
         self._latest = ""
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
         """Move the bar."""
-        words = f"{self._latest}  {_traffic(progress)}".strip()
-        self._bar.update(self._task, completed=progress.rounds_done, words=words)
+        self._bar.update(self._task, completed=progress.rounds_done)
+        self._say(progress)
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Remember the metrics for the next move."""
+        """Show the metrics from now on."""
         self._latest = _metrics(metrics)
+        self._say(progress)
+
+    def _say(self, progress: Progress) -> None:
+        self._words.plain = f"{self._latest}  {_traffic(progress)}".strip()
 
 
 @contextmanager
@@ -73,13 +88,16 @@ def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Liste
     if not sys.stderr.isatty():
         yield PlainLines(f"{title}: {unit}", rounds)
         return
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[words]}"),
+    bar = Bar(
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}s"),
+        TimeRemainingColumn(),
     )  # fmt: skip
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        yield LiveBar(bar, bar.add_task(title, total=rounds, words=""))
+    words = Text(no_wrap=True, overflow="ellipsis")
+    with Live(Group(bar, words), console=Console(stderr=True)):
+        yield LiveBar(bar, bar.add_task(title, total=rounds), words)

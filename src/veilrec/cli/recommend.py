@@ -18,15 +18,25 @@ def evaluate(
         str | None,
         typer.Option(help="Another protocol than the run's; its test items must not have been trained on."),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Another data set, for methods that read titles: its dev part, or all of one part."
+        ),
+    ] = None,
     json_output: Json = False,
 ) -> None:
-    """Measure a saved run again, beside popularity and chance.
+    """Measure a saved run again, beside popularity and chance; also on news that it has never seen.
 
-    Example: veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
+    Examples:
+
+        veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
+
+        veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
     """
     from veilrec.methods.using import evaluate_run
 
-    result = evaluate_run(run, protocol)
+    result = evaluate_run(run, protocol, data)
     if json_output:
         print_json(result)
         return
@@ -43,7 +53,9 @@ def recommend(
     user: Annotated[
         str | None, typer.Option(help="A user of the data set, by the data set's own id.")
     ] = None,
-    history: Annotated[str | None, typer.Option(help="A new user: item ids, separated by commas.")] = None,
+    history: Annotated[
+        str | None, typer.Option(help="A new user: item ids, separated by commas, the latest last.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
     json_output: Json = False,
 ) -> None:
@@ -54,6 +66,8 @@ def recommend(
         veilrec recommend runs/fedmf-ml-100k-seed1 --user 196
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
+
+        veilrec recommend runs/nrms-mind-seed0 --history N106403,N71977
     """
     from veilrec.errors import BadInput
     from veilrec.methods.training import open_run
@@ -69,13 +83,14 @@ def recommend(
         print_json({"user": user, "recommendations": found})
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"For {'user ' + user if user else 'a new user'}")
+    table = Table(title=f"For {'user ' + escape(user) if user else 'a new user'}")
     for column in ("", "item", "title", "score"):
         table.add_column(column)
     for place, entry in enumerate(found, 1):
-        table.add_row(str(place), entry["item"], entry["title"], f"{entry['score']:.3f}")
+        table.add_row(str(place), escape(entry["item"]), escape(entry["title"]), f"{entry['score']:.3f}")
     Console().print(table)
 
 

@@ -34,6 +34,12 @@ def reproduce(
     preset: Annotated[
         list[str] | None, typer.Option(help="Only paper or only tuned hyper-parameters. Default: both.")
     ] = None,
+    calibration: Annotated[
+        list[str] | None, typer.Option(help="Only as-published or only proven noise. Default: both.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only the rows of this method; may be repeated. Default: all.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Runs at the same time, each in a process with one thread.")] = 1,
     out: Annotated[
         Path | None,
@@ -45,14 +51,16 @@ def reproduce(
 ) -> None:
     """Run a paper's experiment again: its numbers, ours with their spread, popularity, and the epsilon that holds.
 
-    Writes TABLE.json, TABLE.md and TABLE.svg into the folder. The same command again goes on where it stopped,
-    and reads what is finished; remove the folder to start anew.
+    Writes TABLE.json, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on where it
+    stopped, and reads what is finished; remove the folder to start anew.
 
     Examples:
 
         veilrec reproduce fedmf-table2 --quick
 
         veilrec reproduce fedmf-accuracy --seeds 5 --jobs 2 --out runs/paper
+
+        veilrec reproduce fedmf-table2 --method dp-fedmf --method priv-fedmf-sub --calibration proven
 
         veilrec reproduce fednewsrec-table2 --data mind:MINDsmall
     """
@@ -63,7 +71,8 @@ def reproduce(
         _list(json_output)
         return
     experiment(table)  # an unknown name is refused before anything else
-    options = Options(seeds, quick, data, protocol, tuple(preset or ()))
+    only = (tuple(names or ()) for names in (preset, calibration, method))
+    options = Options(seeds, quick, data, protocol, *only)
     summary, folder = _run(table, options, jobs, out)
     _finish(summary, _command(table, options), folder, json_output)
 
@@ -103,8 +112,9 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
     name = summary.plan.experiment.name
     report = render.to_json(summary, command)
     write_json(folder / f"{name}.json", report)
-    write_text(folder / f"{name}.md", render.to_markdown(summary, command, f"images/{name}.svg"))
-    figures.save(summary, folder / f"{name}.svg")
+    write_text(folder / f"{name}.md", render.to_markdown(summary, command, f"images/{name}.png"))
+    for ending in ("svg", "png"):
+        figures.save(summary, folder / f"{name}.{ending}")
     if json_output:
         print_json(report | {"out": str(folder)})
         return
@@ -112,7 +122,7 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
         _print(grid)
     for line in (*summary.notes, *render.problems(summary)):
         typer.echo(line)
-    typer.echo(f"Saved in {folder}: {name}.json, {name}.md, {name}.svg and the runs.")
+    typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png and the runs.")
 
 
 def _print(grid: Grid) -> None:
@@ -141,4 +151,6 @@ def _command(table: str, options: Options) -> str:
         words.append(f"--data {options.data if '=' in rest or not rest else f'{name}:PATH'}")
     words += [f"--protocol {options.protocol}"] if options.protocol else []
     words += [f"--preset {preset}" for preset in options.presets]
+    words += [f"--calibration {calibration}" for calibration in options.calibrations]
+    words += [f"--method {method}" for method in options.methods]
     return " ".join(words)

@@ -24,7 +24,8 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw: the same seed gives the same model.")] = 0,
     protocol: Annotated[
-        str | None, typer.Option(help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2 or mind.")
+        str | None,
+        typer.Option(help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2, mind or last-day-20."),
     ] = None,
     preset: Annotated[
         str, typer.Option(help="Hyper-parameters: tuned (ours), paper (the paper's) or small.")

@@ -14,10 +14,6 @@ _ONSETS = ("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k",
     "r", "s", "sh", "st", "t", "tr", "v", "w", "z")  # fmt: skip
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
 _CODAS = ("", "", "", "", "", "", "", "l", "n", "r", "s", "t")
-COMMON_WORDS = ("the", "to", "of", "in", "and", "for", "on", "with", "at", "as", "after", "new", "from",
-    "over", "how", "what", "why", "this", "week", "will", "says", "more", "first", "before", "could", "into",
-    "about", "year", "today", "against", "back", "best", "top", "here", "again", "still", "next",
-    "every")  # fmt: skip
 
 
 def numbered(prefix: str, count: int) -> Strings:
@@ -33,7 +29,7 @@ def numbered(prefix: str, count: int) -> Strings:
 
 
 def made_up_words(count: int, generator: np.random.Generator) -> list[str]:
-    """Distinct pronounceable words of two or three syllables, none of them a common word."""
+    """Distinct pronounceable words of two or three syllables."""
     words: dict[str, None] = {}
     while len(words) < count:
         n = 2 * (count - len(words)) + 16
@@ -41,8 +37,6 @@ def made_up_words(count: int, generator: np.random.Generator) -> list[str]:
         last = np.where(generator.random(n) < 0.5, syllables[2], "")
         drawn = np.char.add(np.char.add(syllables[0], syllables[1]), last)
         words.update(dict.fromkeys(drawn.tolist()))
-        for common in COMMON_WORDS:
-            words.pop(common, None)
     return list(words)[:count]
 
 

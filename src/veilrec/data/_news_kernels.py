@@ -15,7 +15,7 @@ MOST_VISITS = 100  # impressions of one user
 FEWEST_SHOWN, MOST_SHOWN = 5, 40
 _MEAN_AGE = 0.8  # days between the publication of a news and its being shown
 _SAME_TOPIC = 0.5  # affinity to a news of the right topic but another subtopic; 1 with the right subtopic
-_INTERCEPT, _AFFINITY, _APPEAL, _AGE = -3.6, 6.0, 0.5, 0.05  # of the click's log-odds
+_INTERCEPT, _AFFINITY, _TONE = -3.9, 7.5, 0.4  # of the click's log-odds
 
 
 @jit
@@ -26,20 +26,20 @@ def draw_lengths(
     state = np.empty(1, np.uint64)
     for user in range(len(visits)):
         draws.start(state, seed, _LENGTHS, user)
-        histories[user] = draws.lognormal_length(state, mean_history, 1.0, 0, longest)
+        histories[user] = draws.lognormal_length(state, mean_history, 0.8, 0, longest)
         visits[user] = draws.lognormal_length(state, mean_visits, 0.7, 1, MOST_VISITS)
 
 
 @jit
 def draw_histories(
     seed: int,
-    appeal: Doubles,
+    tones: Indices,
     archive_offsets: Offsets,
     archive_items: Indices,
     offsets: Offsets,
     items: Indices,
 ) -> None:
-    """What each user read before the first day: mostly news of his interests, the more appealing of two."""
+    """What each user read before the first day: mostly news of his interests, the better toned of two."""
     n_archive = len(archive_items)
     state = np.empty(1, np.uint64)
     interests, at_start, at_end = np.empty(INTERESTS, np.int64), np.empty(INTERESTS), np.empty(INTERESTS)
@@ -50,7 +50,7 @@ def draw_histories(
         draws.start(state, seed, _HISTORY, user)
         for position in range(offsets[user], offsets[user + 1]):
             wanted = interests[draw_interest(state, 0.0, at_start, at_end)]
-            news = _draw_read(state, wanted, appeal, archive_offsets, archive_items)
+            news = _draw_read(state, wanted, tones, archive_offsets, archive_items)
             while read_by[news] == user:
                 news = (news + 1) % n_archive
             read_by[news] = user
@@ -59,7 +59,7 @@ def draw_histories(
 
 @jit
 def _draw_read(
-    state: draws.State, wanted: int, appeal: Doubles, archive_offsets: Offsets, archive_items: Indices
+    state: draws.State, wanted: int, tones: Indices, archive_offsets: Offsets, archive_items: Indices
 ) -> int:
     how = draws.uniform(state)
     if how > 0.7:  # another subtopic of the same topic
@@ -69,7 +69,7 @@ def _draw_read(
         low, high = 0, len(archive_items)
     one: int = archive_items[low + draws.below(state, high - low)]
     other: int = archive_items[low + draws.below(state, high - low)]
-    return one if appeal[one] > appeal[other] else other
+    return one if tones[one] > tones[other] else other
 
 
 @jit
@@ -92,7 +92,7 @@ def draw_impressions(
     days: int,
     published: Doubles,
     subtopic: Indices,
-    appeal: Doubles,
+    tones: Indices,
     visit_offsets: Offsets,
     moments: Doubles,
     shown_offsets: Offsets,
@@ -120,11 +120,8 @@ def draw_impressions(
                         affinity += share
                     elif subtopic[news] // SUBTOPICS_PER_TOPIC == interests[k] // SUBTOPICS_PER_TOPIC:
                         affinity += _SAME_TOPIC * share
-                age = moment - published[news]
                 shown[place] = news
-                oracle[place] = (
-                    _INTERCEPT + _AFFINITY * affinity + _APPEAL * appeal[news] - _AGE * min(age, 3.0)
-                )
+                oracle[place] = _INTERCEPT + _AFFINITY * affinity + _TONE * tones[news]
             _draw_clicks(state, oracle[low:high], clicked[low:high])
 
 

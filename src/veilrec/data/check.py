@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from veilrec._arrays import Offsets
+from veilrec.data.check_text import TextReport, check_text
 from veilrec.data.population import Impressions, Population
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _YEAR_2100 = 4_102_444_800
 # facts that the table or the odd things say already
 _SAID_ELSEWHERE = {
     *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
-    *("unknown_candidates", "news_without_text", "test_items_among_negatives"),
+    *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
 }
 
 
@@ -66,6 +67,7 @@ class Report:
     first_time: str | None
     last_time: str | None
     splits: Mapping[str, SplitReport]
+    text: TextReport | None  # None: no news
     facts: Mapping[str, int | float | str]
     odd: tuple[str, ...]
 
@@ -84,6 +86,7 @@ def check(population: Population) -> Report:
     first = min((int(column.min()) for column in times), default=None)
     last = max((int(column.max()) for column in times), default=None)
     splits = {name: _check_split(split) for name, split in population.impressions.items()}
+    text = check_text(population)
     return Report(
         name=population.name,
         users=population.n_users,
@@ -96,8 +99,9 @@ def check(population: Population) -> Report:
         first_time=_moment(first),
         last_time=_moment(last),
         splits=splits,
+        text=text,
         facts=dict(population.facts),
-        odd=tuple(_odd(population, lengths, last, splits)),
+        odd=tuple(_odd(population, lengths, last, splits, text)),
     )
 
 
@@ -116,9 +120,14 @@ def _check_split(split: Impressions) -> SplitReport:
 
 
 def _odd(
-    population: Population, lengths: Offsets, last: int | None, splits: Mapping[str, SplitReport]
+    population: Population,
+    lengths: Offsets,
+    last: int | None,
+    splits: Mapping[str, SplitReport],
+    text: TextReport | None,
 ) -> list[str]:
     log, facts = population.interactions, population.facts
+    unknown = {part: int(facts.get(f"unknown_{part}", 0)) for part in ("candidates", "in_histories")}
     seen = np.bincount(log.items, minlength=population.n_items) > 0
     for split in population.impressions.values():
         seen |= np.bincount(split.shown.items, minlength=population.n_items) > 0
@@ -130,18 +139,24 @@ def _odd(
         (int((~seen).sum()), "items that nobody ever used or was shown"),
         (int(facts.get("duplicates_merged", 0)), "rows that repeated another exactly and were merged"),
         (0 if log.ratings is None else int((log.ratings < 0).sum()), "ratings below 0"),
-        (int(facts.get("unknown_candidates", 0)), "shown candidates that the catalogue does not know"),
+        (unknown["candidates"], "shown candidates that the catalogue does not know"),
+        (unknown["in_histories"], "clicks in histories that the catalogue does not know"),
         (
             int(facts.get("test_items_among_negatives", 0)),
             "published test items that stand among their own negatives",
         ),
-        (_without_text(population), "items without a title"),
     ]
     found += [
         (counts.without_both_labels, f"impressions of {name} without both a click and a non-click")
         for name, counts in splits.items()
     ]
+    if text is not None:
+        found += [
+            (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
+            (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
+        ]  # fmt: skip
     odd = [f"{count:,} {what}" for count, what in found if count]
+    odd += text.odd() if text is not None else ()
     if last is not None and last > _YEAR_2100:
         odd.append("there are times after the year 2100: milliseconds instead of seconds?")
     if population.n_users == 1:
@@ -149,12 +164,6 @@ def _odd(
     if "columns_ignored" in facts:
         odd.append(f"columns that were ignored: {facts['columns_ignored']}")
     return odd
-
-
-def _without_text(population: Population) -> int:
-    if population.catalogue is None:
-        return 0
-    return int((np.diff(population.catalogue.titles.offsets) == 0).sum())
 
 
 def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:

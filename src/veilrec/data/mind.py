@@ -87,11 +87,12 @@ def read(folder: Path) -> Population:
         split: part.impressions(user_codes[k], item_codes[k], item_codes[len(behaviours) + k])
         for k, (split, part) in enumerate(behaviours.items())
     }
-    unknown_candidates = sum(int((part.shown.items >= len(news)).sum()) for part in impressions.values())
+    parts = impressions.values()
     facts = {
         **count_facts(impressions),
         "news_without_text": len(items) - len(news),
-        "unknown_candidates": unknown_candidates,
+        "unknown_candidates": sum(int((part.shown.items >= len(news)).sum()) for part in parts),
+        "unknown_in_histories": sum(int((part.histories.items >= len(news)).sum()) for part in parts),
         "duplicates_merged": sum(part.duplicates for part in behaviours.values()),
     }
     refuse_unlearnable(folder, items, facts["clicks"])

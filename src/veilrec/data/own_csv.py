@@ -26,7 +26,10 @@ from veilrec.errors import BadInput, bad_line
 
 COLUMNS = ("user", "item", "rating", "time")
 _SEPARATORS = (",", "\t", ";")
-_EXAMPLE = "the first line must be a header such as user,item,rating,time (rating and time may be left out)"
+_EXAMPLE = (
+    "the first line must be a header such as user,item,rating,time, separated by commas, tabs or "
+    "semicolons (rating and time may be left out)"
+)
 
 
 def read(*paths: Path) -> Population:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from veilrec.data.population import Population
 
 
+_LARGEST = 2**63 - 1  # compiled code takes no larger whole number
+
+
 @dataclass(frozen=True)
 class Spec:
     """What the user asked for: a data set, and either a path or options."""
@@ -35,8 +38,9 @@ def parse(spec: str) -> Spec:
         )
     dataset = find_dataset(name)
     if colon and not rest:
+        alone = "" if dataset.kind == "own file" else f"{name} or "
         raise BadInput(
-            f"nothing follows the colon in {spec!r}: write {name} or {name}:{_what_may_follow(dataset)}"
+            f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}"
         )
     if dataset.kind == "made up":
         return Spec(dataset, options=_options(spec, rest))
@@ -161,6 +165,8 @@ def _typed(generate: Callable[..., Population], options: Mapping[str, str]) -> d
         except ValueError:
             wanted = "a number" if number is float else "a whole number"
             raise BadInput(f"option {key}={value} is not {wanted}: write for instance {key}=100") from None
+        if abs(typed[key]) > _LARGEST:
+            raise BadInput(f"option {key}={value} is too large: write for instance {key}=100")
     return typed
 
 

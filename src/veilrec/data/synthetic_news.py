@@ -1,15 +1,17 @@
 """Made-up news with the log-odds of every click known: like MIND, at any size, with the best reachable AUC.
 
-News have a topic and a subtopic, visible in the words of their titles and abstracts; they appear all the
-time and lose interest as they age. A user has three interests (subtopics) whose weights drift over the
-days. An impression shows 5 to 40 news that are mostly fresh, and each is clicked with the log-odds
+News have a topic, a subtopic and a tone, all visible in the words of their titles and abstracts, and appear
+all the time. A user has three interests (subtopics) whose weights drift over the days. An impression shows 5
+to 40 news that are mostly fresh, and each is clicked with the log-odds
 
-    c + a affinity(user, news, time) + b appeal(news) - d age(news),
+    c + a affinity(user, news, time) + b tone(news),
 
 which `Impressions.oracle` keeps. An impression without a click gets one, as MIND has none without. The last
 day is "dev". As in MIND, the history of an impression is what the user had read before its split began:
-before the first day in "train", and that and his clicks in "train" in "dev". All draws are keyed by (seed,
-user).
+before the first day in "train", and that and his clicks in "train" in "dev". So a reader of text and history
+can know all of the score apart from what the history leaves open: a short one says little of the interests,
+any one says nothing of the latest drift, and some of it was read without interest. All draws are keyed by
+(seed, user).
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from veilrec._csr import Csr, csr_from_pairs
 from veilrec.data import _news_kernels as kernels
 from veilrec.data._impression_builder import chosen_impressions, count_facts, offsets_of, uses
 from veilrec.data._made_up_text import numbered
-from veilrec.data._news_text import N_SUBTOPICS, write_catalogue
+from veilrec.data._news_text import N_SUBTOPICS, draw_tones, write_catalogue
 from veilrec.data.population import Impressions, Population
 from veilrec.errors import BadInput
 
 FIRST_DAY = 1_767_225_600  # 2026-01-01 00:00 UTC
 _DAY = 86_400
 _ARCHIVE_DAYS = 7  # of news before the first day
-_MEAN_HISTORY = 18.0
+_MEAN_HISTORY = 30.0
 _MEASURED = 20_000  # dev impressions that the reachable AUC is measured on, at most
 
 
@@ -45,7 +47,7 @@ def generate(
     """Draw a population; by default news grow with the users' square root, and many users see less each."""
     n_news = max(600, round(40 * users**0.5)) if news is None else news
     visits_per_user = (
-        min(6.0, max(1.5, 300_000 / max(users, 1))) if impressions_per_user is None else impressions_per_user
+        min(10.0, max(1.5, 300_000 / max(users, 1))) if impressions_per_user is None else impressions_per_user
     )
     if not 1 <= users <= 10_000_000 or not 200 <= n_news <= 1_000_000 or not 2 <= days <= 1000 or seed < 0:
         raise BadInput(
@@ -59,10 +61,10 @@ def generate(
     generator = np.random.default_rng([seed, n_news])
     published = np.sort(generator.uniform(-_ARCHIVE_DAYS, days, n_news))
     subtopic = (N_SUBTOPICS * generator.random(n_news) ** 1.2).astype(np.int32)
-    appeal = generator.standard_normal(n_news)
+    tones = draw_tones(n_news, generator)
 
-    histories, visit_offsets = _draw_pasts(seed, users, visits_per_user, published, subtopic, appeal)
-    drawn = _draw_impressions(seed, days, published, subtopic, appeal, visit_offsets, histories)
+    histories, visit_offsets = _draw_pasts(seed, users, visits_per_user, published, subtopic, tones)
+    drawn = _draw_impressions(seed, days, published, subtopic, tones, visit_offsets, histories)
     last_day = drawn.times >= FIRST_DAY + (days - 1) * _DAY
     train = chosen_impressions(drawn, ~last_day)
     interactions = uses(histories, train)
@@ -76,13 +78,13 @@ def generate(
         numbered("N", n_news),
         interactions,
         impressions,
-        write_catalogue(subtopic, generator),
+        write_catalogue(subtopic, tones, generator),
         {**count_facts(impressions), "seed": seed, "days": days, **_reachable(train, dev, n_news)},
     )
 
 
 def _draw_pasts(
-    seed: int, users: int, visits_per_user: float, published: Doubles, subtopic: Indices, appeal: Doubles
+    seed: int, users: int, visits_per_user: float, published: Doubles, subtopic: Indices, tones: Indices
 ) -> tuple[Csr, Offsets]:
     """Every user's history before the first day, and where his impressions begin in the list of all."""
     n_archive = int(np.searchsorted(published, 0.0))
@@ -94,7 +96,7 @@ def _draw_pasts(
     kernels.draw_lengths(seed, _MEAN_HISTORY, longest, visits_per_user, lengths, visits)
     offsets = offsets_of(lengths)
     items = np.empty(offsets[-1], np.int32)
-    kernels.draw_histories(seed, appeal, archive.offsets, archive.items, offsets, items)
+    kernels.draw_histories(seed, tones, archive.offsets, archive.items, offsets, items)
     return Csr(offsets, items), offsets_of(visits)
 
 
@@ -103,7 +105,7 @@ def _draw_impressions(
     days: int,
     published: Doubles,
     subtopic: Indices,
-    appeal: Doubles,
+    tones: Indices,
     visit_offsets: Offsets,
     histories: Csr,
 ) -> Impressions:
@@ -117,7 +119,7 @@ def _draw_impressions(
         days,
         published,
         subtopic,
-        appeal,
+        tones,
         visit_offsets,
         moments,
         shown.offsets,

@@ -60,7 +60,7 @@ def generate(
     *, users: int = 1000, items: int | None = None, days: int = 60, mean_history: float = 30.0, seed: int = 0
 ) -> Population:
     """Draw a population; without `items`, their number grows with the square root of the users'."""
-    n_items = round(30 * users**0.5) if items is None else items
+    n_items = round(30 * max(users, 0) ** 0.5) if items is None else items
     if (
         not 1 <= users <= 10_000_000
         or not 50 <= n_items <= 1_000_000

@@ -25,6 +25,7 @@ from veilrec.errors import BadInput, bad_line
 _NEWLINE = 0x0A
 _UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_HEADER = 1 << 16
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
@@ -56,10 +57,16 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_first_line(path: Path) -> str:
-    """The first line of a text file without its end; what is not UTF-8 is left for `read_table` to name."""
+    """The first line of a text file without its end."""
     with _opened(path) as source:
         line = source.readline(_LONGEST_HEADER)
-    return line.removeprefix(_BYTE_ORDER_MARK).decode(errors="replace").rstrip("\r\n")
+    if b"\r" in line.rstrip(b"\r\n"):
+        raise bad_line(path, 1, "lines end in bare carriage returns; save the file with line feeds")
+    if len(line) == _LONGEST_HEADER:
+        raise bad_line(
+            path, 1, f"longer than {_LONGEST_HEADER:,} bytes; give a text file with a short header"
+        )
+    return _checked(path, line.removeprefix(_BYTE_ORDER_MARK)).decode().rstrip("\r\n")
 
 
 @contextmanager
@@ -79,16 +86,21 @@ def read_utf8(path: Path, encoding: str = "utf-8") -> bytes:
     """The contents of a text file as UTF-8 bytes without byte order mark; lines end in a bare newline."""
     content = read_bytes(path)
     if encoding == "utf-8":
-        content = content.removeprefix(_BYTE_ORDER_MARK)
-        try:
-            content.decode()
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            fault = f"not valid UTF-8 (byte 0x{content[error.start]:02x})"
-            raise bad_line(path, line, f"{fault}; save the file as UTF-8") from None
+        content = _checked(path, content.removeprefix(_BYTE_ORDER_MARK))
     else:
         content = content.decode(encoding).encode()
     return content.replace(b"\r\n", b"\n") if b"\r" in content else content
+
+
+def _checked(path: Path, content: bytes) -> bytes:
+    """The bytes, if they are UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        kind = "looks like UTF-16" if content[:2] in _UTF16_MARKS else f"byte 0x{content[error.start]:02x}"
+        raise bad_line(path, line, f"not valid UTF-8 ({kind}); save the file as UTF-8") from None
+    return content
 
 
 @dataclass(frozen=True)

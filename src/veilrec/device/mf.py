@@ -18,13 +18,8 @@ from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.numerics import (
-    add_and_step_rows,
-    add_scaled_rows,
-    mean_logistic_loss,
-    row_dots,
-    sigmoids,
-)
+from veilrec.device.mf_full_batch import learn_full_batches
+from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
 from veilrec.device.sampling import draw_epoch
 from veilrec.errors import BadInput
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
@@ -86,21 +81,43 @@ class MfLearner:
         table = model[ITEMS]
         _check_items(cohort.data.items, len(table))
         lengths = cohort.data.lengths()
-        most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        index = np.empty(int(most.sum()), np.int32)
-        values = np.empty((len(index), s.dim), np.float32)
         loss = np.zeros(len(lengths), np.float32)
-        _learn(
-            cohort.devices, cohort.data.offsets, cohort.data.items, cohort.private[USER], table,
-            s.epochs, s.negatives, s.batch, s.reduction == "mean",
-            np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate),
-            np.float32(s.decay), self.seed, round_number, offsets, index, values, loss,
-        )  # fmt: skip
-        rows = Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
+        full_batches = s.batch == 0 and s.negatives == 0
+        learn = self._learn_full_batches if full_batches else self._learn_examples
+        rows = learn(cohort, table, round_number, loss)
         drawn = np.where(lengths < len(table), s.negatives, 0)
         examples = lengths * (1 + drawn) * s.epochs
         return Learned(Uploads(round_number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
+
+    def _rates(self) -> tuple[np.float32, np.float32, np.float32]:
+        s = self.settings
+        return (
+            np.float32(s.user_rate),
+            np.float32(0.0 if self.freeze_items else s.item_rate),
+            np.float32(s.decay),
+        )
+
+    def _learn_full_batches(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
+        s, data = self.settings, cohort.data
+        values = np.empty((len(data.items), s.dim), np.float32)
+        learn_full_batches(
+            data.offsets, data.items, cohort.private[USER], table,
+            s.epochs, s.reduction == "mean", *self._rates(), values, loss,
+        )  # fmt: skip
+        return Rows(data.offsets, data.items, values)
+
+    def _learn_examples(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
+        s, data = self.settings, cohort.data
+        most = np.minimum(data.lengths() * (1 + s.negatives * s.epochs), len(table))
+        offsets = np.zeros(len(data) + 1, np.int64)
+        index = np.empty(int(most.sum()), np.int32)
+        values = np.empty((len(index), s.dim), np.float32)
+        _learn(
+            cohort.devices, data.offsets, data.items, cohort.private[USER], table,
+            s.epochs, s.negatives, s.batch, s.reduction == "mean", *self._rates(),
+            self.seed, round_number, offsets, index, values, loss,
+        )  # fmt: skip
+        return Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
 
 
 def _check_items(items: Indices, n_items: int) -> None:
@@ -169,11 +186,6 @@ def _learn(
                     errors[begin] = one_example(
                         user, out_values[slots[begin]], labels[begin], user_rate, item_rate, decay
                     )
-                elif drawn == 0:
-                    _one_batch_without_repeats(
-                        user, out_values, slots[begin:end], labels[begin:end], errors[begin:end], exponents,
-                        user_gradient, user_rate * scale, item_rate * scale, decay,
-                    )  # fmt: skip
                 else:
                     _one_batch(
                         user, out_values, items[begin:end], slots[begin:end], labels[begin:end],
@@ -203,24 +215,6 @@ def one_example(
         user[q] = p - user_rate * (error * r + decay * p)
         item[q] = r - item_rate * (error * p + decay * r)
     return np.float32(error)
-
-
-@jit
-def _one_batch_without_repeats(
-    user: Floats, rows: Floats, slots: Indices, labels: Floats, errors: Floats, exponents: Indices,
-    user_gradient: Floats, user_rate: np.float32, item_rate: np.float32, decay: np.float32,
-) -> None:  # fmt: skip
-    size = len(slots)
-    row_dots(rows, slots, user, errors)
-    sigmoids(errors, size, exponents)
-    for j in range(size):
-        errors[j] -= labels[j]
-    for q in range(len(user)):
-        user_gradient[q] = decay * size * user[q]
-    shrink = np.float32(1.0) - item_rate * decay
-    add_and_step_rows(rows, slots, errors, user, user_gradient, shrink, -item_rate)
-    for q in range(len(user)):
-        user[q] -= user_rate * user_gradient[q]
 
 
 @jit

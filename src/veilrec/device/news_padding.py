@@ -1,7 +1,8 @@
-"""Devices side by side for one differentiation: each with its own numbering of news and words, padded."""
+"""The distinct news of every device, and its examples in terms of them: packed, or padded side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,84 +10,90 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veilrec._arrays import Bools, Indices, Offsets
+from veilrec._arrays import Bools, Floats, Offsets
 from veilrec.device.news_log import NONE, Examples
-from veilrec.models.news_model import NewsInput
+from veilrec.models.news_tensors import Batch
 
 
 @dataclass(frozen=True)
-class Padded:
-    """Inputs of n devices; every tensor begins with n."""
+class OwnNews:
+    """Examples of n devices; items are places among the distinct news of their own device."""
 
-    tensors: tuple[
-        Tensor, ...
-    ]  # each example's share, the fields of NewsInput, those of Batch without its news
-    words: Offsets  # [n, most], word codes in the device's own order; word 0 (padding) is always the first
-    is_word: Bools  # [n, most], False for padding and for what the device does not have
+    items: Offsets  # [pairs], the distinct news of device 0, then those of device 1, ...
+    offsets: Offsets  # [n + 1], into `items`
+    owner: Offsets  # [histories], device, in rising order
+    histories: Offsets  # [histories, h]; 0 where the mask is False
+    history_mask: Bools
+    device: Offsets  # [examples], in rising order
+    history_of: Offsets  # [examples]
+    candidates: Offsets  # [examples, 1 + negatives]
+    candidate_mask: Bools
+
+    def groups(self, count: int) -> Iterator[Offsets]:
+        """Devices with histories of like length, so that little is padded."""
+        longest = np.zeros(len(self.offsets) - 1, np.int64)
+        np.maximum.at(longest, self.owner, self.history_mask.sum(1))
+        order = np.argsort(longest, kind="stable")
+        for begin in range(0, len(order), count):
+            yield np.sort(order[begin : begin + count])
+
+    def shares(self) -> Floats:
+        """What an example counts in the mean of its device: [examples]."""
+        counts = np.bincount(self.device, minlength=len(self.offsets) - 1)
+        return (1.0 / counts[self.device]).astype(np.float32)
+
+    def packed(self, devices: Offsets) -> tuple[Offsets, Offsets, Batch]:
+        """Of some devices: the rows of histories and of examples, and these with items as rows of `items`."""
+        chosen = np.zeros(len(self.offsets) - 1, np.bool_)
+        chosen[devices] = True
+        rows, examples = np.flatnonzero(chosen[self.owner]), np.flatnonzero(chosen[self.device])
+        width = max(1, int(self.history_mask[rows].any(0).sum()))
+        arrays = (
+            self.items,
+            self.histories[rows, :width] + self.offsets[self.owner[rows], np.newaxis],
+            self.history_mask[rows, :width],
+            np.searchsorted(rows, self.history_of[examples]),
+            self.candidates[examples] + self.offsets[self.device[examples], np.newaxis],
+            self.candidate_mask[examples],
+        )
+        return rows, examples, Batch(*map(torch.from_numpy, arrays))
+
+    def padded(self, devices: Offsets) -> tuple[Tensor, Batch]:
+        """The same side by side: shares and examples, every tensor begins with the devices."""
+        rows, examples, _ = self.packed(devices)
+        width = max(1, int(self.history_mask[rows].any(0).sum()))
+        n = len(devices)
+        owner = np.searchsorted(devices, self.owner[rows])
+        device = np.searchsorted(devices, self.device[examples])
+        first = np.searchsorted(self.owner, devices)[device]
+        counts = np.diff(self.offsets)
+        own = np.repeat(np.isin(np.arange(len(counts)), devices), counts)
+        return _stack(self.shares()[examples], device, n), Batch(
+            _stack(self.items[own], np.repeat(np.arange(n), counts[devices]), n),
+            _stack(self.histories[rows, :width], owner, n), _stack(self.history_mask[rows, :width], owner, n),
+            _stack(self.history_of[examples] - first, device, n),
+            _stack(self.candidates[examples], device, n), _stack(self.candidate_mask[examples], device, n),
+        )  # fmt: skip
 
 
-def pad_devices(examples: Examples, n: int, news: NewsInput) -> Padded:
-    """Number news, histories and words per device; an example that pads has share 0, others 1 / clicks."""
+def own_news(examples: Examples, n: int) -> OwnNews:
+    """Number the news of every device."""
     owner = np.zeros(len(examples.histories), np.int64)
     owner[examples.history_of] = examples.device
-    width = max(1, int((examples.histories != NONE).any(0).sum()))
-    past = examples.histories[:, :width]
-    (history_place, candidate_place), items, real_news = _number(
-        [(owner, past), (examples.device, examples.candidates)], n
-    )
-    title, words, is_word = _own_words(news.title.numpy()[items] * real_news[..., np.newaxis], n)
-    counts = np.bincount(examples.device, minlength=n)
-    share = 1.0 / np.maximum(counts, 1)[examples.device]
-    first_history = np.searchsorted(owner, np.arange(n))
-    history_of = examples.history_of - first_history[examples.device]
-    used = max(1, int((title > 0).any((0, 1)).sum()))
-    rows = torch.from_numpy(items)
-    tensors = (
-        _stack(share.astype(np.float32), examples.device, n),
-        torch.from_numpy(title[..., :used]),
-        news.abstract[rows], news.category[rows], news.subcategory[rows], news.entities[rows][..., :used],
-        news.sentence[rows],
-        _stack(history_place, owner, n), _stack(past != NONE, owner, n),
-        _stack(history_of, examples.device, n),
-        _stack(candidate_place, examples.device, n), _stack(examples.candidates != NONE, examples.device, n),
+    history_mask, candidate_mask = examples.histories != NONE, examples.candidates != NONE
+    span = 1 + max(int(examples.histories.max(initial=0)), int(examples.candidates.max(initial=0)))
+    past = owner[:, np.newaxis] * span + examples.histories
+    shown = examples.device[:, np.newaxis] * span + examples.candidates
+    pairs, place = np.unique(np.concatenate([past[history_mask], shown[candidate_mask]]), return_inverse=True)
+    offsets = np.searchsorted(pairs // span, np.arange(n + 1)).astype(np.int64)
+    histories, candidates = np.zeros(past.shape, np.int64), np.zeros(shown.shape, np.int64)
+    split = int(history_mask.sum())
+    histories[history_mask] = place[:split] - offsets[np.repeat(owner, history_mask.sum(1))]
+    candidates[candidate_mask] = place[split:] - offsets[np.repeat(examples.device, candidate_mask.sum(1))]
+    return OwnNews(
+        pairs % span, offsets, owner, histories, history_mask, examples.device, examples.history_of, candidates,
+        candidate_mask,
     )  # fmt: skip
-    return Padded(tensors, words, is_word)
-
-
-def _number(parts: list[tuple[Offsets, Indices]], n: int) -> tuple[list[Offsets], Offsets, Bools]:
-    """Places of codes among the distinct ones of their own device; these codes, [n, most]; and which are real.
-
-    Each part has the devices of its rows, and rows of codes in which NONE is no code (its place is 0).
-    """
-    span = 1 + max(int(codes.max(initial=0)) for _, codes in parts)
-    keys = [
-        np.where(codes == NONE, -1, owner[:, np.newaxis] * span + codes).ravel() for owner, codes in parts
-    ]
-    distinct, place = np.unique(np.concatenate(keys), return_inverse=True)
-    if len(distinct) and distinct[0] == -1:
-        distinct, place = distinct[1:], place - 1
-    device = distinct // span
-    first = np.searchsorted(device, np.arange(n))
-    counts = np.bincount(device, minlength=n)
-    columns = np.arange(max(1, int(counts.max(initial=0))))
-    real = columns < counts[:, np.newaxis]
-    padded = np.zeros(real.shape, np.int64)
-    padded[real] = distinct % span
-    places, begin = [], 0
-    for owner, codes in parts:
-        own = place[begin : begin + codes.size].reshape(codes.shape) - first[owner][:, np.newaxis]
-        places.append(np.where(codes == NONE, 0, own))
-        begin += codes.size
-    return places, padded, real
-
-
-def _own_words(title: Offsets, n: int) -> tuple[Offsets, Offsets, Bools]:
-    """Titles [n, m, l] in each device's own numbering, the words, and which of them are real."""
-    flat = title.reshape(n, -1)
-    with_padding = np.concatenate([np.zeros((n, 1), np.int64), flat], axis=1)
-    (place,), words, real = _number([(np.arange(n), with_padding)], n)
-    real[:, 0] = False
-    return place[:, 1:].reshape(title.shape), words, real
 
 
 def _stack(values: NDArray[np.generic], owner: Offsets, n: int) -> Tensor:

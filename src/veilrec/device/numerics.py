@@ -39,84 +39,77 @@ def sigmoids(values: Floats, size: int, exponents: Indices) -> None:
 
 
 @jit
+def dot(left: Floats, right: Floats) -> np.float32:
+    """The inner product of two vectors."""
+    total = np.float32(0.0)
+    for q in range(len(left)):
+        total += left[q] * right[q]
+    return total
+
+
+@jit
+def add_scaled(out: Floats, vector: Floats, scale: np.float32) -> None:
+    """out += scale * vector."""
+    for q in range(len(out)):
+        out[q] += scale * vector[q]
+
+
+@jit
 def row_dots(rows: Floats, slots: Indices, vector: Floats, out: Floats) -> None:
     """out[j] = rows[slots[j]] . vector, four rows at a time."""
     dim = len(vector)
     size = len(slots)
     j = 0
     while j + 4 <= size:
-        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
+        a, b, c, d = _four(slots, j)
         sa = np.float32(0.0)
         sb = np.float32(0.0)
         sc = np.float32(0.0)
         sd = np.float32(0.0)
         for q in range(dim):
             v = vector[q]
-            sa += a[q] * v
-            sb += b[q] * v
-            sc += c[q] * v
-            sd += d[q] * v
+            sa += rows[a, q] * v
+            sb += rows[b, q] * v
+            sc += rows[c, q] * v
+            sd += rows[d, q] * v
         out[j], out[j + 1], out[j + 2], out[j + 3] = sa, sb, sc, sd
         j += 4
     while j < size:
-        a = rows[slots[j]]
+        a = np.uint64(slots[j])
         sa = np.float32(0.0)
         for q in range(dim):
-            sa += a[q] * vector[q]
+            sa += rows[a, q] * vector[q]
         out[j] = sa
         j += 1
 
 
 @jit
 def add_scaled_rows(rows: Floats, slots: Indices, scales: Floats, out: Floats) -> None:
-    """out += sum over j of scales[j] * rows[slots[j]], four rows at a time."""
+    """out += sum over j of scales[j] * rows[slots[j]], eight rows at a time."""
     dim = len(out)
     size = len(slots)
     j = 0
-    while j + 4 <= size:
-        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
+    while j + 8 <= size:
+        a, b, c, d = _four(slots, j)
+        e, f, g, h = _four(slots, j + 4)
         wa, wb, wc, wd = scales[j], scales[j + 1], scales[j + 2], scales[j + 3]
+        we, wf, wg, wh = scales[j + 4], scales[j + 5], scales[j + 6], scales[j + 7]
         for q in range(dim):
-            out[q] += wa * a[q] + wb * b[q] + wc * c[q] + wd * d[q]
-        j += 4
+            first = wa * rows[a, q] + wb * rows[b, q] + wc * rows[c, q] + wd * rows[d, q]
+            second = we * rows[e, q] + wf * rows[f, q] + wg * rows[g, q] + wh * rows[h, q]
+            out[q] += first + second
+        j += 8
     while j < size:
-        a = rows[slots[j]]
+        a, wa = np.uint64(slots[j]), scales[j]
         for q in range(dim):
-            out[q] += scales[j] * a[q]
+            out[q] += wa * rows[a, q]
         j += 1
 
 
 @jit
-def add_and_step_rows(
-    rows: Floats, slots: Indices, scales: Floats, vector: Floats, out: Floats,
-    shrink: np.float32, rate: np.float32,
-) -> None:  # fmt: skip
-    """`add_scaled_rows`, and in the same pass rows[slots[j]] = shrink * row + rate * scales[j] * vector.
-
-    The slots have to be distinct: four rows change at a time.
-    """
-    dim = len(out)
-    size = len(slots)
-    j = 0
-    while j + 4 <= size:
-        a, b, c, d = rows[slots[j]], rows[slots[j + 1]], rows[slots[j + 2]], rows[slots[j + 3]]
-        wa, wb, wc, wd = scales[j], scales[j + 1], scales[j + 2], scales[j + 3]
-        for q in range(dim):
-            v = rate * vector[q]
-            ra, rb, rc, rd = a[q], b[q], c[q], d[q]
-            out[q] += wa * ra + wb * rb + wc * rc + wd * rd
-            a[q] = shrink * ra + wa * v
-            b[q] = shrink * rb + wb * v
-            c[q] = shrink * rc + wc * v
-            d[q] = shrink * rd + wd * v
-        j += 4
-    while j < size:
-        a = rows[slots[j]]
-        for q in range(dim):
-            ra = a[q]
-            out[q] += scales[j] * ra
-            a[q] = shrink * ra + rate * scales[j] * vector[q]
-        j += 1
+def _four(slots: Indices, j: int) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """Four row numbers, unsigned: then no code is made for rows counted from the end."""
+    return np.uint64(slots[j]), np.uint64(slots[j + 1]), np.uint64(slots[j + 2]), np.uint64(slots[j + 3])
 
 
 @jit

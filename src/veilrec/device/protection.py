@@ -17,7 +17,13 @@ from veilrec._jit import jit
 from veilrec.privacy.checks import positive
 from veilrec.privacy.mechanisms.clipping import clip_devices
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.samplers import add_gaussian, add_laplace, simulated_gaussian, simulated_laplace_sum
+from veilrec.privacy.samplers import (
+    add_gaussian,
+    add_laplace,
+    simulated_gaussian,
+    simulated_laplace,
+    simulated_laplace_sum,
+)
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 
@@ -135,11 +141,20 @@ class NoisyMessage(Unprotected):
         return Rows(rows.offsets, rows.index, self._noisy(rows.values, source))
 
     def _noisy(self, values: Floats, source: Source) -> Floats:
+        if not source.protects:
+            return values + self._simulated(values.shape, source)
         if self.noise == "laplace":
             noisy = add_laplace(values.astype(np.float64), scale=self.scale, source=source)
         else:
             noisy = add_gaussian(values.astype(np.float64), sigma=self.scale, source=source)
         return noisy.astype(np.float32)
+
+    def _simulated(self, shape: tuple[int, ...], source: Source) -> Floats:
+        """Nobody is protected by seeded noise, so it need not lie on a lattice: ten times faster."""
+        generator = np.random.Generator(np.random.SFC64(int(source.words(1)[0])))
+        if self.noise == "laplace":
+            return simulated_laplace(generator, shape, scale=self.scale)
+        return simulated_gaussian(generator, shape, sigma=self.scale)
 
     def noise_of_sum(self, schema: Schema, devices: int, generator: np.random.Generator) -> dict[str, Floats]:
         """Sum of n Laplace draws as a difference of two Gamma(n); of n Gaussians, one Gaussian."""

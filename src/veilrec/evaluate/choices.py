@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     VALID_ITEMS = 104
     TEST_USERS = 105
     VALID_IMPRESSIONS = 106
+    TRAIN_NEGATIVES = 107
 
 
 def draw_unused(used: Csr, users: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:

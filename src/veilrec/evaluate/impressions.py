@@ -30,7 +30,7 @@ def split_impressions(population: Population, seed: int, validation: bool) -> Sp
                 " add it, or use the protocol loo-99"
             )
     learnt, test = population.impressions["train"], population.impressions["dev"]
-    hidden, valid = np.empty(0, np.int64), None
+    hidden, valid = None, None
     if validation:
         count = max(1, round(VALID_SHARE * len(learnt)))
         held = np.zeros(len(learnt), np.bool_)
@@ -43,9 +43,9 @@ def split_impressions(population: Population, seed: int, validation: bool) -> Sp
         "mind",
         population.n_users,
         population.n_items,
-        _known(learnt, hidden, population.n_users, population.n_items),
-        _cases(population.name, test, "dev"),
-        None if valid is None else _cases(population.name, valid, "validation"),
+        known_items(learnt, population.n_users, population.n_items, hidden),
+        cases_of(population.name, test, "dev"),
+        None if valid is None else cases_of(population.name, valid, "validation"),
         learnt,
     )
 
@@ -72,7 +72,8 @@ def take_impressions(impressions: Impressions, kept: Bools) -> Impressions:
     )
 
 
-def _cases(name: str, impressions: Impressions, part: str) -> Cases:
+def cases_of(name: str, impressions: Impressions, part: str) -> Cases:
+    """Impressions as questions; `part` says which ones where they cannot be asked."""
     if not judged(impressions).any():
         raise BadInput(
             f"no {part} impression of {name} has both a click and an item without one, so there is nothing"
@@ -92,8 +93,15 @@ def _clicks(impressions: Impressions) -> tuple[Offsets, Indices]:
     return impressions.users[by_time].astype(np.int64)[clicked.row_numbers()], clicked.items
 
 
-def _known(impressions: Impressions, hidden: Offsets, n_users: int, n_items: int) -> Csr:
-    """The distinct items of each user's histories, then clicks, in time order.
+def known_items(
+    impressions: Impressions,
+    n_users: int,
+    n_items: int,
+    hidden: Offsets | None = None,
+    *,
+    clicks: bool = True,
+) -> Csr:
+    """The distinct items of each user's histories, then clicks unless told otherwise, in time order.
 
     `hidden` lists what must not be among them, as user * n_items + item.
     """
@@ -103,9 +111,12 @@ def _known(impressions: Impressions, hidden: Offsets, n_users: int, n_items: int
     _, first = np.unique(owners * len(impressions.histories) + rows, return_index=True)
     first.sort()
     histories = impressions.histories.take(rows[first])
-    clickers, clicks = _clicks(impressions)
-    users = np.concatenate([owners[first][histories.row_numbers()], clickers])
-    items = np.concatenate([histories.items, clicks])
-    known = np.isin(users * n_items + items, hidden, invert=True)
-    uses = csr_from_pairs(users[known], items[known], n_users)
+    users, items = owners[first][histories.row_numbers()], histories.items
+    if clicks:
+        clickers, clicked = _clicks(impressions)
+        users, items = np.concatenate([users, clickers]), np.concatenate([items, clicked])
+    if hidden is not None:
+        known = np.isin(users * n_items + items, hidden, invert=True)
+        users, items = users[known], items[known]
+    uses = csr_from_pairs(users, items, n_users)
     return Interactions(uses.offsets, uses.items).pairs()

@@ -16,6 +16,7 @@ from veilrec.data.population import Population
 from veilrec.errors import BadInput, unknown_name
 from veilrec.evaluate.choices import Purpose, draw_unused, mark_some
 from veilrec.evaluate.impressions import split_impressions
+from veilrec.evaluate.last_day import split_last_day
 from veilrec.evaluate.split import Cases, Split, keep_entries
 
 PROTOCOLS = {
@@ -24,13 +25,16 @@ PROTOCOLS = {
     "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
     "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
     "mind": "the impressions of the dev part: rank what was shown, given the history before it",
+    "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",
 }
 N_NEGATIVES = 99
 
 
 def default_protocol(population: Population) -> str:
-    """`mind` for a population with dev impressions, `loo-99` for all others."""
-    return "mind" if "dev" in population.impressions else "loo-99"
+    """`mind` for a population with dev impressions, Adressa's for Adressa, `loo-99` for all others."""
+    if "dev" in population.impressions:
+        return "mind"
+    return "last-day-20" if population.name == "adressa" else "loo-99"
 
 
 def make_split(population: Population, protocol: str, *, seed: int, validation: bool = False) -> Split:
@@ -39,12 +43,16 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if seed < 0:
         raise BadInput(f"seed {seed} is negative: give a whole number from 0 up")
+    if seed >= 2**63:
+        raise BadInput(f"seed {seed} is too large: give a whole number below 2**63")
     if population.n_items < 2:
         raise BadInput(
             f"{population.name} has fewer than 2 items, so there is nothing to rank: bring more data"
         )
     if protocol == "mind":
         return split_impressions(population, seed, validation)
+    if protocol == "last-day-20":
+        return split_last_day(population, seed, validation)
 
     pairs = population.interactions.pairs()
     if len(pairs.items) == 0:

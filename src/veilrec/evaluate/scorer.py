@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.data.population import Impressions
+from veilrec.data.population import Catalogue, Impressions
 
 
 class Scorer(Protocol):
@@ -34,3 +34,11 @@ class ImpressionScorer(Protocol):
 
     def score_impressions(self, impressions: Impressions) -> Floats:
         """A score for every entry of `impressions.shown.items`."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A model that knows items by their text, and so can rank those of another data set."""
+
+    def on(self, catalogue: Catalogue) -> Model:
+        """The same model for the items of another catalogue."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from veilrec._csr import Csr
 from veilrec.methods.base import Problem
-from veilrec.methods.submodel import SelectionSettings, reported, response
+from veilrec.methods.submodel import SelectionSettings, published_bits, reported
 
 ROUNDS = 400
 DEVICES = {"ml-100k": 100, "ml-1m": 200}  # a round
@@ -48,7 +48,7 @@ def selected_items(interactions: Csr, n_items: int, seed: int, *, rounds: int = 
     """How many items DP-SUB chooses as published: everybody's bits, drawn anew every round; the mean of a few."""
     problem = Problem(interactions, n_items, seed, rounds)
     selection = SelectionSettings(epsilon=EPSILON, fresh=True)
-    mechanism = response(selection, n_items, calibration="as-published", adjacency="replace-one")
+    mechanism = published_bits(selection, problem)
     chooser = reported(selection, problem, mechanism)
     sizes = []
     for number in range(rounds):

@@ -11,22 +11,14 @@ from pydantic import PositiveInt
 from veilrec.device.compress import LowRank, PublicBasis
 from veilrec.errors import BadInput
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.dp_fedmf import (
-    DATASETS,
-    LAPLACE,
-    PAPER_PRESETS,
-    TUNED,
-    DpFedMfConfig,
-    guarantee_of_run,
-    laplace,
-)
-from veilrec.methods.fedmf import make_simulation
-from veilrec.methods.private import as_published, merged, proven, sigma_of_sum
-from veilrec.privacy.guarantee import Guarantee
+from veilrec.methods.dp_fedmf import FAMILY, PAPER_PRESETS, TUNED, DpFedMfConfig
+from veilrec.methods.family import DATASETS
+from veilrec.methods.private import merged
 from veilrec.simulate.choosers import SeededBasis
 from veilrec.simulate.trainer import Trainer
 
 PAPER = {"ml-1m": {"hr@10": 0.452, "ndcg@10": 0.248, "paper_params": 4785.93e6}}  # Table 2
+_SEEDED = "The directions of a round come from a public seed."
 
 
 class DpFedMfSvdConfig(DpFedMfConfig):
@@ -43,19 +35,13 @@ def build(config: DpFedMfSvdConfig, problem: Problem) -> Trainer:
             f"give at most {config.local.dim}, for example --set rank={config.local.dim // 2 or 1}"
         )
     if config.calibration == "as-published":
-        return make_simulation(config, problem, LowRank(noisy=laplace(config.privacy), rank=config.rank))
+        low_rank = LowRank(noisy=FAMILY.noisy(config.privacy), rank=config.rank)
+        return FAMILY.simulate(config, problem, low_rank)
     clip_norm, seed = config.privacy.clip_norm, problem.seed
     protection = PublicBasis(clip_norm=clip_norm, rank=config.rank, public_seed=seed)
-    chooser = SeededBasis(config.local.dim, config.rank, seed)
-    sigma = sigma_of_sum(config.privacy, config.cohort, problem)
-    return make_simulation(config, problem, protection, sigma=sigma, chooser=chooser)
-
-
-def guarantee(config: DpFedMfSvdConfig) -> Guarantee:
-    """That of DP-FedMF: what follows the noise costs nothing, and a public basis tells nothing."""
-    if config.calibration == "as-published":
-        return as_published(config.privacy, LAPLACE)
-    return proven(config.privacy, config.cohort, "The directions of a round come from a public seed.")
+    return FAMILY.proven(
+        config, problem, protection, chooser=SeededBasis(config.local.dim, config.rank, seed)
+    )
 
 
 METHOD = Method(
@@ -67,12 +53,11 @@ METHOD = Method(
     datasets=DATASETS,
     config=DpFedMfSvdConfig,
     build=build,
-    guarantee=guarantee,
-    guarantee_of_run=lambda config, problem: (
-        guarantee(config) if config.calibration == "proven" else guarantee_of_run(config, problem)
-    ),
+    # What follows the noise costs nothing, and a public basis tells nothing.
+    guarantee=lambda config: FAMILY.guarantee(config, _SEEDED),
+    guarantee_of_run=lambda config, problem: FAMILY.guarantee_of_run(config, problem, _SEEDED),
     rounds=20,
-    presets=merged(PAPER_PRESETS, TUNED, {"tuned@ml-100k": {"rank": 4}, "tuned@ml-1m": {"rank": 8}}),
+    presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"rank": 4}, "tuned@ml-1m": {"rank": 8}}),
     rounds_are_fixed=True,
     item_parameters=32,
     deviations=(

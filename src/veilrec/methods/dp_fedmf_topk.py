@@ -14,10 +14,9 @@ from veilrec.device import mf
 from veilrec.device.compress import LargestEntries, check_share
 from veilrec.device.protection import WholeUpdateClip
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.dp_fedmf import DATASETS, PAPER_PRESETS, TUNED, DpFedMfConfig, laplace
-from veilrec.methods.fedmf import make_simulation
-from veilrec.methods.private import as_published, honest, merged, proven, sigma_of_sum
-from veilrec.privacy.events import NonPrivateEvent
+from veilrec.methods.dp_fedmf import FAMILY, PAPER_PRESETS, TUNED, DpFedMfConfig
+from veilrec.methods.family import DATASETS
+from veilrec.methods.private import merged, tells_largest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.choosers import MovedRows
 from veilrec.simulate.trainer import Trainer
@@ -45,29 +44,23 @@ def build(config: DpFedMfTopKConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
     share = config.compression.share
     if config.calibration == "as-published":
-        return make_simulation(config, problem, LargestEntries(noisy=laplace(config.privacy), share=share))
+        largest = LargestEntries(noisy=FAMILY.noisy(config.privacy), share=share)
+        return FAMILY.simulate(config, problem, largest)
     start = mf.start_weights(problem.n_items, config.local.dim, config.local.start, problem.seed)[mf.ITEMS]
     protection = WholeUpdateClip(clip_norm=config.privacy.clip_norm)
-    sigma = sigma_of_sum(config.privacy, config.cohort, problem)
-    chooser = MovedRows(start, mf.ITEMS, share, problem.seed)
-    return make_simulation(config, problem, protection, sigma=sigma, chooser=chooser)
+    return FAMILY.proven(config, problem, protection, chooser=MovedRows(start, mf.ITEMS, share, problem.seed))
 
 
 def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
     """The paper's claim has nothing behind it; ours is that of DP-FedMF."""
-    if config.calibration == "proven":
-        return proven(config.privacy, config.cohort, "The rows of a round are chosen by the released model.")
-    claim = as_published(
-        config.privacy, "Which entries are sent depends on the data, and no noise covers it."
-    )
-    note = "which entries are sent is told exactly"
-    return honest(claim, NonPrivateEvent(), 1, 0.0, note=note)
+    if config.calibration == "as-published":
+        return tells_largest(config.privacy, "entries")
+    return FAMILY.guarantee(config, "The rows of a round are chosen by the released model.")
 
 
 PRESETS_OF_SHARE: dict[str, Any] = {
     "paper": {"compression": {"share": 0.5}},
-    "tuned@ml-100k": {"compression": {"share": 0.7}},
-    "tuned@ml-1m": {"compression": {"share": 0.7}},
+    "tuned": {"compression": {"share": 0.7}},
 }
 
 METHOD = Method(

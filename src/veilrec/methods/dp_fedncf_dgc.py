@@ -7,16 +7,14 @@ round; what it leaves out accumulates on the device; one clip, and noise on the 
 
 from __future__ import annotations
 
-from veilrec.device import ncf
 from veilrec.device.compress import SentEntries
 from veilrec.device.dgc import DgcLearner, DgcSettings
 from veilrec.device.learner import Learner
 from veilrec.device.protection import WholeUpdateClip
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.dp_fedncf import DATASETS, PAPER_PRESETS, TUNED, DpFedNcfConfig, gaussian
-from veilrec.methods.fedncf import make_simulation
-from veilrec.methods.private import as_published, honest, merged, proven, sigma_of_sum
-from veilrec.privacy.events import NonPrivateEvent
+from veilrec.methods.dp_fedncf import FAMILY, PAPER_PRESETS, TUNED, DpFedNcfConfig
+from veilrec.methods.family import DATASETS
+from veilrec.methods.private import merged, tells_largest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.choosers import SeededParts
 from veilrec.simulate.trainer import Trainer
@@ -32,32 +30,27 @@ class DpFedNcfDgcConfig(DpFedNcfConfig):
 
 def build(config: DpFedNcfDgcConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
-    schema = ncf.schema(problem.n_items, config.local.shape)
+    schema, share = FAMILY.schema(config, problem), config.dgc.share
     published = config.calibration == "as-published"
 
     def wrap(learner: Learner) -> Learner:
         return DgcLearner(learner, config.dgc, schema, public_seed=None if published else problem.seed)
 
     if published:
-        noisy, share = gaussian(config.privacy), config.dgc.share
-        return make_simulation(config, problem, SentEntries(noisy=noisy, share=share), wrap=wrap)
-    share = config.dgc.share
+        sent = SentEntries(noisy=FAMILY.noisy(config.privacy), share=share)
+        return FAMILY.simulate(config, problem, sent, wrap=wrap)
     chooser = SeededParts(
         schema, problem.seed, row_share=share, kept_share=share, names=tuple(t.name for t in schema.dense)
     )
-    sigma = sigma_of_sum(config.privacy, config.cohort, problem)
     protection = WholeUpdateClip(clip_norm=config.privacy.clip_norm)
-    return make_simulation(config, problem, protection, sigma=sigma, chooser=chooser, wrap=wrap)
+    return FAMILY.proven(config, problem, protection, chooser=chooser, wrap=wrap)
 
 
 def guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
     """The paper's claim has nothing behind it; ours is that of DP-FedNCF."""
-    if config.calibration == "proven":
-        return proven(config.privacy, config.cohort, "The parts of a round come from a public seed.")
-    claim = as_published(
-        config.privacy, "Which entries are sent depends on the data, and no noise covers it."
-    )
-    return honest(claim, NonPrivateEvent(), 1, 0.0, note="which entries are sent is told exactly")
+    if config.calibration == "as-published":
+        return tells_largest(config.privacy, "entries")
+    return FAMILY.guarantee(config, "The parts of a round come from a public seed.")
 
 
 METHOD = Method(
@@ -72,11 +65,7 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=20,
-    presets=merged(
-        PAPER_PRESETS,
-        TUNED,
-        {"tuned@ml-100k": {"dgc": {"share": 0.7}}, "tuned@ml-1m": {"dgc": {"share": 0.7}}},
-    ),
+    presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"dgc": {"share": 0.7}}}),
     rounds_are_fixed=True,
     item_parameters=160,
     deviations=(

@@ -7,7 +7,7 @@ Undoing the lies is a straight line, so with the threshold at the mean it change
 from __future__ import annotations
 
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.dp_fedmf import DATASETS
+from veilrec.methods.family import DATASETS
 from veilrec.methods.fedmf_sub_rr_est import PRESETS, FedMfSubConfig, guarantee, make
 from veilrec.simulate.trainer import Trainer
 

@@ -6,27 +6,24 @@ from typing import Any
 
 from veilrec.device.protection import Unprotected
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.dp_fedmf import DATASETS
+from veilrec.methods.family import DATASETS
 from veilrec.methods.fedmf import PRESETS as FEDMF_PRESETS
 from veilrec.methods.fedmf import FedMfConfig, make_simulation
 from veilrec.methods.private import SIMULATED, merged
-from veilrec.methods.submodel import SelectionSettings, reported, response
+from veilrec.methods.submodel import PAPER_SELECTION, SelectionConfig, published_bits, reported
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import Trainer
 
 
-class FedMfSubConfig(FedMfConfig):
+class FedMfSubConfig(SelectionConfig, FedMfConfig):
     """Settings of FedMF-Sub-RR and FedMF-Sub-RR-EST."""
-
-    selection: SelectionSettings = SelectionSettings(epsilon=2.0)
 
 
 def make(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Trainer:
     """FedMF on the items that randomised reports choose, with or without undoing the lies."""
-    mechanism = response(
-        config.selection, problem.n_items, calibration="as-published", adjacency="replace-one"
+    chooser = reported(
+        config.selection, problem, published_bits(config.selection, problem), estimate=estimate
     )
-    chooser = reported(config.selection, problem, mechanism, estimate=estimate)
     return make_simulation(config, problem, Unprotected(), chooser=chooser)
 
 
@@ -43,9 +40,7 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
     )
 
 
-PRESETS: dict[str, Any] = merged(
-    FEDMF_PRESETS, {"paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}}
-)
+PRESETS: dict[str, Any] = merged(FEDMF_PRESETS, PAPER_SELECTION)
 
 METHOD = Method(
     name="fedmf-sub-rr-est",

@@ -8,7 +8,8 @@ noise (eq. 4, 5). Proven: the whole update of a user is clipped, all weigh the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device.protection import Protection, Unprotected, WholeUpdateClip
 from veilrec.errors import BadInput
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import Config, Method, NewsData, Problem
 from veilrec.methods.news_common import (
     DATASETS,
     FEDNEWSREC,
@@ -29,14 +30,26 @@ from veilrec.methods.news_common import (
     TextConfig,
     news_of,
 )
-from veilrec.privacy.accounting import Rounds, noise_multiplier_for
-from veilrec.privacy.checks import probability
-from veilrec.privacy.guarantee import Adjacency, Guarantee, no_guarantee
+from veilrec.methods.private import (
+    SERVER_SEES,
+    SIMULATED,
+    PrivacySettings,
+    adjacency_of,
+    participations,
+    sigma_of_sum,
+    takes_part,
+)
+from veilrec.privacy.accounting import epsilon_renyi
+from veilrec.privacy.events import LaplaceEvent, repeated
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.trainer import Trainer
+
+if TYPE_CHECKING:
+    from veilrec.methods.news_prepare import Prepared
 
 # Table 2: (AUC, MRR, nDCG@5, nDCG@10) in per cent
 PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.74, 41.47)}
@@ -78,30 +91,45 @@ class FedNewsConfig(Config):
 def build(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec") -> Trainer:
     """Put the parts together; the noise is chosen before the first round."""
     from veilrec.device import news
-    from veilrec.device.news_log import pack_logs
-    from veilrec.methods.news_prepare import prepare
     from veilrec.methods.news_ranker import NewsScorer, encode_all
     from veilrec.methods.news_simulation import NewsSimulation
 
     data, seed = news_of(problem, method), problem.seed
-    prepared = prepare(
-        config.network, config.size, config.text, data, seed, whole_catalogue=config.calibration == "proven"
-    )
-    logs = _taking_part(config, pack_logs(data.impressions, len(problem.train), config.history), seed)
+    prepared, logs = _prepared(config, data, seed), _logs(config, problem, data)
     settings = news.NewsSettings(config.negatives, config.history)
     learner = news.NewsLearner(prepared.model, prepared.news, prepared.frozen, settings, seed)
 
     def make_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> NewsScorer:
         trained = learner.model_with(public)
-        return NewsScorer(trained, encode_all(trained, prepared.news), problem.train, config.history)
+        states = encode_all(trained, prepared.news)
+        return NewsScorer(trained, states, problem.train, config.history, prepared.reader)
 
+    schema = news.schema(prepared.model, prepared.frozen)
+    sigma = _sigma(config, replace(problem, train=logs), sum(tensor.size for tensor in schema.tensors))
     server = Server(
-        news.schema(prepared.model, prepared.frozen), news.start_weights(prepared.model, prepared.frozen),
-        config.aggregation, config.server, sigma=_sigma(config, problem, logs),
-    )  # fmt: skip
+        schema,
+        news.start_weights(prepared.model, prepared.frozen),
+        config.aggregation,
+        config.server,
+        sigma=sigma,
+    )
     return NewsSimulation(
         logs, learner, server, config.cohort, make_model, seed, protection=_protection(config)
     )
+
+
+def _prepared(config: FedNewsConfig, data: NewsData, seed: int) -> Prepared:
+    from veilrec.methods.news_prepare import prepare
+
+    whole = config.calibration == "proven"
+    return prepare(config.network, config.size, config.text, data, seed, whole_catalogue=whole)
+
+
+def _logs(config: FedNewsConfig, problem: Problem, data: NewsData) -> Csr:
+    from veilrec.device.news_log import pack_logs
+
+    logs = pack_logs(data.impressions, len(problem.train), config.history)
+    return _taking_part(config, logs, problem.seed)
 
 
 def _taking_part(config: FedNewsConfig, logs: Csr, seed: int) -> Csr:
@@ -130,50 +158,75 @@ def _protection(config: FedNewsConfig) -> Protection:
     return WholeUpdateClip(clip_norm=p.clip_norm) if config.calibration == "proven" else Unprotected()
 
 
-def _sigma(config: FedNewsConfig, problem: Problem, logs: Csr) -> float:
-    """Standard deviation of the noise on the sum of a round."""
+def _sigma(config: FedNewsConfig, problem: Problem, parameters: int) -> float:
+    """Standard deviation of the noise on the sum of a round; `problem.train` has a row for who takes part."""
     if config.calibration != "proven":
         return 0.0
     p = config.privacy
-    probability(delta=p.delta)
-    rounds = Rounds(
-        rounds=problem.rounds, sampling=config.cohort.sampling, population=int((logs.lengths() > 0).sum()),
-        cohort=config.cohort.size,
-    )  # fmt: skip
-    sensitivity = p.clip_norm * (1.0 if rounds.adjacency == "add-remove" else 2.0)
-    return sensitivity * noise_multiplier_for(p.epsilon, p.delta, rounds)
+    settings = PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm)
+    return sigma_of_sum(settings, config.cohort, problem, parameters)
 
 
 def guarantee(config: FedNewsConfig) -> Guarantee:
     """User-level over the whole run, the paper's claim, or nothing."""
     p = config.privacy
     if config.calibration == "proven":
-        adjacency: Adjacency = "add-remove" if config.cohort.sampling == "poisson" else "replace-one"
         return Guarantee(
-            basis="proven", unit="user", adjacency=adjacency, epsilon=p.epsilon, delta=p.delta,
-            scope="whole run", trust="server",
+            basis="proven", unit="user", adjacency=adjacency_of(config.cohort), epsilon=p.epsilon,
+            delta=p.delta, scope="whole run", trust="server",
             caveats=(
-                "The server sees every clipped update before it adds the noise; all others see only sums.",
+                SERVER_SEES,
                 "How many users there are, the news with their text, and the settings are taken as public.",
                 *(() if config.train_users is None else (WHO_TAKES_PART,)),
-                "A simulated run protects nobody.",
+                SIMULATED,
             ),
         )  # fmt: skip
     if config.calibration == "as-published" and p.scale > 0.0:
         return Guarantee(
-            basis="as published", unit="user", adjacency="replace-one", epsilon=2.0 * p.clip_value / p.scale,
-            delta=0.0, scope="per message", trust="nobody",
+            basis="as published", unit="user", adjacency="replace-one", epsilon=_claimed(config), delta=0.0,
+            scope="per message", trust="nobody",
             caveats=(
                 "The claim holds for one entry of one message; a message has an entry for every parameter of the"
                 " model, every round sends another, and the number of clicks is sent in the clear.",
-                "A simulated run protects nobody.",
+                SIMULATED,
             ),
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
         )  # fmt: skip
     return no_guarantee(
         "The server sees each device's gradient, and in it the words of the news that the device has seen.",
-        "A simulated run protects nobody.",
+        SIMULATED,
     )
+
+
+def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec") -> Guarantee:
+    """The same; beside the paper's claim, the epsilon of one upload and of all uploads of a run."""
+    claim = guarantee(config)
+    if claim.basis != "as published":
+        return claim
+    from veilrec.device import news
+
+    data = news_of(problem, method)
+    prepared = _prepared(config, data, problem.seed)
+    entries = sum(tensor.size for tensor in news.schema(prepared.model, prepared.frozen).tensors)
+    taking_part = replace(problem, train=_logs(config, problem, data))
+    times, delta = participations(config.cohort, taking_part), config.privacy.delta
+    upload, run = (_composed(_claimed(config), entries * count, delta) for count in (1, times))
+    return replace(
+        claim, honest_epsilon=upload, honest_delta=delta,
+        honest_note=f"That is one upload of {entries:,} entries, which all move together; over a run in which a device"
+        f" {takes_part(times)}, epsilon {run:,.0f} at delta {delta:g}; the number of clicks, sent in the clear, is not"
+        " covered at all.",
+    )  # fmt: skip
+
+
+def _claimed(config: FedNewsConfig) -> float:
+    """2 delta / lambda of section 3.3: of one entry."""
+    return 2.0 * config.privacy.clip_value / config.privacy.scale
+
+
+def _composed(epsilon: float, count: int, delta: float) -> float:
+    """Of so many entries with Laplace noise."""
+    return min(count * epsilon, epsilon_renyi(repeated(LaplaceEvent(epsilon), count), delta))
 
 
 METHOD = Method(
@@ -186,6 +239,7 @@ METHOD = Method(
     config=FedNewsConfig,
     build=build,
     guarantee=guarantee,
+    guarantee_of_run=guarantee_of_run,
     rounds=150,
     rounds_are_fixed=True,
     presets={

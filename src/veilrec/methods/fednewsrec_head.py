@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from veilrec.methods.base import Method
-from veilrec.methods.fednewsrec import FedNewsConfig, NewsPrivacy, build, guarantee
+from veilrec.methods.fednewsrec import FedNewsConfig, NewsPrivacy, build, guarantee, guarantee_of_run
 from veilrec.methods.news_common import DATASETS, SizeConfig, TextConfig
 from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
@@ -37,6 +37,7 @@ METHOD = Method(
     config=HeadConfig,
     build=partial(build, method="fednewsrec-head"),
     guarantee=guarantee,
+    guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
     rounds=50,
     rounds_are_fixed=True,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from veilrec.errors import BadInput
+from veilrec.evaluate.impressions import judged
 from veilrec.methods.base import Config, Method, NewsData, Problem
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import Trainer
@@ -82,7 +83,18 @@ def news_of(problem: Problem, method: str) -> NewsData:
     if problem.news is None:
         raise BadInput(
             f"{method} needs news with titles and train impressions, which this data or protocol does not have:"
-            " use mind, ebnerd, adressa, impressions or synthetic-news with --protocol mind"
+            " use mind, ebnerd, impressions or synthetic-news with --protocol mind,"
+            " or adressa with --protocol last-day-20"
+        )
+    if len(problem.news.catalogue.titles.data) == 0:
+        raise BadInput(
+            f"{method} reads titles, and no news of this data has one: bring the file with the news, or use a method"
+            " that knows items by their ids, such as fcf"
+        )
+    if not judged(problem.news.impressions).any():
+        raise BadInput(
+            f"{method} has nothing to learn from: no train impression has both a click and an item without one;"
+            " bring impressions with both"
         )
     return problem.news
 

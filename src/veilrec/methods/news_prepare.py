@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,8 @@ from torch import nn
 
 from veilrec import _draws
 from veilrec._arrays import Floats
-from veilrec.data.news_text import NewsText, news_text, occurring
+from veilrec.data.news_text import NewsNames, NewsText, news_text, occurring, other_news_text
+from veilrec.data.population import Catalogue
 from veilrec.methods.base import NewsData
 from veilrec.methods.news_common import SizeConfig, TextConfig
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape
@@ -19,7 +19,18 @@ from veilrec.models.news_registry import make_model
 from veilrec.models.news_tensors import news_input
 from veilrec.models.word_vectors import WordVectors, read_word_vectors
 
-_log = logging.getLogger("veilrec")
+
+@dataclass(frozen=True)
+class NewsReader:
+    """Turns any catalogue into what a model reads, with the names that the model knows."""
+
+    names: NewsNames
+    text: TextConfig
+    learnt: Catalogue  # that of the training: its sentence vectors give the axes of all others
+
+    def read(self, catalogue: Catalogue) -> NewsInput:
+        """What the model reads of these news."""
+        return _input(other_news_text(catalogue, self.names), _sentences(self.text, catalogue, self.learnt))
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,7 @@ class Prepared:
     model: NewsModel
     news: NewsInput
     frozen: frozenset[str]  # parameters that nobody changes
+    reader: NewsReader
 
 
 def prepare(
@@ -49,16 +61,13 @@ def prepare(
         data.catalogue, learnt, abstracts=abstracts,
         known_words=None if vectors is None else vectors.words,
     )  # fmt: skip
-    for name, count in codes.oddities.items():
-        if count:
-            _log.info("news: %s %s", count, name.replace("_", " "))
-    sentences = _sentences(text, data)
+    sentences = _sentences(text, data.catalogue, data.catalogue)
     given = codes.entity_vectors
     shape = NewsShape(
-        words=len(codes.words),
-        categories=len(codes.category_names),
-        subcategories=len(codes.subcategory_names),
-        entities=len(codes.entity_names),
+        words=len(codes.names.words),
+        categories=len(codes.names.categories),
+        subcategories=len(codes.names.subcategories),
+        entities=len(codes.names.entities),
         entity_dim=32 if given is None else given.shape[1],
         sentence_dim=0 if sentences is None else sentences.shape[1],
     )
@@ -67,10 +76,13 @@ def prepare(
     )
     model = make_model(network, size.sizes(), shape, generator)
     frozen = _fill_in(model, codes, vectors, text)
-    news = news_input(
+    return Prepared(model, _input(codes, sentences), frozen, NewsReader(codes.names, text, data.catalogue))
+
+
+def _input(codes: NewsText, sentences: Floats | None) -> NewsInput:
+    return news_input(
         codes.titles, codes.abstracts, codes.categories, codes.subcategories, codes.entities, sentences
     )
-    return Prepared(model, news, frozen)
 
 
 def _fill_in(
@@ -84,7 +96,8 @@ def _fill_in(
         weight = module.weight.data
         last = name.rpartition(".")[2]
         if last == "words" and vectors is not None:
-            vectors.fill(codes.words.words, weight.numpy()[len(codes.words) - len(codes.words.words) :])
+            known = codes.names.words
+            vectors.fill(known.words, weight.numpy()[len(known) - len(known.words) :])
             if text.freeze_words:
                 frozen.add(f"{name}.weight")
         if last == "entities" and codes.entity_vectors is not None:
@@ -93,9 +106,9 @@ def _fill_in(
     return frozenset(frozen)
 
 
-def _sentences(text: TextConfig, data: NewsData) -> Floats | None:
+def _sentences(text: TextConfig, catalogue: Catalogue, learnt: Catalogue) -> Floats | None:
     if text.sentences == "none":
         return None
     from veilrec.methods.sentences import sentence_vectors
 
-    return sentence_vectors(data.catalogue, text.sentence_dim)
+    return sentence_vectors(catalogue, text.sentence_dim, learnt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,24 +12,34 @@ from torch import Tensor
 from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
-from veilrec.data.population import Impressions
+from veilrec.data.population import Catalogue, Impressions
+from veilrec.methods.news_prepare import NewsReader
 from veilrec.models.news_model import NewsInput, NewsModel
 from veilrec.models.news_tensors import take_news, trimmed
 
 _NEWS_AT_ONCE = 1024
-_STEPS_AT_ONCE = 1 << 11  # clicks of histories that are encoded together: their states stay in the cache
+_STEPS_AT_ONCE = 1 << 13  # clicks of histories that are encoded together: few enough for the cache
 _ENTRIES_AT_ONCE = 1 << 22  # of the states of candidates and histories, for models that need both
 
 
 class NewsScorer:
     """Users with histories, and news with states; a user is a row of the histories."""
 
-    def __init__(self, model: NewsModel, states: Tensor, histories: Csr, longest: int) -> None:
+    def __init__(
+        self, model: NewsModel, states: Tensor, histories: Csr, longest: int, reader: NewsReader
+    ) -> None:
         self.model = model
         self.states = states  # [items, ...]
+        self.reader = reader
         self.histories = histories
         self.longest = longest
         self.n_items = len(states)
+
+    @cached_property
+    def projected(self) -> Tensor:
+        """What user models need of every news: [items, ...]."""
+        with torch.inference_mode():
+            return self.model.project_clicks(self.states)
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item."""
@@ -50,7 +61,13 @@ class NewsScorer:
 
     def fold_in(self, histories: Csr) -> NewsScorer:
         """New users need nothing but their history."""
-        return NewsScorer(self.model, self.states, histories, self.longest)
+        return NewsScorer(self.model, self.states, histories, self.longest, self.reader)
+
+    def on(self, catalogue: Catalogue) -> NewsScorer:
+        """The same model for other news; its users come with their histories."""
+        states = encode_all(self.model, self.reader.read(catalogue))
+        nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+        return NewsScorer(self.model, states, nobody, self.longest, self.reader)
 
     def score_impressions(self, impressions: Impressions) -> Floats:
         """A score for everything that was shown."""
@@ -77,19 +94,19 @@ class NewsScorer:
             while begin < len(order):
                 some = order[begin : begin + max(1, _STEPS_AT_ONCE // max(1, int(lengths[order[begin]])))]
                 some = some[: max(1, _STEPS_AT_ONCE // max(1, int(lengths[some[-1]])))]
-                history, mask = self._history(users[some])
-                out[some] = self.model.user(history, mask).numpy()
+                items, mask = self._history(users[some])
+                out[some] = self.model.user_from(self.projected[items], mask).numpy()
                 begin += len(some)
         return out
 
     def _history(self, users: Offsets) -> tuple[Tensor, Tensor]:
-        """States and mask of the latest clicks: [b, h, ...], [b, h]."""
+        """Items and mask of the latest clicks: [b, h] each."""
         rows = self.histories.take(users)
         width = max(1, min(self.longest, int(rows.lengths().max(initial=0))))
         items = np.zeros((len(users), width), np.int64)
         mask = np.zeros((len(users), width), np.bool_)
         _latest(rows.offsets, rows.items, items, mask)
-        return self.states[torch.from_numpy(items)], torch.from_numpy(mask)
+        return torch.from_numpy(items), torch.from_numpy(mask)
 
     def _score_pairs(self, users: Offsets, items: Indices) -> Floats:
         """For models that look at history and candidates together."""
@@ -99,7 +116,8 @@ class NewsScorer:
         out = np.empty(items.shape, np.float32)
         with torch.inference_mode():
             for begin in range(0, len(users), at_once):
-                history, mask = self._history(users[begin : begin + at_once])
+                past, mask = self._history(users[begin : begin + at_once])
+                history = self.states[past]
                 for left in range(0, items.shape[1], columns):
                     chosen = items[begin : begin + at_once, left : left + columns].astype(np.int64)
                     scores = self.model.score(history, mask, self.states[torch.from_numpy(chosen)])

@@ -29,7 +29,7 @@ class NewsTrainer:
         self.config = config
         self.problem = problem
         prepared = prepare(network, config.size, config.text, data, problem.seed, abstracts=abstracts)
-        self.net, self.news = prepared.model, prepared.news
+        self.net, self.news, self.reader = prepared.model, prepared.news, prepared.reader
         self.logs = pack_logs(data.impressions, len(problem.train), config.history)
         self.parameters = {k: v for k, v in self.net.named_parameters() if k not in prepared.frozen}
         for name in prepared.frozen:
@@ -68,7 +68,8 @@ class NewsTrainer:
 
     def model(self) -> NewsScorer:
         """The model as it stands."""
-        return NewsScorer(self.net, encode_all(self.net, self.news), self.problem.train, self.config.history)
+        states = encode_all(self.net, self.news)
+        return NewsScorer(self.net, states, self.problem.train, self.config.history, self.reader)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The weights that learn, and Adam's moments and step count of each."""

@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from veilrec.device import ncf
 from veilrec.device.compress import PublicEntries, SparseDeep
 from veilrec.methods.base import Method, Problem
 from veilrec.methods.dp_fedmf_topk import CompressionSettings
-from veilrec.methods.dp_fedncf import DATASETS, GAUSSIAN, PAPER_PRESETS, TUNED, gaussian
-from veilrec.methods.fedncf import make_simulation
-from veilrec.methods.priv_fedmf_sub import PAPER_SELECTION, REPORTS, TUNED_SELECTION, promise
-from veilrec.methods.priv_fedncf_sub import PrivFedNcfSubConfig
-from veilrec.methods.private import as_published, honest, merged, proven, sigma_of_sum
-from veilrec.methods.submodel import proven_selection, reported, response
+from veilrec.methods.dp_fedncf import FAMILY, PAPER_PRESETS, TUNED
+from veilrec.methods.family import DATASETS
+from veilrec.methods.priv_fedmf_sub import TUNED_SELECTION
+from veilrec.methods.priv_fedncf_sub import ON_PART, PrivFedNcfSubConfig
+from veilrec.methods.private import merged, tells_largest
+from veilrec.methods.submodel import PAPER_SELECTION, REPORTS
 from veilrec.models.neumf_scores import NeumfShape
-from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulate.choosers import SeededParts
+from veilrec.simulate.choosers import Chooser, SeededParts
 from veilrec.simulate.trainer import Trainer
 
 PAPER = {"ml-100k": {"paper_params": 4200.0e6}, "ml-1m": {"paper_params": 4421.2e6}}  # Figure 14
@@ -44,35 +42,33 @@ def deep_tensors(shape: NeumfShape) -> tuple[str, ...]:
 
 def build(config: PrivFedNcfSubCompressConfig, problem: Problem) -> Trainer:
     """Put the parts together."""
-    privacy, selection, share = config.privacy, config.selection, config.compression.share
+    privacy, share = config.privacy, config.compression.share
     deep = deep_tensors(config.local.shape)
     if config.calibration == "as-published":
-        mechanism = response(selection, problem.n_items, calibration="as-published", adjacency="replace-one")
-        protection = SparseDeep(noisy=gaussian(privacy), share=share, deep=deep)
-        return make_simulation(config, problem, protection, chooser=reported(selection, problem, mechanism))
-    items, cost = proven_selection(selection, config.cohort, problem, privacy.delta)
-    schema, seed = ncf.schema(problem.n_items, config.local.shape), problem.seed
-    chooser = SeededParts(schema, seed, kept_share=share, names=deep, rows_from=items)
-    masked = PublicEntries(clip_norm=privacy.clip_norm, share=share, names=deep, public_seed=seed)
-    sigma = sigma_of_sum(privacy, config.cohort, problem, besides=cost)
-    return make_simulation(config, problem, masked, sigma=sigma, chooser=chooser)
+        return ON_PART.published(
+            config, problem, SparseDeep(noisy=FAMILY.noisy(privacy), share=share, deep=deep)
+        )
+
+    def with_entries(items: Chooser) -> Chooser:
+        schema = FAMILY.schema(config, problem)
+        return SeededParts(schema, problem.seed, kept_share=share, names=deep, rows_from=items)
+
+    masked = PublicEntries(clip_norm=privacy.clip_norm, share=share, names=deep, public_seed=problem.seed)
+    return ON_PART.proven(config, problem, masked, with_entries)
 
 
 def guarantee(config: PrivFedNcfSubCompressConfig) -> Guarantee:
     """User-level over the whole run with the selection in it, or the paper's claim."""
-    if config.calibration == "proven":
-        seeded = "The entries of the deep layers come from a public seed."
-        return promise(config.selection, proven(config.privacy, config.cohort, seeded))
-    largest = "Which entries of the deep layers are sent depends on the data, and no noise covers it."
-    claim = as_published(config.privacy, GAUSSIAN, REPORTS, largest)
-    return honest(claim, NonPrivateEvent(), 1, 0.0, note="which entries are sent is told exactly")
+    if config.calibration == "as-published":
+        return tells_largest(config.privacy, "entries of the deep layers", FAMILY.flaw, REPORTS)
+    return ON_PART.guarantee(config, "The entries of the deep layers come from a public seed.")
 
 
 _FED_SUB_AVG: dict[str, Any] = {"paper": {"aggregation": "row-mean", "compression": {"share": 0.1}}}
 # A third layer, so that there is a deep one to compress.
 _DEEPER: dict[str, Any] = {
-    "tuned@ml-100k": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
-    "tuned@ml-1m": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
+    "tuned": {"local": {"layers": (16, 8, 4)}, "compression": {"share": 0.5}},
+    "tuned@ml-1m": {"local": {"layers": (16, 8, 4)}},
 }
 
 METHOD = Method(

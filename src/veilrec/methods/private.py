@@ -1,21 +1,26 @@
-"""What the private methods of the communication paper share: calibration, noise, and honest statements."""
+"""What private methods on ratings share: settings, the noise that keeps a promise, and honest statements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from veilrec.errors import BadInput
-from veilrec.methods.base import Problem
+from veilrec.methods.base import Config, Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.calibration import noise_for
 from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.events import ComposedEvent, Event, repeated
+from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee
+from veilrec.privacy.mechanism import Calibration
+from veilrec.privacy.mechanisms.gaussian import left_by_sampler
+from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import clipped_l2
+from veilrec.server.aggregate import Aggregation
+from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
 
 SIMULATED = "A simulated run protects nobody."
@@ -39,6 +44,21 @@ class PrivacySettings:
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, clip_norm=self.clip_norm)
         probability(delta=self.delta)
+
+
+class PrivateConfig(Config):
+    """What every private method adds to the settings of its model."""
+
+    calibration: Calibration = "proven"
+    privacy: PrivacySettings = PrivacySettings()
+    cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
+    aggregation: Aggregation = (
+        "sum"  # proven: what divides the sum is the size that the settings give a cohort
+    )
+    server: ServerRate = ServerRate(rate=0.01)
+
+
+C = TypeVar("C", bound=PrivateConfig)
 
 
 def merged(*presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -70,40 +90,80 @@ def devices_with_data(problem: Problem) -> int:
 
 def rounds_of(cohort: CohortSettings, problem: Problem) -> Rounds:
     """How often a user's data is used."""
+    population = devices_with_data(problem)
     return Rounds(
         rounds=problem.rounds,
         sampling=cohort.sampling,
-        population=max(
-            devices_with_data(problem), cohort.size
-        ),  # a cohort that is too large is refused later
-        cohort=cohort.size,
+        population=population,
+        cohort=cohort.among(population),
     )
 
 
 def sigma_of_sum(
-    privacy: PrivacySettings, cohort: CohortSettings, problem: Problem, *, besides: Event | None = None
-) -> float:
-    """Noise on the sum of every round, so that the whole run (and what else was released) keeps the promise."""
+    privacy: PrivacySettings, cohort: CohortSettings, problem: Problem, dimension: int,
+    *, besides: Event | None = None,
+) -> float:  # fmt: skip
+    """Noise on the sum of every round, so that the whole run (and what else was released) keeps the promise.
+
+    `dimension` counts the numbers of a sum: each is cut to the noise's lattice, and has noise of its own in every
+    round, whose small errors count as well.
+    """
     if cohort.sampling == "fixed" and (cohort.available < 1.0 or cohort.drop_out > 0.0):
         raise BadInput(
             "devices that may be missing make a fixed cohort a random one, for which nothing is proven: "
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
     rounds = rounds_of(cohort, problem)
-    sensitivity = clipped_l2(privacy.clip_norm, rounds.adjacency)
-    alone = noise_multiplier_for(privacy.epsilon, privacy.delta, rounds)
-    if besides is None:
-        return sensitivity * alone
+    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, dimension * problem.rounds)
+    multiplier = noise_multiplier_for(epsilon, delta, rounds)
+    if besides is not None:
 
-    def together(noise_multiplier: float) -> Event:
-        return ComposedEvent(((besides, 1), (rounds.event(noise_multiplier), 1)))
+        def together(noise_multiplier: float) -> Event:
+            return ComposedEvent(((besides, 1), (rounds.event(noise_multiplier), 1)))
 
-    return sensitivity * noise_for(together, privacy.epsilon, privacy.delta, guess=alone)
+        multiplier = noise_for(together, epsilon, delta, guess=multiplier)
+    return on_lattice(multiplier, clipped_l2(privacy.clip_norm, rounds.adjacency), dimension)
+
+
+def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
+    """The sigma that is `noise_multiplier` times the sensitivity and what cutting a sum to the lattice adds to it.
+
+    Cutting moves two sums apart by up to sqrt(dimension) steps of sigma / 2^20:
+    sigma = noise_multiplier * (sensitivity + sqrt(dimension) sigma / 2^20).
+    """
+    left = 1.0 - noise_multiplier * math.sqrt(dimension) / UNITS
+    if left < 0.5:
+        raise BadInput(
+            f"the noise would be {noise_multiplier:.3g} times what one user can change, on {dimension} numbers: more "
+            "than half of it would only hide rounding; ask for a larger privacy.epsilon or fewer rounds"
+        )
+    return noise_multiplier * sensitivity / left
+
+
+def with_public_divisor(config: C, problem: Problem) -> C:
+    """The same settings with a plain sum: how many devices came, or changed a row, would tell something by itself.
+
+    Dividing a change by n is the rate of SGD divided by n, or the caution of FedAdam and FedYogi times n.
+    """
+    if config.aggregation == "weighted-mean":
+        raise BadInput(
+            "aggregation is weighted-mean: how many examples a device has is not covered by any noise; "
+            "use --set aggregation=mean"
+        )
+    power = {"sum": 0.0, "row-sqrt": 0.5}.get(config.aggregation, 1.0)
+    divisor = config.cohort.among(devices_with_data(problem)) ** power
+    server = config.server
+    if server.optimiser == "sgd":
+        server = replace(server, rate=server.rate / divisor)
+    else:
+        server = replace(server, caution=server.caution * divisor)
+    return config.model_copy(update={"aggregation": "sum", "server": server})
 
 
 def participations(cohort: CohortSettings, problem: Problem) -> int:
     """In how many rounds a device takes part, on average, rounded up."""
-    return math.ceil(problem.rounds * cohort.size / max(devices_with_data(problem), 1))
+    population = devices_with_data(problem)
+    return math.ceil(problem.rounds * cohort.among(population) / population)
 
 
 def proven(privacy: PrivacySettings, cohort: CohortSettings, *caveats: str) -> Guarantee:
@@ -123,18 +183,26 @@ def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
     )  # fmt: skip
 
 
-def honest(
-    claim: Guarantee, message: Event, times: int, delta: float, *, note: str, run: Event | None = None
-) -> Guarantee:
-    """The claim with what accounting says beside it: of one message, and of the run (`times` of it, or `run`)."""
+def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: str, doing: str) -> Guarantee:
+    """The claim with what accounting says beside it: of one message, and of a run with a device `doing` so much."""
     one = epsilon_of(message, delta)
     if math.isinf(one):
-        return _with(claim, None, None, f"No epsilon is finite, per message or over the run: {note}")
-    whole = epsilon_of(repeated(message, times) if run is None else run, delta)
-    told = f"over a run in which a device takes part {times} times, epsilon {whole:.4g} at delta {delta:g}"
-    return _with(claim, one, delta, f"{note}; {told}")
+        note = f"No epsilon is finite, per message or over the run: {note}"
+        return replace(claim, honest_epsilon=None, honest_delta=None, honest_note=note)
+    told = f"over a run in which a device {doing}, epsilon {epsilon_of(run, delta):.4g} at delta {delta:g}"
+    return replace(claim, honest_epsilon=one, honest_delta=delta, honest_note=f"{note}; {told}")
 
 
-def _with(claim: Guarantee, epsilon: float | None, delta: float | None, note: str) -> Guarantee:
-    fields = {name: getattr(claim, name) for name in claim.__dataclass_fields__}
-    return Guarantee(**fields | {"honest_epsilon": epsilon, "honest_delta": delta, "honest_note": note})
+def takes_part(times: int) -> str:
+    """What a device does in a run, for a statement."""
+    return f"takes part {times} times"
+
+
+def tells_largest(privacy: PrivacySettings, what: str, *caveats: str) -> Guarantee:
+    """The claim of a method that sends the largest of some entries: which ones those are, no noise covers."""
+    claim = as_published(
+        privacy, *caveats, f"Which {what} are sent depends on the data, and no noise covers it."
+    )
+    nothing_holds = NonPrivateEvent()
+    note = "which entries are sent is told exactly"
+    return honest(claim, nothing_holds, nothing_holds, 0.0, note=note, doing="takes part")

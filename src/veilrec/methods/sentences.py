@@ -20,12 +20,12 @@ from veilrec.data.strings import Strings
 _log = logging.getLogger("veilrec")
 
 
-def sentence_vectors(catalogue: Catalogue, dim: int) -> Floats:
-    """Vectors of MiniLM, [news, dim], of length 1; below 384 dimensions their principal components."""
+def sentence_vectors(catalogue: Catalogue, dim: int, learnt: Catalogue) -> Floats:
+    """Vectors of MiniLM, [news, dim], of length 1; below 384 dimensions the principal components of `learnt`."""
     whole = _remembered(texts_of(catalogue))
     if dim >= whole.shape[1]:
         return whole
-    return reduced(whole, dim)
+    return reduced(whole, dim, whole if learnt is catalogue else _remembered(texts_of(learnt)))
 
 
 def texts_of(catalogue: Catalogue) -> Strings:
@@ -37,15 +37,16 @@ def texts_of(catalogue: Catalogue) -> Strings:
     )
 
 
-def reduced(vectors: Floats, dim: int) -> Floats:
-    """The first principal components, around the mean, scaled to length 1: public, for the texts are."""
-    centred = vectors - vectors.mean(0)
+def reduced(vectors: Floats, dim: int, learnt: Floats) -> Floats:
+    """The first principal components of `learnt`, around its mean, scaled to length 1: public, for the texts are."""
+    mean = learnt.mean(0)
+    centred = learnt - mean
     _, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
     axes = axes[:, ::-1][:, :dim]
     axes *= np.where(
         axes[np.abs(axes).argmax(0), np.arange(dim)] < 0, -1.0, 1.0
     )  # a sign that is always the same
-    kept = (centred @ axes).astype(np.float32)
+    kept = ((vectors - mean) @ axes).astype(np.float32)
     lengths: Floats = np.linalg.norm(kept, axis=1, keepdims=True)
     scaled: Floats = kept / np.maximum(lengths, np.float32(1e-12))
     return scaled

@@ -109,7 +109,7 @@ def prepare(request: Request) -> Prepared:
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
         checkpoint_every=request.checkpoint_every,
         patience=request.patience,
-        watch="auc" if protocol == "mind" else "ndcg@10",
+        watch="ndcg@10" if split.test.impressions is None else "auc",
     )
     return Prepared(request, method, population, split, trainer, schedule, config, problem)
 
@@ -210,7 +210,7 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
         "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
         "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,
         "metrics": metrics, "baselines": baselines,
-        "guarantee": _with_popularity(prepared.guarantee(), metrics, baselines["popularity"]).to_json(),
+        "guarantee": with_popularity(prepared.guarantee(), metrics, baselines["popularity"]).to_json(),
         "communication": communication,
         "seconds": round(progress.seconds, 3),
         "clients_per_second": round(progress.devices / max(progress.learning_seconds, 1e-9), 1),
@@ -221,7 +221,7 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with_popularity(
+def with_popularity(
     guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float]
 ) -> Guarantee:
     """A private model that ranks no better than the items' counts says so."""
@@ -264,6 +264,18 @@ def open_run(folder: Path) -> tuple[Prepared, Progress]:
     if path is None:
         raise BadInput(f"{folder} has no model yet: its training was stopped before the first checkpoint")
     prepared = prepare(request)
+    _refuse_changed_data(folder, saved, prepared)
     state, progress = checkpoint.load(path)
     prepared.trainer.load_state(state, progress.rounds_done)
     return prepared, progress
+
+
+def _refuse_changed_data(folder: Path, saved: Mapping[str, Any], prepared: Prepared) -> None:
+    """A model belongs to the words, users and items that it was trained with."""
+    found = prepared.description()
+    for key in ("users", "items", "rows"):
+        if saved.get(key, found[key]) != found[key]:
+            raise BadInput(
+                f"{saved['data']} has {found[key]:,} {key} and had {saved[key]:,} when {folder} was trained:"
+                " bring the old files back, or train again"
+            )

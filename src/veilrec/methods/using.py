@@ -10,29 +10,64 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec.data.population import Population
+from veilrec.data.spec import load
 from veilrec.errors import BadInput
+from veilrec.evaluate.elsewhere import ask_elsewhere, count_common
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
+from veilrec.evaluate.scorer import Model, Reader
 from veilrec.evaluate.split import Split
-from veilrec.methods.training import Prepared, measure_baselines, open_run
+from veilrec.methods.training import Prepared, measure_baselines, open_run, with_popularity
 
 ONE_USER: Offsets = np.zeros(1, np.int64)
 
 
-def evaluate_run(folder: Path, protocol: str | None = None) -> dict[str, Any]:
-    """Metrics of a run on the test part of its own or another protocol."""
+def evaluate_run(folder: Path, protocol: str | None = None, data: str | None = None) -> dict[str, Any]:
+    """Metrics of a run on the test part of its own or another protocol, or on another data set."""
     prepared, progress = open_run(folder)
-    split = prepared.split
-    if protocol is not None and protocol != split.protocol:
-        split = make_split(prepared.population, protocol, seed=prepared.request.seed)
+    population, split, model = prepared.population, prepared.split, prepared.trainer.model()
+    if data is not None:
+        population = load(data)
+        split = _split_elsewhere(prepared, population, protocol)
+        model = _on_other_items(prepared, model, population)
+    elif protocol is not None and protocol != split.protocol:
+        split = make_split(population, protocol, seed=prepared.request.seed)
         refuse_seen_items(split, prepared.split)
+    metrics = evaluate(split.test, split.train, model)
+    baselines = measure_baselines(split, prepared.request.seed)
+    guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"])
     return {
-        "method": prepared.request.method, "dataset": prepared.population.name, "seed": prepared.request.seed,
+        "method": prepared.request.method, "dataset": population.name, "seed": prepared.request.seed,
+        "data": prepared.request.data if data is None else data,
         "rounds": progress.rounds_done, "protocol": split.protocol,
-        "metrics": evaluate(split.test, split.train, prepared.trainer.model()),
-        "baselines": measure_baselines(split, prepared.request.seed),
-        "guarantee": prepared.guarantee().to_json(),
+        "metrics": metrics, "baselines": baselines, "guarantee": guarantee.to_json(),
     }  # fmt: skip
+
+
+def _split_elsewhere(prepared: Prepared, population: Population, protocol: str | None) -> Split:
+    """The questions of another data set, none of which was learnt from."""
+    split = ask_elsewhere(population, protocol, seed=prepared.request.seed)
+    asked, learnt = split.test.impressions, prepared.split.train_impressions
+    if asked is not None and learnt is not None:
+        common = count_common(population, asked, prepared.population, learnt)
+        if common:
+            raise BadInput(
+                f"{common:,} of the {len(asked):,} impressions were in the training of the run: give data that it has"
+                " not seen, or leave out --data to measure its own test part"
+            )
+    return split
+
+
+def _on_other_items(prepared: Prepared, model: Model, population: Population) -> Model:
+    if not isinstance(model, Reader):
+        raise BadInput(
+            f"{prepared.request.method} knows items by their ids and cannot rank those of another data set: leave out"
+            " --data, or train a method that reads titles, such as nrms or fednewsrec"
+        )
+    if population.catalogue is None:
+        raise BadInput(f"{population.name} has no titles to read: give data with news, such as mind:FOLDER")
+    return model.on(population.catalogue)
 
 
 def refuse_seen_items(asked: Split, trained: Split) -> None:
@@ -78,7 +113,7 @@ def recommend_new(prepared: Prepared, history: Sequence[str], k: int) -> list[di
     if unknown:
         few = ", ".join(prepared.population.items[i] for i in range(min(3, prepared.population.n_items)))
         raise BadInput(f"no item {unknown[0]!r} in {prepared.population.name}: its ids look like {few}")
-    used = np.unique(np.array(found, np.int32))
+    used = np.array(list(dict.fromkeys(found)), np.int32)  # in the order given: the latest click comes last
     scores = prepared.trainer.model().fold_in(_one_row(used)).score_all(ONE_USER)[0]
     return _best(prepared, scores, used, k)
 

@@ -36,12 +36,12 @@ class Dkn(NewsModel):
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes)
         self.news = KnowledgeCnn(sizes, shape)
-        self.attention = nn.Sequential(
-            nn.Linear(2 * sizes.dim, sizes.attention), nn.ReLU(), nn.Linear(sizes.attention, 1)
-        )
-        self.click = nn.Sequential(
-            nn.Linear(2 * sizes.dim, sizes.attention), nn.ReLU(), nn.Linear(sizes.attention, 1)
-        )
+        self.of_click = nn.Linear(
+            sizes.dim, sizes.attention
+        )  # the attention network's first layer, in two parts
+        self.of_candidate = nn.Linear(sizes.dim, sizes.attention, bias=False)
+        self.weigh = nn.Linear(sizes.attention, 1)
+        self.click = nn.Sequential(nn.Linear(3 * sizes.dim, sizes.dim), nn.ReLU(), nn.Linear(sizes.dim, 1))
 
     def encode_news(self, news: NewsInput) -> Tensor:
         """KCNN."""
@@ -50,11 +50,8 @@ class Dkn(NewsModel):
 
     def score(self, history: Tensor, mask: Tensor, candidates: Tensor) -> Tensor:
         """A network over each candidate and the clicks that it attends to."""
-        h, c = history.shape[1], candidates.shape[1]
-        pairs = torch.cat(
-            [history.unsqueeze(1).expand(-1, c, -1, -1), candidates.unsqueeze(2).expand(-1, -1, h, -1)], -1
-        )  # [b, c, h, 2 dim]
-        weights = masked_softmax(self.attention(pairs).squeeze(-1), mask.unsqueeze(1))
+        hidden = self.of_click(history).unsqueeze(1) + self.of_candidate(candidates).unsqueeze(2)
+        weights = masked_softmax(self.weigh(hidden.relu()).squeeze(-1), mask.unsqueeze(1))  # [b, c, h]
         users = weights @ history  # [b, c, dim]
-        scores: Tensor = self.click(torch.cat([users, candidates], -1)).squeeze(-1)
+        scores: Tensor = self.click(torch.cat([users, candidates, users * candidates], -1)).squeeze(-1)
         return scores

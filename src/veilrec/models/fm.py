@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from veilrec.models.layers import masked_mean
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes
+from veilrec.models.news_model import EMBEDDING_SPREAD, NewsInput, NewsModel, NewsShape, NewsSizes
 
 
 class Fm(NewsModel):
     """State of a news: sum of its vectors as a candidate, as a click, and its score on its own."""
 
     is_dot_product = False
+    SPREAD = 0.1  # standard deviation of starting vectors
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes)
@@ -24,6 +25,13 @@ class Fm(NewsModel):
         self.as_candidate = nn.ModuleList(nn.Embedding(n, sizes.dim) for n in fields)
         self.as_click = nn.ModuleList(nn.Embedding(n, sizes.dim) for n in fields)
         self.weights = nn.ModuleList(nn.Embedding(n, 1) for n in fields)
+
+    def start(self, generator: torch.Generator) -> None:
+        """Pairs of many vectors add up, so that these start small (Rendle: 0.1)."""
+        super().start(generator)
+        with torch.no_grad():
+            for table in (*self.as_candidate, *self.as_click, *self.weights):
+                table.weight.mul_(self.SPREAD / EMBEDDING_SPREAD)
 
     def _fields(self, tables: nn.ModuleList, news: NewsInput) -> Tensor:
         words, categories, subcategories = tables

@@ -84,6 +84,14 @@ class NewsModel(nn.Module):
         known = mask.any(-1, keepdim=True)
         return torch.where(known, self.encode_user(history, mask), self.newcomer)
 
+    def project_clicks(self, states: Tensor) -> Tensor:
+        """What `user_from` needs of every news, so that it is computed once: the states, or more."""
+        return states
+
+    def user_from(self, projected: Tensor, mask: Tensor) -> Tensor:
+        """`user` for ranking, from histories of projected news."""
+        return self.user(projected, mask)
+
     def score(self, history: Tensor, mask: Tensor, candidates: Tensor) -> Tensor:
         """Scores of candidates: states [b, c, ...] -> [b, c]."""
         return (candidates @ self.user(history, mask).unsqueeze(-1)).squeeze(-1)

@@ -12,6 +12,8 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec.models.news_model import NewsInput, NewsModel
 
 NONE = -1  # no item
+_NEWS_AT_ONCE = 1024  # that are encoded together: the tensors of more leave the processor's cache
+_FEW = 8  # examples of one history that a model scores at once
 
 
 def news_input(
@@ -26,7 +28,7 @@ def news_input(
     return NewsInput(title, abstract, category, subcategory, entity, torch.from_numpy(sentence))
 
 
-def take_news(news: NewsInput, rows: Tensor) -> NewsInput:
+def take_news(news: NewsInput, rows: Tensor | slice) -> NewsInput:
     """The chosen news."""
     return NewsInput(
         news.title[rows], news.abstract[rows], news.category[rows], news.subcategory[rows], news.entities[rows],
@@ -77,15 +79,50 @@ def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> 
 
 def losses(model: NewsModel, news: NewsInput, batch: Batch) -> Tensor:
     """L^i of eq. 3 (FedNewsRec) for every example: [b]; `news` are the distinct news of the batch."""
-    states = model.encode_news(news)
-    candidates = states[batch.candidates]
+    return losses_of(model, encode_in_parts(model, news), batch)
+
+
+def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
+    """States of the news: those of `encode_news`, at half the time where they are ten thousand."""
+    places = range(0, len(news.title), _NEWS_AT_ONCE)
+    return torch.cat([model.encode_news(take_news(news, slice(at, at + _NEWS_AT_ONCE))) for at in places])
+
+
+def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
+    """The same for news whose states are known: [m, ...]."""
     if model.is_dot_product:
         users = model.user(states[batch.histories], batch.history_mask)[batch.history_of]
-        scores = (candidates @ users.unsqueeze(-1)).squeeze(-1)
+        scores = (states[batch.candidates] @ users.unsqueeze(-1)).squeeze(-1)
     else:
-        history = states[batch.histories[batch.history_of]]
-        scores = model.score(history, batch.history_mask[batch.history_of], candidates)
+        scores = _scores_by_history(model, states, batch)
     return -masked_log_softmax(scores, batch.candidate_mask)[:, 0]
+
+
+def _scores_by_history(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
+    """Scores of a model that reads the history anew for every candidate: [b, 1 + negatives].
+
+    Examples of one history are put to the model side by side, a few at a time, so that it is read once for all of them.
+    """
+    rows, real = _side_by_side(batch.history_of)  # [g, few]
+    owners = batch.history_of[rows[:, 0]]
+    offered = states[batch.candidates[rows].flatten(1)]  # [g, few * (1 + negatives), ...]
+    scores = model.score(states[batch.histories[owners]], batch.history_mask[owners], offered)
+    by_group = scores.view(*rows.shape, -1)[real]
+    return by_group[rows[real].argsort()]
+
+
+def _side_by_side(history_of: Tensor) -> tuple[Tensor, Tensor]:
+    """Examples in groups of one history, at most `_FEW` each: [g, _FEW], and where a place is taken."""
+    order = history_of.argsort(stable=True)
+    _, sizes = history_of[order].unique_consecutive(return_counts=True)
+    rank = torch.arange(len(order)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)  # within the history
+    groups = (sizes + _FEW - 1) // _FEW
+    group = (groups.cumsum(0) - groups).repeat_interleave(sizes) + rank // _FEW
+    real = torch.zeros(int(groups.sum()), _FEW, dtype=torch.bool)
+    real[group, rank % _FEW] = True
+    rows = torch.zeros_like(real, dtype=torch.int64)  # a place that is not taken repeats the first example
+    rows[group, rank % _FEW] = order
+    return rows, real
 
 
 def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:

@@ -153,6 +153,15 @@ def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *
     return generator.standard_normal(shape, np.float32) * np.float32(sigma)
 
 
+def simulated_laplace(generator: np.random.Generator, shape: tuple[int, ...], *, scale: float) -> Floats:
+    """For simulations only: the same for Laplace noise, as exponential draws with a random sign."""
+    draws = generator.standard_exponential(shape, np.float32)
+    negative = np.frombuffer(generator.bytes(draws.size), np.int8).reshape(shape) < 0
+    np.negative(draws, out=draws, where=negative)
+    draws *= np.float32(scale)
+    return draws
+
+
 def simulated_laplace_sum(
     generator: np.random.Generator, shape: tuple[int, ...], *, scale: float, devices: int | Offsets
 ) -> Doubles:

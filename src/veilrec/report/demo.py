@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,12 @@ def check_places(plan: Plan, out: Path, report: Path) -> None:
     if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
         raise BadInput(f"{out} is not empty and no former demo (it has no {MARK}): choose another --out")
     try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=report.parent):
+            pass
+    except OSError as error:
+        raise _unwritable(report, error) from None
+    try:
         for request in plan.requests:
             folder = out / request.method
             if folder.exists():
@@ -151,10 +158,12 @@ def finish(plan: Plan, out: Path, report: Path, command: str) -> Finding:
         write_text(out / PICTURE, picture(over_rounds(runs, metric, best)))
         write_json(out / MARK, {"veilrec_demo": __version__, "finished": True} | finding.as_json())
     except OSError as error:
-        raise BadInput(
-            f"the report cannot be written to {report} ({error.strerror}): choose another --report"
-        ) from None
+        raise _unwritable(report, error) from None
     return finding
+
+
+def _unwritable(report: Path, error: OSError) -> BadInput:
+    return BadInput(f"the report cannot be written to {report} ({error.strerror}): choose another --report")
 
 
 def _best_possible(population: Population) -> dict[str, float]:

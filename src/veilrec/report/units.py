@@ -39,6 +39,13 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def human_seconds(count: float) -> str:
+    """A time as people say it: 45 s, 12 min, 3.5 h."""
+    if count < 100:
+        return f"{count:.0f} s"
+    return f"{count / 60:.0f} min" if count < 6000 else f"{count / 3600:.1f} h"
+
+
 def byte_scale(largest: float) -> tuple[float, str]:
     """What to divide bytes by so that the axis of a plot has short numbers, and the unit's name."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -96,8 +96,7 @@ def _add_rows(
     for device in range(len(weights)):
         weight = weights[device]
         for entry in range(offsets[device], offsets[device + 1]):
-            row = sums[index[entry]]
-            value = values[entry]
-            counts[index[entry]] += np.float32(1.0)
+            row = np.uint64(index[entry])  # unsigned: no code is made for rows counted from the end
+            counts[row] += np.float32(1.0)
             for q in range(width):
-                row[q] += weight * value[q]
+                sums[row, q] += weight * values[entry, q]

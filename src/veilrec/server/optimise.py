@@ -72,7 +72,7 @@ class Sgd:
             if momentum:
                 move = self._velocity.get(name, np.float32(0.0)) * momentum + value
                 self._velocity[name] = move
-            weights[name][...] += rate * move
+            weights[name][...] += move if rate == 1.0 else rate * move
 
     def state(self) -> dict[str, Floats]:
         """The velocities, when there is momentum."""

@@ -16,24 +16,29 @@ from veilrec.errors import BadInput
 class CohortSettings:
     """How many devices a round has, and which of them stay."""
 
-    size: int = 100  # devices in a round; the expected number under Poisson sampling
+    size: int = 100  # devices in a round, the expected number under Poisson sampling; 0: everybody
     sampling: Literal["fixed", "poisson"] = "fixed"  # exactly `size` without replacement, or each on its own
     available: float = 1.0  # chance that a device can be reached in a round
     drop_out: float = 0.0  # chance that a device learns but its message never arrives
+
+    def among(self, population: int) -> int:
+        """The size in a population of so many devices that have data; one that cannot be drawn is refused."""
+        if population == 0:
+            raise BadInput("no device has anything to learn from: every user's training part is empty")
+        if not 0 <= self.size <= population:
+            raise BadInput(
+                f"cohort.size is {self.size}, but {population} devices have something to learn from: "
+                f"choose a size from 1 to {population}, for example --set cohort.size={min(100, population)}, "
+                "or 0 for everybody"
+            )
+        return self.size or population
 
 
 class CohortSampler:
     """Draws the devices of each round, keyed by (seed, round)."""
 
     def __init__(self, settings: CohortSettings, eligible: Offsets, seed: int) -> None:
-        if len(eligible) == 0:
-            raise BadInput("no device has anything to learn from: every user's training part is empty")
-        if not 1 <= settings.size <= len(eligible):
-            raise BadInput(
-                f"cohort.size is {settings.size}, but {len(eligible)} devices have something to learn from: "
-                f"choose a size from 1 to {len(eligible)}, "
-                f"for example --set cohort.size={min(100, len(eligible))}"
-            )
+        self.size = settings.among(len(eligible))
         for name in ("available", "drop_out"):
             value = getattr(settings, name)
             if not 0.0 <= value <= 1.0:
@@ -46,11 +51,10 @@ class CohortSampler:
 
     def draw(self, round_number: int) -> Offsets:
         """The devices of a round, in increasing order."""
-        s = self.settings
-        n = len(self.eligible)
+        s, n = self.settings, len(self.eligible)
         key = np.random.SeedSequence([self.seed, _draws.COHORT, round_number])
         generator = np.random.Generator(np.random.Philox(key))
-        size = int(generator.binomial(n, s.size / n)) if s.sampling == "poisson" else s.size
+        size = int(generator.binomial(n, self.size / n)) if s.sampling == "poisson" else self.size
         devices = self.eligible[np.sort(generator.choice(n, size, replace=False, shuffle=False))]
         if s.available < 1.0:
             devices = devices[self._chance(_draws.AVAILABILITY, round_number, devices, s.available)]

@@ -87,7 +87,7 @@ class Simulation:
             up_params=up_params,
             selection_bytes=selection_bytes,
             paper_params=counted * len(devices),
-            loss=float(np.mean(np.concatenate(losses))) if losses else None,
+            loss=float(np.concatenate(losses).sum()) / len(devices) if losses else None,
         )
 
     def _open_round(self, number: int, devices: Offsets) -> tuple[int, Indices | None]:

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._jit import jit
 from veilrec.errors import VeilrecError
 from veilrec.wire import values as coded
 from veilrec.wire.messages import Factors, Rows, Schema, Tensor, Uploads
@@ -66,11 +67,14 @@ def _list_type(tensor: Tensor) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if tensor.shape[0] <= _MOST_U16 else np.dtype("<u4")
 
 
-def _index_sizes(tensor: Tensor, rows: Offsets) -> Offsets:
-    """Bytes of the cheapest index for each number of rows."""
-    as_list = rows * _list_type(tensor).itemsize
-    bitmap = (tensor.shape[0] + 7) // 8
-    return np.where(rows == tensor.shape[0], 0, np.minimum(as_list, bitmap))
+@jit
+def _add_row_sizes(total: Offsets, offsets: Offsets, height: int, number_size: int, row_size: int) -> None:
+    """Add every device's rows and the cheapest index of them."""
+    bitmap = (height + 7) // 8
+    for device in range(len(total)):
+        rows = offsets[device + 1] - offsets[device]
+        index = 0 if rows == height else min(rows * number_size, bitmap)
+        total[device] += index + rows * row_size
 
 
 def sizes(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> Offsets:
@@ -78,22 +82,28 @@ def sizes(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> Offset
 
     `all_rows`: as if every row of every table were in it, because noise will fill them.
     """
-    total = np.full(uploads.count, _HEADER.size, np.int64)
+    total = np.zeros(uploads.count, np.int64)
+    same = _HEADER.size  # in every message
     for name, part in uploads.tables.items():
         tensor = schema[name]
-        rows = np.full(uploads.count, tensor.shape[0], np.int64) if all_rows else np.diff(part.offsets)
-        row = coded.row_size(tensor.values, _width(tensor))
-        total += _TENSOR.size + _COUNT.size + _index_sizes(tensor, rows) + rows * row
+        height, row = tensor.shape[0], coded.row_size(tensor.values, _width(tensor))
+        same += _TENSOR.size + _COUNT.size
+        if all_rows:
+            same += height * row
+        else:
+            _add_row_sizes(total, part.offsets, height, _list_type(tensor).itemsize, row)
     for name, part in uploads.entries.items():
         tensor = flat(schema[name])
-        counts = np.diff(part.offsets)
-        total += _TENSOR.size + _COUNT.size + _index_sizes(tensor, counts) + _entry_sizes(tensor, counts)
+        same += _TENSOR.size + _COUNT.size
+        _add_row_sizes(total, part.offsets, tensor.shape[0], _list_type(tensor).itemsize, 0)
+        total += _entry_sizes(tensor, np.diff(part.offsets))
     for name, factors in uploads.factors.items():
         rank = factors.scales.shape[1]
         numbers = sum(_values_size(schema[name], *shape) for shape in _factor_shapes(schema[name], rank))
-        total += _TENSOR.size + _COUNT.size + numbers
+        same += _TENSOR.size + _COUNT.size + numbers
     for name in uploads.dense:
-        total += _TENSOR.size + _values_size(schema[name], *_block(schema[name]))
+        same += _TENSOR.size + _values_size(schema[name], *_block(schema[name]))
+    total += same
     return total
 
 

@@ -7,6 +7,7 @@ real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +37,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of entries."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def test_coordinates_with_shared_noise_are_noticed() -> None:
 def test_unknown_names_and_mechanisms() -> None:
     with pytest.raises(BadInput, match="unknown mechanism 'atention': did you mean attention"):
         select("atention")
-    with pytest.raises(ValueError, match="no attack is known on object"):
+    with pytest.raises(BadInput, match="no attack is known on object.*add one to privacy/audit/plan.py"):
         attacks_on(object())  # type: ignore[arg-type]
 
 

@@ -30,6 +30,25 @@ def test_calibrations_and_presets_are_all_run():
     assert variants(with_rows(rows[0]), presets=("paper",)) == [("FedMF", "paper", None, "")]
 
 
+def test_rows_can_be_left_out():
+    rows = (Row("FedMF", "fedmf", presets=("tuned",)), Row("DP-FedMF", "dp-fedmf", presets=("tuned",)))
+    assert variants(with_rows(*rows), calibrations=("proven",)) == [
+        ("FedMF", "tuned", None, ""), ("DP-FedMF", "tuned", "proven", ""),
+    ]  # fmt: skip
+    assert [row[0] for row in variants(with_rows(*rows), methods=("fedmf",))] == ["FedMF"]
+
+
+def test_published_noise_has_settings_of_its_own():
+    row = Row("DP-FedMF", "dp-fedmf", tuned_as_published=("privacy.epsilon=2",))
+    settings = {
+        (v.preset, v.calibration): v.trials[0].request.settings
+        for v in make_plan(with_rows(row), Options(seeds=1, data=DATA), OUT).panels[0].variants
+    }
+    assert settings["tuned", "as-published"] == ("privacy.epsilon=2", "calibration=as-published")
+    assert settings["tuned", "proven"] == ("calibration=proven",)
+    assert settings["paper", "as-published"] == ("calibration=as-published",)
+
+
 def test_seeds_are_runs_of_their_own():
     plan = make_plan(with_rows(Row("FedMF", "fedmf", presets=("tuned",))), Options(seeds=4, data=DATA), OUT)
     assert [trial.request.seed for trial in plan.trials()] == [0, 1, 2, 3]
@@ -65,9 +84,9 @@ def test_quick_falls_back_to_made_up_data_and_says_so(no_data):
     plan = make_plan(EXPERIMENTS["fedmf-accuracy"], Options(quick=True, seeds=5), OUT)
     assert plan.seeds == (0,)
     assert [panel.data.partition(":")[0] for panel in plan.panels] == ["synthetic-ratings"]
-    assert plan.notes[0] == "Quick: 15 rounds of one seed: to see that it runs, not to quote."
+    assert plan.notes[0] == "Quick: 10 rounds of one seed: to see that it runs, not to quote."
     assert any("cannot be compared" in note for note in plan.notes)
-    assert {trial.request.rounds for trial in plan.trials()} == {15}
+    assert {trial.request.rounds for trial in plan.trials()} == {10}
 
 
 def test_other_data_takes_the_panel_of_its_name_or_the_first():
@@ -76,6 +95,10 @@ def test_other_data_takes_the_panel_of_its_name_or_the_first():
     plan = make_plan(accuracy, Options(data=DATA), OUT)
     assert plan.panels[0].panel is accuracy.panels[0]
     assert "cannot be compared" in plan.notes[0]
+
+
+def test_our_own_figures_are_compared_with_nobodys_data():
+    assert make_plan(EXPERIMENTS["fedmf-lean"], Options(data=DATA), OUT).notes == ()
 
 
 def test_every_setting_has_a_folder_of_its_own():
@@ -111,7 +134,12 @@ def test_a_rows_own_settings_come_after_those_of_quick():
         (Options(protocol="loo-98"), "did you mean loo-99"),
         (Options(presets=("best",)), "unknown preset"),
         (Options(data="ml-2m"), "unknown data set"),
-        (Options(data=DATA, presets=("paper",)), "no row of toy uses the preset paper"),
+        (Options(calibrations=("proved",)), "did you mean proven"),
+        (Options(methods=("dp-fedmv",)), "unknown method of toy.*did you mean dp-fedmf"),
+        (
+            Options(data=DATA, presets=("paper",)),
+            "no row of toy is left by --preset, --calibration and --method",
+        ),
     ],
 )
 def test_bad_options_are_refused(options, words):

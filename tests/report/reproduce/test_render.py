@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.reproduce.render import claimed, grids, holds, problems, to_json, to_markdown
+from veilrec.report.reproduce.render import _number, claimed, grids, holds, problems, to_json, to_markdown
+from veilrec.report.reproduce.summary import Measured
 
 PUBLISHED = {
     "basis": "as published", "unit": "user", "adjacency": "replace-one", "epsilon": 2.0, "delta": 0.0,
@@ -34,6 +36,20 @@ def test_results_stand_beside_the_papers(toy_summary):
     assert problems(toy_summary) == [
         "Table 0, NoSuch (tuned): not available: this version has no method no-such-method"
     ]
+
+
+def test_bytes_and_their_spread_have_one_unit():
+    assert _number("up_bytes", Measured((2.70e9, 2.72e9))) == "2.71 ± 0.01 GB"
+    assert _number("up_bytes", Measured((0.0,))) == "0"
+    assert _number("hr@10", Measured((0.5, 0.5))) == "0.5000 ± 0.0000"
+
+
+def test_where_nothing_is_claimed_there_is_no_table_of_claims(toy_summary):
+    panel = toy_summary.panels[0]
+    titles = [
+        grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))
+    ]
+    assert not any("claimed" in title for title in titles)
 
 
 def test_an_epsilon_never_stands_alone():

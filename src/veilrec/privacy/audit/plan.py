@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
+from veilrec.errors import BadInput
 from veilrec.privacy.audit.attacks import Attack, Coordinates, Guesses, Scores, SupportEvent, Table
 from veilrec.privacy.audit.batches import (
     Draw,
@@ -57,7 +58,10 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
     for kind, plan in _PLANS.items():
         if isinstance(mechanism, kind):
             return plan(mechanism)
-    raise ValueError(f"no attack is known on {type(mechanism).__name__}: add one to privacy/audit/plan.py")
+    raise BadInput(
+        f"no attack is known on {type(mechanism).__name__}, so its claim cannot be audited: add one to"
+        " privacy/audit/plan.py"
+    )
 
 
 def gaussian_attacks(

@@ -45,7 +45,10 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
         squares += np.einsum("nd,nd->n", flat, flat)
     norms: Doubles = np.sqrt(squares)
     if not np.isfinite(norms).all():
-        raise BadInput(f"{int((~np.isfinite(norms)).sum())} updates have NaN or infinite values")
+        raise BadInput(
+            f"{int((~np.isfinite(norms)).sum())} updates have NaN or infinite values: the model has diverged; "
+            "use smaller rates (server.rate, local.*_rate), or less noise"
+        )
     return norms
 
 

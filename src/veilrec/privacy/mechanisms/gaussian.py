@@ -33,19 +33,24 @@ def lattice_delta(event: Event, epsilon: float, dimension: int) -> float:
     return min(1.0, math.exp(shift) * ideal + dimension * TAIL_ERROR)
 
 
-def lattice_mu(epsilon: float, delta: float, dimension: int) -> float:
-    """The largest sensitivity / sigma with `lattice_delta(epsilon) <= delta`."""
+def left_by_sampler(epsilon: float, delta: float, draws: int) -> tuple[float, float]:
+    """What the errors of so many draws leave of a budget (epsilon, delta) for ideal noise."""
     positive(epsilon=epsilon)
     probability(delta=delta)
-    whole(dimension=dimension)
-    shift = dimension * RELATIVE_ERROR
-    left = (delta - dimension * TAIL_ERROR) * math.exp(-shift)
+    whole(dimension=draws)
+    shift = draws * RELATIVE_ERROR
+    left = (delta - draws * TAIL_ERROR) * math.exp(-shift)
     if not (left > 0.0 and epsilon > 2.0 * shift):
         raise BadInput(
-            f"epsilon {epsilon} and delta {delta} are too small for {dimension} coordinates: the sampler "
-            f"alone spends delta {dimension * TAIL_ERROR:g}; give larger ones"
+            f"epsilon {epsilon} and delta {delta} are too small for {draws} coordinates: the sampler "
+            f"alone spends delta {draws * TAIL_ERROR:g}; give larger ones"
         )
-    return mu_for(epsilon - 2.0 * shift, left)
+    return epsilon - 2.0 * shift, left
+
+
+def lattice_mu(epsilon: float, delta: float, dimension: int) -> float:
+    """The largest sensitivity / sigma with `lattice_delta(epsilon) <= delta`."""
+    return mu_for(*left_by_sampler(epsilon, delta, dimension))
 
 
 def lattice_sigma(epsilon: float, delta: float, sensitivity: float, dimension: int) -> float:

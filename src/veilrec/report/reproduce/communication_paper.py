@@ -3,6 +3,8 @@ Differential Privacy (section 6). Curves carry no printed numbers; totals stand 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from veilrec.report.reproduce.counting import mf_counts, ncf_counts
 from veilrec.report.reproduce.experiment import Experiment, Panel, Printed, Quick, Row
 
@@ -11,13 +13,26 @@ ACCURACY = ("hr@10", "ndcg@10")
 COMMUNICATION = ("paper_params", "down_bytes", "up_bytes", "selection_bytes")
 _100K, _1M = "MovieLens 100K", "MovieLens 1M"
 _MADE_UP = "synthetic-ratings:users=600,items=500,mean_history=40,seed=1"
-MF_QUICK = Quick("ml-100k", _MADE_UP, rounds=15)
-NCF_QUICK = Quick("ml-100k", _MADE_UP, rounds=15, settings=("cohort.size=50",))
+MF_QUICK = Quick("ml-100k", _MADE_UP, rounds=10)
+NCF_QUICK = Quick("ml-100k", _MADE_UP, rounds=8, settings=("cohort.size=50",))
 _PROTOCOL = "loo-99"
+# Preset tuned is for proven noise at epsilon 8. The paper claims 2; with its own noise at 2, these were chosen for
+# dp-fedmf on the validation item of seed 1 on ML-100K (rate 15, 30, 60; clip norm 0.02, 0.05) and kept for the others.
+_MF_NOISE = (
+    "privacy.epsilon=2", "privacy.clip_norm=0.02", "aggregation=mean", "server.rate=30", "rounds=40",
+)  # fmt: skip
+_NCF_NOISE = ("privacy.epsilon=2", "privacy.delta=1e-5")
 _PROTOCOL_NOTE = (
     "The paper splits every user's ratings 8:2 and does not say among how many items it ranks. Its values are of the "
     "size that leave-one-out among 99 sampled items gives, so that is used here; --protocol ratio-8-2 ranks a fifth of "
     "every user's items among all items."
+)
+_MF_NOISE_NOTE = (
+    "Tuned, as-published: the paper's noise at the epsilon of 2 that it claims, with a rate, a clip norm and rounds "
+    "chosen for that noise on validation items."
+)
+_NCF_NOISE_NOTE = (
+    "Tuned, as-published: the paper's noise at its epsilon of 2, with settings chosen for proven noise."
 )
 _COUNT_NOTE = (
     "Millions of parameters: as the paper counts, one way, item vectors only, the whole run; on MovieLens 100K it "
@@ -37,16 +52,21 @@ def _total(label: str, method: str, millions: str | None) -> Row:
     return Row(label, method, printed, presets=("paper",))
 
 
+def _row(label: str, method: str, printed: Mapping[str, Printed] | None = None) -> Row:
+    noise = _NCF_NOISE if "NCF" in label else _MF_NOISE
+    return Row(label, method, printed or {}, tuned_as_published=noise)
+
+
 def _rows(*pairs: tuple[str, str]) -> tuple[Row, ...]:
-    return tuple(Row(label, method) for label, method in pairs)
+    return tuple(_row(label, method) for label, method in pairs)
 
 
 TABLE_2 = (
-    Row("FedMF", "fedmf", _printed("0.650", "0.367", "9487.36")),
-    Row("DP-FedMF", "dp-fedmf", _printed("0.515", "0.293", "9487.36")),
-    Row("DP-FedMF-SVD", "dp-fedmf-svd", _printed("0.452", "0.248", "4785.93")),
-    Row("DP-FedMF-TopK", "dp-fedmf-topk", _printed("0.453", "0.250", "4943.68")),
-    Row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274", "2907.85")),
+    _row("FedMF", "fedmf", _printed("0.650", "0.367", "9487.36")),
+    _row("DP-FedMF", "dp-fedmf", _printed("0.515", "0.293", "9487.36")),
+    _row("DP-FedMF-SVD", "dp-fedmf-svd", _printed("0.452", "0.248", "4785.93")),
+    _row("DP-FedMF-TopK", "dp-fedmf-topk", _printed("0.453", "0.250", "4943.68")),
+    _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274", "2907.85")),
 )
 
 FEDMF_TABLE2 = Experiment(
@@ -58,7 +78,7 @@ FEDMF_TABLE2 = Experiment(
     picture="points",
     panels=(Panel("Table 2", "ml-1m", TABLE_2, _1M),),
     quick=MF_QUICK,
-    notes=(_PROTOCOL_NOTE, _COUNT_NOTE),
+    notes=(_PROTOCOL_NOTE, _MF_NOISE_NOTE, _COUNT_NOTE),
     extra=mf_counts,
 )
 
@@ -77,9 +97,9 @@ FEDMF_ACCURACY = Experiment(
         Panel(
             "Fig. 8", "ml-1m",
             (
-                Row("FedMF", "fedmf", _printed("0.650", "0.367")),
-                Row("DP-FedMF", "dp-fedmf", _printed("0.515", "0.293")),
-                Row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274")),
+                _row("FedMF", "fedmf", _printed("0.650", "0.367")),
+                _row("DP-FedMF", "dp-fedmf", _printed("0.515", "0.293")),
+                _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274")),
             ), _1M,
         ),
     ),
@@ -87,6 +107,7 @@ FEDMF_ACCURACY = Experiment(
     notes=(
         "The curves carry no numbers; those of MovieLens 1M are the ones of Table 2 for the same methods.",
         _PROTOCOL_NOTE,
+        _MF_NOISE_NOTE,
     ),
 )  # fmt: skip
 
@@ -136,13 +157,14 @@ FEDMF_ABLATION = Experiment(
         Panel("Fig. 10", "ml-100k", _rows(*_MF_ABLATION, ("Priv-FedMF-Sub", "priv-fedmf-sub")), _100K),
         Panel(
             "Fig. 11", "ml-1m",
-            (*_rows(*_MF_ABLATION), Row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274"))), _1M,
+            (*_rows(*_MF_ABLATION), _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274"))), _1M,
         ),
     ),
     quick=MF_QUICK,
     notes=(
         "The curves carry no numbers; that of Priv-FedMF-Sub on MovieLens 1M is the one of Table 2.",
         _PROTOCOL_NOTE,
+        _MF_NOISE_NOTE,
     ),
 )  # fmt: skip
 
@@ -167,7 +189,7 @@ FEDNCF_ACCURACY = Experiment(
     picture="rounds",
     panels=(Panel("Fig. 12", "ml-100k", _rows(*_NCF), _100K), Panel("Fig. 13", "ml-1m", _rows(*_NCF), _1M)),
     quick=NCF_QUICK,
-    notes=("The paper prints no number of these curves.", _PROTOCOL_NOTE),
+    notes=("The paper prints no number of these curves.", _PROTOCOL_NOTE, _NCF_NOISE_NOTE),
 )
 
 FEDNCF_COMMUNICATION = Experiment(
@@ -221,5 +243,6 @@ FEDNCF_ABLATION = Experiment(
     notes=(
         "The paper prints no number of these curves. Its caption of Fig. 16 says 100K, its text 1M.",
         _PROTOCOL_NOTE,
+        _NCF_NOISE_NOTE,
     ),
 )

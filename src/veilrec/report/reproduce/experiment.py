@@ -49,6 +49,7 @@ class Row:
     calibrations: tuple[str, ...] = BOTH_CALIBRATIONS  # of a method that has them
     at: float | None = None  # where on the x axis, for a picture "along" something
     share: float | None = None  # of all devices that learn, in a round; None: as the method is set
+    tuned_as_published: tuple[str, ...] = ()  # settings over preset tuned where the noise is as published
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Panel:
     source: str  # "Table 2", "Fig. 7"
     data: str
     rows: tuple[Row, ...]
-    published_on: str  # the paper's name of its data
+    published_on: str  # the paper's name of its data; empty: it is no paper's
     required: bool = True  # False: left out where the data is missing
 
 

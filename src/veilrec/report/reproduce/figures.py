@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from PIL import Image
 
 from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.experiment import Extra
 from veilrec.report.reproduce.render import name_of
 from veilrec.report.reproduce.summary import Line, PanelSummary, Summary
+from veilrec.report.reproduce.variants import Variant
+from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,32 +28,40 @@ _STYLE: Any = {
     "axes.grid": True, "grid.alpha": 0.18, "axes.spines.top": False, "axes.spines.right": False,
     "legend.frameon": False, "legend.fontsize": 7.5,
 }  # fmt: skip
-_WIDTH, _HEIGHT, _LINE_HEIGHT = 5.2, 3.6, 0.24
+_WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
+_DOTS, _PALETTE = 100, 64  # dots an inch and colours of a PNG: small enough for a page
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_DASHES = ("-", "--", ":", "-.")
+_DASHES = ("-", "--", "-.", ":")
+_INK = "#3d4451"
 
 
 def save(summary: Summary, path: Path) -> None:
     """Write the picture as SVG or PNG, by the ending of the path."""
     with mpl.rc_context(_STYLE), replacing(path) as part:
-        kind = path.suffix.removeprefix(".")
-        metadata: Any = {"Date": None, "Creator": None} if kind == "svg" else None
-        draw(summary).savefig(part, format=kind, facecolor="white", dpi=150, metadata=metadata)
+        figure = draw(summary)
+        if path.suffix == ".png":
+            _save_png(figure, part)
+        else:
+            metadata: Any = {"Date": None, "Creator": None}
+            figure.savefig(part, format="svg", facecolor="white", metadata=metadata)
+
+
+def _save_png(figure: Figure, path: Path) -> None:
+    """With a palette: a third of the bytes, and nobody sees it."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", facecolor="white", dpi=_DOTS)
+    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, format="PNG", optimize=True)
 
 
 def draw(summary: Summary) -> Figure:
     """All panels under one another, and what needs no training last."""
-    experiment = summary.plan.experiment
-    extra = experiment.extra()
+    experiment, extra = summary.plan.experiment, summary.extra
     shown = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
     n_rows, n_columns = len(shown) + bool(extra.curves), len(experiment.metrics) if shown else 1
     most_lines = max((len(panel.lines) for panel in shown), default=0)
     height = max(_HEIGHT, _LINE_HEIGHT * most_lines + 1.0)
-    figure = Figure(figsize=(_WIDTH * n_columns, height * max(n_rows, 1)), layout="constrained")
-    words = (
-        f"{experiment.name}{' (quick, not for quoting)' if summary.plan.quick else ''}: {experiment.title}"
-    )
-    figure.suptitle(words, fontsize=9.5, wrap=True)
+    figure = Figure(figsize=(_WIDTH * n_columns + 2.0, height * max(n_rows, 1)), layout="constrained")
+    figure.suptitle(_title(summary), fontsize=9.5, wrap=True)
     if not n_rows:
         return figure
     axes = figure.subplots(n_rows, n_columns, squeeze=False)
@@ -60,48 +72,81 @@ def draw(summary: Summary) -> Figure:
             if experiment.picture != "points":
                 place.set_xlabel(experiment.x_label)
                 place.set_ylabel(name_of(metric))
+            elif place is not row[0]:
+                place.tick_params(labelleft=False)  # the same lines as on the left
+        _legend(row[-1], *_distinct(row))
     if extra.curves:
         _draw_extra(axes[-1], extra)
     return figure
 
 
+def _title(summary: Summary) -> str:
+    plan = summary.plan
+    quick = " (quick, not for quoting)" if plan.quick else ""
+    spread = f"; mean and standard deviation of {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else ""
+    return f"{plan.experiment.name}{quick}: {plan.experiment.title}{spread}"
+
+
+def _distinct(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
+    """What all axes of a row show, each once."""
+    found = {}
+    for axes in row:
+        handles, labels = axes.get_legend_handles_labels()
+        found.update({label: handle for handle, label in zip(handles, labels, strict=True)})
+    return list(found.values()), list(found)
+
+
+def _legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    axes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.02, 0.5), handlelength=3.0)
+
+
 def _points(axes: Axes, panel: PanelSummary, metric: str) -> None:
     """A line of the table per row, theirs and ours as points on it."""
-    lines = [line for line in panel.lines if metric in line.measured]
-    for height, line in enumerate(lines):
-        ours, theirs = line.measured[metric], line.variant.row.printed.get(metric)
+    lines = [line for line in panel.lines if line.measured]
+    ours = [(height, line.measured[metric]) for height, line in enumerate(lines) if metric in line.measured]
+    printed = enumerate(line.variant.row.printed.get(metric) for line in lines)
+    theirs = [(height, number.value) for height, number in printed if number is not None]
+    if ours:
         axes.errorbar(
-            ours.mean, height, xerr=ours.sd, marker="o", color=COLOURS[0], capsize=2, linestyle="none",
-            label=None if height else "ours",
+            [m.mean for _, m in ours], [height for height, _ in ours], xerr=[m.sd or 0.0 for _, m in ours],
+            marker="o", color=COLOURS[0], capsize=2, linestyle="none", label="ours",
         )  # fmt: skip
-        if theirs is not None:
-            axes.plot(
-                theirs.value, height, marker="D", color=COLOURS[1], markerfacecolor="none", linestyle="none"
-            )
-    if any(metric in line.variant.row.printed for line in lines):
+    if theirs:
         axes.plot(
-            [], [], marker="D", color=COLOURS[1], markerfacecolor="none", linestyle="none", label="paper"
-        )
+            [value for _, value in theirs], [height for height, _ in theirs], marker="D", color=COLOURS[1],
+            markerfacecolor="none", linestyle="none", label="paper",
+        )  # fmt: skip
     _baselines(axes, panel, metric, vertical=True)
     axes.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=7.5)
     axes.set_ylim(max(len(lines), 1) - 0.5, -0.5)
     axes.set_xlim(left=0.0)
     axes.set_xlabel(name_of(metric))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
+    if metric.endswith("_bytes"):
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human_bytes(value)))
 
 
 def _rounds(axes: Axes, panel: PanelSummary, metric: str) -> None:
-    """The mean over seeds after each round, with a band of one standard deviation."""
-    for number, line in enumerate(line for line in panel.lines if line.curve.get(metric)):
-        points = line.curve[metric]
+    """The mean over seeds after each round, with a band of one standard deviation; a colour is a method."""
+    labels = list(dict.fromkeys(line.variant.row.label for line in panel.lines))
+    for line in panel.lines:
+        points = line.curve.get(metric)
+        if not points:
+            continue
         at, mean = [r for r, _ in points], [m.mean for _, m in points]
-        style = _style(number)
-        axes.plot(at, mean, label=line.name, markersize=3, **style)
+        style = _style(labels.index(line.variant.row.label)) | {"linestyle": _dash(line.variant)}
+        axes.plot(at, mean, label=line.name, markersize=3, linewidth=1.2, **style)
         low = [m.mean - (m.sd or 0.0) for _, m in points]
         high = [m.mean + (m.sd or 0.0) for _, m in points]
         axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
     _baselines(axes, panel, metric, vertical=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    axes.set_xscale("log")  # private runs end after some ten rounds, the paper's after 400
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _dash(variant: Variant) -> str:
+    """Ours in long strokes, the paper's own settings and noise in short ones."""
+    return _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
 
 
 def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
@@ -127,7 +172,6 @@ def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
         if metric in line.measured and line.variant.row.at is None:  # a row that stands for itself
             axes.axhline(line.measured[metric].mean, color="#0072b2", label=line.variant.row.label)
     _baselines(axes, panel, metric, vertical=False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
 _PICTURES = {"points": _points, "rounds": _rounds, "along": _along}
@@ -139,7 +183,7 @@ def _baselines(axes: Axes, panel: PanelSummary, metric: str, *, vertical: bool) 
             line = axes.axvline if vertical else axes.axhline
             line(
                 values[metric].mean,
-                color="#3d4451",
+                color=_INK,
                 linestyle=_DASHES[1 + number % 3],
                 linewidth=1,
                 label=name,
@@ -161,6 +205,6 @@ def _draw_extra(row: Sequence[Axes], extra: Extra) -> None:
     first.set(yscale="log", xlabel=extra.x_label, ylabel=extra.y_label)
     first.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     first.yaxis.set_minor_formatter(NullFormatter())
-    first.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    _legend(first, *first.get_legend_handles_labels())
     for unused in row[1:]:
         unused.set_axis_off()

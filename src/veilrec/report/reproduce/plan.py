@@ -9,7 +9,7 @@ from veilrec.data.registry import find_dataset
 from veilrec.data.spec import locate, parse, whereabouts
 from veilrec.errors import BadInput, unknown_name
 from veilrec.evaluate.protocols import PROTOCOLS
-from veilrec.report.reproduce.experiment import BOTH_PRESETS, Experiment, Panel
+from veilrec.report.reproduce.experiment import BOTH_CALIBRATIONS, BOTH_PRESETS, Experiment, Panel
 from veilrec.report.reproduce.variants import Conditions, Trial, Variant, variants_of
 
 
@@ -22,6 +22,8 @@ class Options:
     data: str | None = None  # instead of the experiment's
     protocol: str | None = None
     presets: tuple[str, ...] = ()  # only these; empty: all
+    calibrations: tuple[str, ...] = ()  # likewise, of methods that have them
+    methods: tuple[str, ...] = ()  # likewise
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Plan:
 
 def make_plan(experiment: Experiment, options: Options, out: Path) -> Plan:
     """Check what was asked and find the data; nothing is run or written."""
-    _check(options)
+    _check(experiment, options)
     notes: list[str] = []
     if options.quick:
         notes.append(
@@ -64,26 +66,36 @@ def make_plan(experiment: Experiment, options: Options, out: Path) -> Plan:
     planned = []
     for panel, data in chosen:
         conditions = Conditions(
-            data, protocol, seeds, options.presets or BOTH_PRESETS,
+            data, protocol, seeds, options.presets or BOTH_PRESETS, options.calibrations or BOTH_CALIBRATIONS,
             experiment.quick if options.quick else None, out / "runs",
         )  # fmt: skip
-        variants = tuple(variant for row in panel.rows for variant in variants_of(row, conditions))
+        rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
+        variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
         if not variants:
             raise BadInput(
-                f"no row of {experiment.name} uses the preset {' or '.join(options.presets)}: leave --preset out"
+                f"no row of {experiment.name} is left by --preset, --calibration and --method: leave one of them out"
             )
         planned.append(PlannedPanel(panel, data, variants))
     return Plan(experiment, protocol, seeds, options.quick, tuple(planned), tuple(notes))
 
 
-def _check(options: Options) -> None:
+def _check(experiment: Experiment, options: Options) -> None:
     if options.seeds < 1:
         raise BadInput(f"--seeds is {options.seeds}: it must be 1 or more")
     if options.protocol is not None and options.protocol not in PROTOCOLS:
         raise unknown_name("protocol", options.protocol, PROTOCOLS)
-    for preset in options.presets:
-        if preset not in BOTH_PRESETS:
-            raise unknown_name("preset", preset, BOTH_PRESETS)
+    known = (
+        ("preset", options.presets, BOTH_PRESETS),
+        ("calibration", options.calibrations, BOTH_CALIBRATIONS),
+    )
+    for kind, asked, names in known:
+        for name in asked:
+            if name not in names:
+                raise unknown_name(kind, name, names)
+    methods = tuple(dict.fromkeys(row.method for panel in experiment.panels for row in panel.rows))
+    for name in options.methods:
+        if name not in methods:
+            raise unknown_name(f"method of {experiment.name}", name, methods)
 
 
 def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[tuple[Panel, str]]:
@@ -113,7 +125,7 @@ def _panel_on(experiment: Experiment, data: str, notes: list[str]) -> tuple[Pane
         if panel.data == asked.dataset.name:
             return panel, data
     first = experiment.panels[0]
-    notes.append(_other_data(first, asked.dataset.name))
+    notes += _other_data(first, asked.dataset.name)
     return first, data
 
 
@@ -123,9 +135,11 @@ def _quick_data(experiment: Experiment, notes: list[str]) -> str:
     if quick.data is not None and whereabouts(find_dataset(quick.data)) is not None:
         data = quick.data
     if data != first.data:
-        notes.append(_other_data(first, data.partition(":")[0]))
+        notes += _other_data(first, data.partition(":")[0])
     return data
 
 
-def _other_data(panel: Panel, name: str) -> str:
-    return f"The paper's numbers are of {panel.published_on}, ours of {name}: they cannot be compared."
+def _other_data(panel: Panel, name: str) -> list[str]:
+    if not panel.published_on:
+        return []
+    return [f"The paper's numbers are of {panel.published_on}, ours of {name}: they cannot be compared."]

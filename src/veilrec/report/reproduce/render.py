@@ -9,7 +9,7 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.provenance import provenance
 from veilrec.report.reproduce.experiment import Grid, Printed
 from veilrec.report.reproduce.summary import Line, Measured, PanelSummary, Summary
-from veilrec.report.units import human_bytes, spelt
+from veilrec.report.units import byte_scale, spelt
 
 _NAMES = {
     "paper_params": "M parameters",
@@ -30,7 +30,7 @@ def grids(summary: Summary) -> list[Grid]:
     tables = []
     for panel in summary.panels:
         tables += [_results(panel, summary), _privacy(panel)]
-    return [*(table for table in tables if table.rows), *summary.plan.experiment.extra().grids]
+    return [*(table for table in tables if table.rows), *summary.extra.grids]
 
 
 def _results(panel: PanelSummary, summary: Summary) -> Grid:
@@ -48,7 +48,8 @@ def _results(panel: PanelSummary, summary: Summary) -> Grid:
         if any(metric in values for metric in metrics):
             rows.append([name, "baseline", *_cells(metrics, printed, values, {})])
     data = panel.data.partition(":")[0]
-    title = f"{panel.panel.source} ({panel.panel.published_on} in the paper, {data} here)"
+    where = f"{panel.panel.published_on} in the paper, {data} here" if panel.panel.published_on else data
+    title = f"{panel.panel.source} ({where})"
     return Grid(
         f"QUICK, not for quoting: {title}" if summary.plan.quick else title, head, rows, frozenset({0, 1})
     )
@@ -65,12 +66,12 @@ def _cells(
 
 
 def _number(metric: str, measured: Measured) -> str:
-    def words(value: float) -> str:
-        if metric.endswith("_bytes"):
-            return human_bytes(value)
-        return f"{value:.2f}" if metric == "paper_params" else f"{value:.4f}"
-
-    return words(measured.mean) if measured.sd is None else f"{words(measured.mean)} ± {words(measured.sd)}"
+    if not any(measured.values):
+        return "0"
+    size, unit = byte_scale(measured.mean) if metric.endswith("_bytes") else (1.0, "")
+    digits = 2 if unit or metric == "paper_params" else 4
+    spread = "" if measured.sd is None else f" ± {measured.sd / size:.{digits}f}"
+    return f"{measured.mean / size:.{digits}f}{spread} {unit}".rstrip()
 
 
 def _privacy(panel: PanelSummary) -> Grid:
@@ -79,6 +80,8 @@ def _privacy(panel: PanelSummary) -> Grid:
         for line in panel.lines
         if line.guarantee is not None
     ]
+    if all(line.guarantee is None or line.guarantee.basis == "none" for line in panel.lines):
+        rows = []  # nobody claims anything
     title = f"{panel.panel.source}: what is claimed, and what holds"
     return Grid(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
 
@@ -125,7 +128,7 @@ def to_json(summary: Summary, command: str) -> dict[str, Any]:
         "panels": [_panel_json(panel) for panel in summary.panels],
         "tables": [
             {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
-            for grid in experiment.extra().grids
+            for grid in summary.extra.grids
         ],
         "notes": list(summary.notes), "problems": problems(summary), "versions": _versions(),
     }  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.reproduce.experiment import Panel
+from veilrec.report.reproduce.experiment import Extra, Panel
 from veilrec.report.reproduce.plan import Plan, PlannedPanel
 from veilrec.report.reproduce.runner import Outcome
 from veilrec.report.reproduce.variants import Variant
@@ -75,13 +75,14 @@ class Summary:
     plan: Plan
     panels: tuple[PanelSummary, ...]
     notes: tuple[str, ...]
+    extra: Extra  # what needed no training
 
 
 def summarise(plan: Plan, outcomes: Mapping[Path, Outcome]) -> Summary:
     """Put the runs together, seed by seed."""
     panels = tuple(_panel(planned, outcomes) for planned in plan.panels)
     found = [note for panel in panels for note in _against_popularity(panel)]
-    return Summary(plan, panels, (*plan.notes, *plan.experiment.notes, *found))
+    return Summary(plan, panels, (*plan.notes, *plan.experiment.notes, *found), plan.experiment.extra())
 
 
 def amounts(result: Mapping[str, Any]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from veilrec.errors import unknown_name
 from veilrec.report.reproduce import communication_paper as communication
 from veilrec.report.reproduce import fednewsrec_paper as news
 from veilrec.report.reproduce.experiment import Experiment
-from veilrec.report.reproduce.privacy_utility import DP_FEDMF_CURVE
+from veilrec.report.reproduce.own_figures import DP_FEDMF_CURVE, FEDMF_LEAN
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "fedmf-table2": communication.FEDMF_TABLE2,
@@ -18,6 +18,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "fedncf-accuracy": communication.FEDNCF_ACCURACY,
     "fedncf-communication": communication.FEDNCF_COMMUNICATION,
     "fedncf-ablation": communication.FEDNCF_ABLATION,
+    "fedmf-lean": FEDMF_LEAN,
     "dp-fedmf-curve": DP_FEDMF_CURVE,
     "fednewsrec-table2": news.FEDNEWSREC_TABLE2,
     "fednewsrec-fig4": news.FEDNEWSREC_FIG4,

@@ -54,6 +54,7 @@ class Conditions:
     protocol: str
     seeds: tuple[int, ...]
     presets: tuple[str, ...]  # only these
+    calibrations: tuple[str, ...]  # only these, of methods that have them
     quick: Quick | None  # None: at full length
     runs: Path  # folder of all runs
 
@@ -67,7 +68,8 @@ def variants_of(row: Row, conditions: Conditions) -> list[Variant]:
         problem = f"not available: this version has no method {row.method}"
         return [Variant(row, preset, None, problem=problem) for preset in presets[-1:]]
     method = get(row.method)
-    calibrations = row.calibrations if "calibration" in method.config.model_fields else (None,)
+    has_them = "calibration" in method.config.model_fields
+    calibrations = [c for c in row.calibrations if c in conditions.calibrations] if has_them else [None]
     return [
         _variant(method, row, preset, calibration, conditions)
         for preset in presets
@@ -82,7 +84,7 @@ def _variant(
         problem = f"not available: {method.name} has no preset {preset}"
         return Variant(row, preset, calibration, problem=problem)
     try:
-        settings = _settings(method, row, calibration, conditions)
+        settings = _settings(method, row, preset, calibration, conditions)
         trials = [_trial(method, preset, settings, seed, conditions) for seed in conditions.seeds]
     except BadInput as error:
         return Variant(row, preset, calibration, problem=f"not available: {error}")
@@ -90,13 +92,15 @@ def _variant(
 
 
 def _settings(
-    method: Method[Any], row: Row, calibration: str | None, conditions: Conditions
+    method: Method[Any], row: Row, preset: str, calibration: str | None, conditions: Conditions
 ) -> tuple[str, ...]:
     settings = row.settings
     if conditions.quick is not None and method.kind == "federated":
         settings = (*conditions.quick.settings, *settings)
     if row.share is not None:
         settings = (*settings, f"cohort.size={max(1, round(row.share * _learners(conditions.data)))}")
+    if (preset, calibration) == ("tuned", "as-published"):
+        settings = (*settings, *row.tuned_as_published)
     return settings if calibration is None else (*settings, f"calibration={calibration}")
 
 

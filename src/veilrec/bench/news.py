@@ -1,0 +1,171 @@
+"""FedNewsRec beside a plain torch loop over devices, and ranking from cached news vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from veilrec.bench.options import Options
+from veilrec.bench.results import Result
+from veilrec.bench.timing import seconds_per_round
+from veilrec.data.population import Impressions
+from veilrec.data.spec import load
+from veilrec.device.element_clip import ElementClip
+from veilrec.device.learner import Cohort
+from veilrec.device.news_log import NONE, Examples
+from veilrec.device.protection import WholeUpdateClip
+from veilrec.errors import VeilrecError
+from veilrec.evaluate.protocols import make_split
+from veilrec.methods import fednewsrec
+from veilrec.methods.base import NewsData, Problem, configure
+from veilrec.methods.news_prepare import prepare
+from veilrec.methods.news_ranker import NewsScorer
+from veilrec.methods.news_simulation import NewsSimulation
+from veilrec.methods.training import peak_rss_mb
+from veilrec.models.news_model import NewsInput, NewsModel
+from veilrec.models.news_tensors import losses, make_batch, take_news, trimmed
+
+_SEED = 1
+_COHORT, _COHORT_QUICK = 200, 40
+_TRAINED_ON, _TRAINED_ON_QUICK = "synthetic-news:users=5000,seed=1", "synthetic-news:users=300,seed=1"
+_RANKED, _RANKED_QUICK = "synthetic-news:users=20000,seed=1", "synthetic-news:users=500,seed=1"
+_TURNS = 3  # of contenders that take seconds
+
+
+def without_clipping(name: str, options: Options) -> Result:
+    """One backward pass for the whole cohort."""
+    return _compare(name, "none", options)
+
+
+def with_clipping(name: str, options: Options) -> Result:
+    """Every device's whole update is clipped."""
+    return _compare(name, "proven", options)
+
+
+def with_clipped_entries(name: str, options: Options) -> Result:
+    """Every entry of every device's update is clipped, as published."""
+    return _compare(name, "as-published", options)
+
+
+def _compare(name: str, calibration: str, options: Options) -> Result:
+    """Two loops: one that encodes the titles of each example, as usual, and one each news of a device once."""
+    cohort = _COHORT_QUICK if options.quick else _COHORT
+    source = _TRAINED_ON_QUICK if options.quick else _TRAINED_ON
+    simulation, news = simulation_of(source, calibration, cohort)
+    simulation.step(0)
+    memory = peak_rss_mb()
+    usual, frugal = (PlainLoop(simulation, news, frugal=frugal) for frugal in (False, True))
+    contenders = {"ours": simulation.step, "plain_loop": usual.round, "frugal": frugal.round}
+    plan = replace(options.plan, repeats=min(options.repeats, _TURNS), rounds=1, laps=3)
+    seconds = seconds_per_round(contenders, frozenset({"ours"}), plan)
+    extra = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / seconds["ours"], 3)}
+    ours = seconds.pop("ours")
+    note = "The plain loop encodes the titles of every example; the frugal one each news of a device once."
+    return Result(name, source, cohort, ours, memory, seconds, extra, (note,))
+
+
+def simulation_of(
+    source: str, calibration: str, cohort: int, settings: Sequence[str] = ()
+) -> tuple[NewsSimulation, NewsInput]:
+    """Our simulator and the news that it reads; nobody draws noise, which would cost all the same."""
+    population = load(source)
+    split = make_split(population, "mind", seed=_SEED)
+    if population.catalogue is None or split.train_impressions is None:
+        raise VeilrecError(f"{source} has no news to learn from")
+    data = NewsData(population.catalogue, split.train_impressions)
+    chosen = [
+        f"calibration={calibration}", f"cohort.size={cohort}", "cohort.sampling=fixed", "privacy.scale=0",
+        "server.optimiser=sgd", "server.rate=0.1", "server.momentum=0", *settings,
+    ]  # fmt: skip
+    config, _ = configure(fednewsrec.METHOD, preset="tuned", dataset="", settings=chosen)
+    trainer = fednewsrec.METHOD.build(config, Problem(split.train, split.n_items, _SEED, 1, data))
+    if not isinstance(trainer, NewsSimulation):
+        raise VeilrecError("fednewsrec is not simulated device by device, so it has no rounds to compare")
+    trainer.server.sigma = 0.0
+    whole = calibration == "proven"
+    prepared = prepare(config.network, config.size, config.text, data, _SEED, whole_catalogue=whole)
+    return trainer, prepared.news
+
+
+class PlainLoop:
+    """The same rounds with one torch module, autograd, and a Python loop over devices."""
+
+    def __init__(self, simulation: NewsSimulation, news: NewsInput, *, frugal: bool) -> None:
+        self._simulation = simulation
+        self._loss = _each_news_once if frugal else _titles_of_every_example
+        self._news = news
+        self.model = simulation.learner.model_with(simulation.server.weights)
+        self.parameters = dict(self.model.named_parameters())
+
+    def round(self, number: int, rate: float = 0.1) -> None:
+        """One round: the mean weighted by clicks or, with whole-update clipping, the sum."""
+        sim = self._simulation
+        sums = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        total = 0.0
+        for device in sim.sampler.draw(number):
+            one = np.array([device])
+            examples = sim.learner.examples(Cohort(one, sim.train.take(one), {}), number)
+            self.model.zero_grad()
+            self._loss(self.model, self._news, examples).backward()
+            self._clip()
+            weight = float(len(examples)) if sim.server.weighs_examples else 1.0
+            total += weight
+            for name, value in self.parameters.items():
+                if value.grad is not None:
+                    sums[name] -= weight * value.grad
+        with torch.no_grad():
+            for name, value in self.parameters.items():
+                value.add_(sums[name], alpha=rate / (total if sim.server.weighs_examples else 1.0))
+
+    def _clip(self) -> None:
+        protection = self._simulation.protection
+        if isinstance(protection, WholeUpdateClip):
+            torch.nn.utils.clip_grad_norm_(self.parameters.values(), protection.clip_norm)
+        if isinstance(protection, ElementClip):
+            torch.nn.utils.clip_grad_value_(self.parameters.values(), protection.clip_value)
+
+
+def _each_news_once(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+    batch = make_batch(examples.histories, examples.history_of, examples.candidates)
+    return losses(model, trimmed(take_news(news, batch.news)), batch).mean()
+
+
+def _titles_of_every_example(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+    past = examples.histories[examples.history_of]
+    width = max(1, int((past != NONE).any(0).sum()))
+    items = np.concatenate([past[:, :width], examples.candidates], 1)  # [b, h + c]
+    real = torch.from_numpy(items != NONE)
+    rows = torch.from_numpy(np.maximum(items, 0).astype(np.int64))
+    vectors = model.encode_news(trimmed(take_news(news, rows.flatten()))).view(*rows.shape, -1)
+    users = model.user(vectors[:, :width], real[:, :width])
+    scores = (vectors[:, width:] @ users.unsqueeze(-1)).squeeze(-1)
+    lowest = torch.finfo(scores.dtype).min
+    return -scores.masked_fill(~real[:, width:], lowest).log_softmax(-1)[:, 0].mean()
+
+
+def ranking(name: str, options: Options) -> Result:
+    """All dev impressions ranked from news vectors that are there; the histories are encoded on the way."""
+    source = _RANKED_QUICK if options.quick else _RANKED
+    simulation, _ = simulation_of(source, "none", cohort=10)
+    scorer, impressions = simulation.model(), load(source).impressions["dev"]
+    if not isinstance(scorer, NewsScorer):
+        raise VeilrecError("fednewsrec gives no model that ranks impressions")
+    seconds = _median_seconds(scorer, impressions, options.repeats)
+    extra = {"impressions_per_second": round(len(impressions) / seconds, 1)}
+    users = len(np.unique(impressions.users))
+    note = f"A round is one ranking of {len(impressions):,} dev impressions of {users:,} users."
+    return Result(name, source, users, seconds, peak_rss_mb(), extra=extra, notes=(note,))
+
+
+def _median_seconds(scorer: NewsScorer, impressions: Impressions, repeats: int) -> float:
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        scorer.score_impressions(impressions)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times[1:]))  # the first one compiles

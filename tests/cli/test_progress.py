@@ -1,0 +1,62 @@
+"""What a run says of itself, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from veilrec.cli.progress import PlainLines, following
+from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.trainer import StepReport
+
+
+def after(rounds: int, seconds: float) -> Progress:
+    progress = Progress()
+    progress.rounds_done, progress.learning_seconds = rounds, seconds
+    return progress
+
+
+def test_a_long_run_says_once_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines("nrms on mind: epoch", 8)
+    lines.on_round(after(1, 150.0), StepReport())
+    lines.on_round(after(2, 290.0), StepReport())
+    lines.on_metrics(after(2, 290.0), {"auc": 0.61})
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "nrms on mind: epoch 1/8  2 min each, about 20 min for all without evaluation",
+        "nrms on mind: epoch 2/8  auc 0.6100",
+    ]
+
+
+def test_a_resumed_run_counts_the_rounds_that_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainLines("fednewsrec on mind: round", 100).on_round(after(50, 150.0), StepReport())
+    assert "50/100  3 s each, about 5 min for all" in capsys.readouterr().err
+
+
+def test_a_short_run_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    PlainLines("mf on small: epoch", 8).on_round(after(1, 2.0), StepReport())
+    assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    """Standard error of somebody who looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_of_80_columns_shows_bar_rounds_metrics_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", "80"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    progress = after(30, 2.0)
+    progress.devices, progress.down_bytes, progress.up_bytes = 3000, 1_882_800_000, 529_100_000
+    with following("fedmf on [mine]", 60) as listener:
+        listener.on_round(progress, StepReport())
+        listener.on_metrics(progress, {"hr@10": 0.6299, "ndcg@10": 0.3501})
+    last = terminal.getvalue()[terminal.getvalue().rindex("fedmf on [mine]") :]
+    assert "30/60 rounds" in last
+    assert "hr@10 0.6299  ndcg@10 0.3501  1,500 clients/s  down 1.9 GB  up 529.1 MB" in last

@@ -1,0 +1,167 @@
+"""Saved news models at work: on a data set with other ids, for known users and for new ones."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilrec._arrays import Floats, Indices
+from veilrec._csr import Csr
+from veilrec.data import mind_export
+from veilrec.data.population import Catalogue, Impressions, Population
+from veilrec.data.strings import Strings
+from veilrec.data.synthetic_news import generate
+from veilrec.errors import BadInput
+from veilrec.methods.training import Request, open_run, prepare, train
+from veilrec.methods.using import evaluate_run, recommend_known, recommend_new
+
+from .tiny_news import SMALL, WITHOUT_SENTENCES, method
+
+NAMES = (*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head")
+
+
+@pytest.fixture(autouse=True)
+def made_up_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sentence vectors that depend on the title alone, without the language model; and a cache of our own."""
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+    def vectors(catalogue: Catalogue, dim: int, learnt: Catalogue) -> Floats:
+        seeds = [zlib.crc32(title.encode()) for title in catalogue.titles]
+        return np.stack([np.random.default_rng(seed).standard_normal(dim, np.float32) for seed in seeds])
+
+    monkeypatch.setattr("veilrec.methods.sentences.sentence_vectors", vectors)
+
+
+def renamed(whole: Population) -> Population:
+    """The same people and news under other ids, the news in another order."""
+    order = np.random.default_rng(5).permutation(whole.n_items)
+    number = np.argsort(order).astype(np.int32)
+
+    def moved(part: Impressions) -> Impressions:
+        shown, past = part.shown, part.histories
+        return replace(
+            part,
+            shown=Csr(shown.offsets, number[shown.items]),
+            histories=Csr(past.offsets, number[past.items]),
+        )
+
+    def listed(column: Strings | None) -> Strings:
+        assert column is not None
+        return Strings.of(column[int(place)] for place in order)
+
+    catalogue = whole.catalogue
+    assert catalogue is not None
+    return replace(
+        whole,
+        users=Strings.of(f"other{user}" for user in whole.users),
+        items=Strings.of(f"X{place}" for place in range(whole.n_items)),
+        impressions={name: moved(part) for name, part in whole.impressions.items()},
+        catalogue=Catalogue(
+            listed(catalogue.titles), listed(catalogue.categories), listed(catalogue.subcategories),
+            listed(catalogue.abstracts),
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MIND folders: `first`, the same under other ids, and another one."""
+    folder = tmp_path_factory.mktemp("mind")
+    first = generate(users=60, news=240, days=3, seed=3)
+    mind_export.write(first, folder / "first")
+    mind_export.write(renamed(first), folder / "renamed")
+    mind_export.write(generate(users=30, news=300, days=3, seed=8), folder / "other")
+    return folder
+
+
+def run(folders: Path, out: Path, name: str) -> Path:
+    kind = ("cohort.size=20",) if method(name).kind == "federated" else ("batch=64",)
+    request = Request(name, f"mind:{folders / 'first'}", seed=1, settings=(*SMALL, *kind), rounds=1)
+    train(prepare(request), out)
+    return out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_reads_the_text_and_not_the_ids(name: str, folders: Path, tmp_path: Path) -> None:
+    out = run(folders, tmp_path / "run", name)
+    own = evaluate_run(out)["metrics"]
+    elsewhere = evaluate_run(out, data=f"mind:{folders / 'renamed'}")["metrics"]
+    assert elsewhere == pytest.approx(own, abs=1e-4)
+    other = evaluate_run(out, data=f"mind:{folders / 'other'}")
+    assert other["metrics"]["cases"] > 20
+    assert set(other["baselines"]) == {"popularity", "random"}
+    opened, _ = open_run(out)
+    best = recommend_new(opened, [opened.population.items[3], opened.population.items[1]], 3)
+    assert all(entry["title"] for entry in best)
+    assert len(best) == len(recommend_known(opened, opened.population.users[0], 3)) == 3
+
+
+@pytest.fixture(scope="module")
+def trained(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(folders, tmp_path_factory.mktemp("runs") / "cennewsrec", "cennewsrec")
+
+
+def test_a_folder_with_one_part_is_asked_whole(folders: Path, trained: Path) -> None:
+    both = evaluate_run(trained, data=f"mind:{folders / 'other'}")["metrics"]
+    dev = evaluate_run(trained, data=f"mind:{folders / 'other' / 'dev'}")
+    assert dev["protocol"] == "mind"
+    assert dev["metrics"] == pytest.approx(both, abs=1e-4)
+    # of a part that is asked, popularity may count the histories but not the clicks
+    assert dev["baselines"]["popularity"]["auc"] < 0.8
+
+
+def test_what_was_learnt_from_is_refused(folders: Path, trained: Path) -> None:
+    with pytest.raises(BadInput, match=r"of the .* impressions were in the training"):
+        evaluate_run(trained, data=f"mind:{folders / 'first' / 'train'}")
+
+
+def test_a_protocol_without_impressions_is_refused(trained: Path) -> None:
+    with pytest.raises(BadInput, match="asks about users of its own training"):
+        evaluate_run(trained, "loo-full", "synthetic-news:users=40,news=240,seed=4")
+
+
+def test_a_model_of_ids_cannot_go_elsewhere(folders: Path, tmp_path: Path) -> None:
+    request = Request("popularity", f"mind:{folders / 'first'}", seed=1, rounds=1)
+    train(prepare(request), tmp_path / "run")
+    with pytest.raises(BadInput, match="popularity knows items by their ids"):
+        evaluate_run(tmp_path / "run", data=f"mind:{folders / 'other'}")
+
+
+def test_the_order_of_a_new_history_counts(trained: Path) -> None:
+    opened, _ = open_run(trained)
+    some: Indices = opened.population.interactions.pairs().row(0)
+    history = [opened.population.items[int(item)] for item in some]
+    forwards = recommend_new(opened, history, 5)
+    backwards = recommend_new(opened, history[::-1], 5)
+    assert [entry["score"] for entry in forwards] != [entry["score"] for entry in backwards]
+    assert recommend_new(opened, [*history, history[0]], 5) == forwards  # a repeated id adds nothing
+
+
+def test_users_of_dev_alone_and_without_any_history_get_news_too(folders: Path, tmp_path: Path) -> None:
+    lines = (folders / "first" / "dev" / "behaviors.tsv").read_text().splitlines()
+    parts = lines[0].split("\t")
+    extra = ["\t".join([str(10_000 + k), user, parts[2], history, parts[4]]) for k, (user, history) in
+             enumerate([("late", parts[3]), ("new", "")])]  # fmt: skip
+    mine = tmp_path / "data"
+    for split in ("train", "dev"):
+        (mine / split).mkdir(parents=True)
+        for name in ("behaviors.tsv", "news.tsv"):
+            (mine / split / name).write_text((folders / "first" / split / name).read_text())
+    (mine / "dev" / "behaviors.tsv").write_text("\n".join([*lines, *extra]) + "\n")
+    request = Request("nrms", f"mind:{mine}", seed=1, settings=SMALL, rounds=1)
+    train(prepare(request), tmp_path / "run")
+    opened, _ = open_run(tmp_path / "run")
+    for user in ("late", "new"):
+        best = recommend_known(opened, user, 4)
+        assert len(best) == 4
+        assert all(entry["title"] for entry in best)
+    with pytest.raises(BadInput, match="no user 'nobody'.* for a new user give --history"):
+        recommend_known(opened, "nobody", 4)
+    with (mine / "train" / "news.tsv").open("a") as news:
+        news.write("N-new\tnews\tus\tOne more\t\t\t[]\t[]\n")
+    with pytest.raises(BadInput, match=r"has 241 items and had 240 when .* was trained"):
+        open_run(tmp_path / "run")
