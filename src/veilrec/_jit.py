@@ -9,8 +9,14 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_OPTIONS = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy"}
+
 
 def jit(function: F) -> F:
     """Compile a kernel: cached, without the interpreter lock, sums in any order (the same every run)."""
-    compiled = numba.njit(cache=True, nogil=True, fastmath=True, error_model="numpy")(function)
-    return cast(F, compiled)
+    return cast(F, numba.njit(**_OPTIONS)(function))
+
+
+def jit_inline(function: F) -> F:
+    """The same for a few lines of an inner loop: they become part of whatever kernel calls them."""
+    return cast(F, numba.njit(forceinline=True, **_OPTIONS)(function))

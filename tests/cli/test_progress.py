@@ -25,18 +25,19 @@ def test_a_long_run_says_once_how_long_it_will_take(capsys: pytest.CaptureFixtur
     lines.on_metrics(after(2, 290.0), {"auc": 0.61})
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "nrms on mind: epoch 1/8  2 min each, about 20 min for all without evaluation",
+        "nrms on mind: epoch 1/8  2 min each, about 18 min of learning left",
         "nrms on mind: epoch 2/8  auc 0.6100",
     ]
 
 
 def test_a_resumed_run_counts_the_rounds_that_are_done(capsys: pytest.CaptureFixture[str]) -> None:
     PlainLines("fednewsrec on mind: round", 100).on_round(after(50, 150.0), StepReport())
-    assert "50/100  3 s each, about 5 min for all" in capsys.readouterr().err
+    assert "50/100  3 s each, about 2 min of learning left" in capsys.readouterr().err
 
 
-def test_a_short_run_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_or_finished_run_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     PlainLines("mf on small: epoch", 8).on_round(after(1, 2.0), StepReport())
+    PlainLines("nrms on mind: epoch", 1).on_round(after(1, 2000.0), StepReport())
     assert capsys.readouterr().err == ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +61,27 @@ def test_evaluate_gives_the_same_numbers_again(finished):
     result = json.loads((finished / "result.json").read_text())
     again = veilrec("evaluate", str(finished), "--json")
     assert json.loads(again.stdout)["metrics"] == result["metrics"]
+
+
+def test_a_run_keeps_the_settings_that_it_was_trained_with(finished, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["config"]["local"]["dim"] = 7  # as if they had been others then
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    other = veilrec("evaluate", str(copy), "--json")
+    assert other.returncode == 2
+    assert "does not fit the settings in config.yaml" in other.stderr
+
+
+def test_half_a_config_is_refused(finished, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    whole = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(whole[: whole.index("seed")])
+    refused = veilrec("evaluate", str(copy))
+    assert refused.returncode == 2
+    assert "is not whole: it says nothing of seed" in refused.stderr
 
 
 def test_evaluate_refuses_a_protocol_whose_test_items_were_trained_on(finished):

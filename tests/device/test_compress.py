@@ -159,3 +159,11 @@ def test_deep_and_shallow_parts_are_clipped_by_themselves() -> None:
     each = protection.perturb_each(bounded, SCHEMA, SeededSource(0))
     assert not np.array_equal(each.entries["far"].values, far.values)
     assert np.array_equal(each.tables["items"].values, rows.values)
+
+
+def test_low_rank_of_a_noisy_message_is_right_to_one_in_a_hundred_thousand() -> None:
+    tables = np.random.default_rng(1).laplace(size=(3, 400, 32)).astype(np.float32)
+    for table, product in zip(tables, low_rank(tables, 16).product(), strict=True):
+        left, scales, right = np.linalg.svd(table.astype(np.float64), full_matrices=False)
+        best = (left[:, :16] * scales[:16]) @ right[:16]
+        assert np.linalg.norm(product - best) <= 1e-5 * np.linalg.norm(best)

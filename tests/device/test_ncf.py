@@ -15,7 +15,8 @@ from veilrec.device.learner import Cohort, Learned
 from veilrec.device.ncf import USER, NcfLearner, NcfSettings, schema, start_weights
 from veilrec.device.sampling import draw_epoch
 from veilrec.models.neumf import NeuMF
-from veilrec.models.neumf_scores import ITEMS, TILE
+from veilrec.models.neumf_scores import ITEMS
+from veilrec.models.neumf_tower import TILE
 from veilrec.wire import codec
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
@@ -172,6 +173,19 @@ def test_a_cohort_learns_what_its_devices_learn_alone():
         np.testing.assert_allclose(user[0], users[device], rtol=1e-5)
         for name, values in together.uploads.dense.items():
             np.testing.assert_allclose(alone.uploads.dense[name][0], values[device], rtol=1e-5, atol=1e-8)
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    outcomes = []
+    for threads in ("1", "3", "8"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        learned, users = learn(SMALL, histories(), range(4))
+        rows = learned.uploads.tables[ITEMS]
+        parts = [users, learned.loss, rows.offsets, rows.index, rows.values, *learned.uploads.dense.values()]
+        outcomes.append([values.copy() for values in parts])
+    for others in outcomes[1:]:
+        for ours, theirs in zip(outcomes[0], others, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_frozen_model_lets_only_the_user_learn():

@@ -35,8 +35,8 @@ def model(window: int) -> FedNewsRec:
 
 
 def news(codes: Offsets) -> NewsInput:
-    nothing = torch.zeros(len(codes), 0)
-    return NewsInput(torch.from_numpy(codes), *(nothing.long() for _ in range(4)), nothing)
+    none = torch.zeros(len(codes), 0, dtype=torch.int64)
+    return NewsInput(torch.from_numpy(codes), none, none, none, none, none.float())
 
 
 @pytest.mark.parametrize("window", [1, 3, 5])

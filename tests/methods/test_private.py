@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +15,12 @@ from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.private import PrivacySettings, merged, on_lattice, sigma_of_sum
 from veilrec.methods.registry import get
 from veilrec.methods.submodel import SelectionSettings, histogram_noise
-from veilrec.methods.training import with_popularity
+from veilrec.methods.training import Request, prepare, train, with_popularity
+from veilrec.methods.using import evaluate_run
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import ComposedEvent, GaussianEvent
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
 from veilrec.simulate.cohort import CohortSettings
@@ -179,6 +183,18 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     assert with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}) == promise
 
 
+def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:
+    request = Request(
+        "priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1
+    )
+    result = train(prepare(request), tmp_path / "run")
+    assert result["metrics"]["ndcg@10"] < result["baselines"]["popularity"]["ndcg@10"]
+    stated = Guarantee.from_json(json.loads((tmp_path / "run" / "result.json").read_text())["guarantee"])
+    assert (stated.basis, stated.unit, stated.scope) == ("proven", "user", "whole run")
+    assert "no better than popularity" in stated.caveats[-1]
+    assert evaluate_run(tmp_path / "run")["guarantee"] == result["guarantee"]
+
+
 def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
     # 300 bits at epsilon 2 in each of 5 rounds, or once; 9 updates of the same rows either way
     method = get("priv-fedmf-sub")
@@ -193,7 +209,7 @@ def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
     totals = [float(note.split("epsilon ")[1].split(" ")[0]) for note in notes]
     assert "takes part 3 times and draws 5 reports, epsilon" in notes[0]
     assert "takes part 3 times and draws 3 reports, epsilon" in notes[1]
-    assert "takes part 3 times and draws 1 reports, epsilon" in notes[2]
+    assert "takes part 3 times and draws one report, epsilon" in notes[2]
     assert totals[0] - totals[2] == pytest.approx(4 * ITEMS * 2.0, rel=0.01)
     assert totals[1] - totals[2] == pytest.approx(2 * ITEMS * 2.0, rel=0.01)
     assert f"; {totals[2]:.4g} if it drew one report and repeated it" in notes[0]

@@ -61,7 +61,8 @@ def test_flat_and_named_are_inverse() -> None:
     assert list(named) == list(SMALL.network()) == [name for name in public if name != "items"]
     for name, values in named.items():
         np.testing.assert_array_equal(values, np.stack([public[name], 2 * public[name]]))
-    assert SMALL.tower().weights_at[-1] + SMALL.gmf + SMALL.layers[-1] + 1 == len(flat)
+    places = SMALL.tower().places
+    assert len(places) == len(set(places.tolist())) == len(flat)
 
 
 def test_no_users_and_no_items_to_score() -> None:

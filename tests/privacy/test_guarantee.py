@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit, no_guarantee
 
 FULL: dict[str, Any] = {
@@ -36,6 +37,17 @@ def test_no_guarantee_carries_nothing_that_looks_like_one(extra: str) -> None:
 def test_numbers_that_promise_nothing_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         Guarantee(**(FULL | {name: value}))
+
+
+@pytest.mark.parametrize("name", ["basis", "unit", "adjacency", "scope", "trust"])
+def test_words_that_mean_nothing_are_refused(name: str) -> None:
+    with pytest.raises(BadInput, match=f"{name} is 'click2': allowed are"):
+        Guarantee.from_json(FULL | {name: "click2"})
+
+
+def test_caveats_are_a_list() -> None:
+    with pytest.raises(BadInput, match="caveats are a list"):
+        Guarantee.from_json(FULL | {"caveats": "abc"})
 
 
 def test_every_line_names_unit_adjacency_scope_trust_and_basis() -> None:

@@ -84,6 +84,7 @@ def test_a_training_of_section_5() -> None:
         ({"mechanism": "attention", "epsilon": 1.0, "pad_probability": 1.0}, "pad_probability is 1"),
         ({"mechanism": "label", "epsilon": 1.0}, "needs --candidates"),
         ({"mechanism": "k-ary", "epsilon": 1.0, "candidates": 1}, "needs --candidates"),
+        ({"mechanism": "randomised-response", "epsilon": 1000.0}, "no finite epsilon describes that"),
         (
             {"mechanism": "label", "epsilon": 1.0, "candidates": 5, "pad_probability": 0.5},
             "takes no --padding",

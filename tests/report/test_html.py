@@ -4,10 +4,12 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from veilrec.errors import BadInput
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.html import Example, Story, render, write_report
 from veilrec.report.runs import RunSummary
 
@@ -86,6 +88,29 @@ def test_a_report_replaces_a_report_and_nothing_else(runs: list[RunSummary], tmp
     assert path.read_text() == "my diary"
     with pytest.raises(BadInput, match="is a folder"):
         write_report(tmp_path, runs, Story("Fourth"))
+
+
+def test_two_runs_of_one_method_are_told_apart(runs: list[RunSummary]) -> None:
+    other = replace(runs[0], folder="other", metrics=runs[0].metrics | {"hr@10": 0.1234}, seed=9)
+    page = render([runs[0], other], Story("two seeds"))
+    assert "fedmf in fedmf" in page
+    assert "fedmf in other" in page
+    assert "0.1234" in page
+
+
+@pytest.mark.parametrize("change", [{"protocol": "loo-full"}, {"dataset": "other"}, {"users": 7}])
+def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary], change: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="the same data and protocol"):
+        render([runs[0], replace(runs[1], **change)], Story("apples and pears"))
+
+
+def test_a_published_claim_comes_with_what_the_honest_number_counts(runs: list[RunSummary]) -> None:
+    claim = Guarantee(
+        basis="as published", unit="user", adjacency="replace-one", epsilon=2.0, delta=0.0, scope="per message",
+        trust="nobody", honest_epsilon=900.0, honest_delta=0.0, honest_note="of one message",
+    )  # fmt: skip
+    page = render([replace(runs[0], guarantee=claim)], Story("a claim"))
+    assert "The honest number: of one message." in page
 
 
 def test_no_runs_no_report() -> None:

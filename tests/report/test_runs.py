@@ -53,3 +53,18 @@ def test_a_damaged_run_is_named(
         (folder / file).write_text(content)
     with pytest.raises(BadInput, match=says):
         read_run(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"metrics": "x"}, {"metrics": {}}, {"metrics": {"hr@10": "x"}}, {"baselines": None}, {"seconds": None}],
+)
+def test_numbers_that_are_none_are_named(
+    run_folders: dict[str, Path], tmp_path: Path, change: dict[str, object]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run_folders["fedmf"], folder)
+    path = folder / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(BadInput, match="not a whole run"):
+        read_run(folder)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from veilrec.bench.options import Options
 from veilrec.bench.results import Result
-from veilrec.bench.timing import seconds_per_round
+from veilrec.bench.timing import Round, seconds_per_round
 from veilrec.data.population import Impressions
 from veilrec.data.spec import load
 from veilrec.device.element_clip import ElementClip
@@ -60,7 +60,11 @@ def _compare(name: str, calibration: str, options: Options) -> Result:
     simulation.step(0)
     memory = peak_rss_mb()
     usual, frugal = (PlainLoop(simulation, news, frugal=frugal) for frugal in (False, True))
-    contenders = {"ours": simulation.step, "plain_loop": usual.round, "frugal": frugal.round}
+    contenders: dict[str, Round] = {
+        "ours": simulation.step,
+        "plain_loop": usual.round,
+        "frugal": frugal.round,
+    }
     plan = replace(options.plan, repeats=min(options.repeats, _TURNS), rounds=1, laps=3)
     seconds = seconds_per_round(contenders, frozenset({"ours"}), plan)
     extra = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / seconds["ours"], 3)}
@@ -111,7 +115,8 @@ class PlainLoop:
             one = np.array([device])
             examples = sim.learner.examples(Cohort(one, sim.train.take(one), {}), number)
             self.model.zero_grad()
-            self._loss(self.model, self._news, examples).backward()
+            loss = self._loss(self.model, self._news, examples)
+            loss.backward()  # type: ignore[no-untyped-call]
             self._clip()
             weight = float(len(examples)) if sim.server.weighs_examples else 1.0
             total += weight

@@ -41,14 +41,14 @@ class PlainLines:
         self._is_first = True
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Say after the first round how long all will take, if that is long."""
+        """Say after the first round how long the rest will take, if that is long."""
         if not self._is_first:
             return
         self._is_first = False
         each = progress.learning_seconds / progress.rounds_done
-        if each * self._rounds >= LONG_WAIT:
-            words = f"{human_seconds(each)} each, about {human_seconds(each * self._rounds)} for all without evaluation"
-            self._say(progress, words)
+        left = each * (self._rounds - progress.rounds_done)
+        if left >= LONG_WAIT:
+            self._say(progress, f"{human_seconds(each)} each, about {human_seconds(left)} of learning left")
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Say how good the model is now."""

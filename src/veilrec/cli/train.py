@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.cli.completion import data_names, method_names, protocol_names
 from veilrec.cli.output import Json, print_json
 from veilrec.report.units import human_bytes
 
@@ -17,15 +18,20 @@ DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. S
 
 
 def train(
-    method: Annotated[str, typer.Argument(help="Method to train. See `veilrec methods`.")],
-    data: Annotated[str, typer.Option(help=DATA_HELP)] = "synthetic-ratings",
+    method: Annotated[
+        str, typer.Argument(help="Method to train. See `veilrec methods`.", autocompletion=method_names)
+    ],
+    data: Annotated[str, typer.Option(help=DATA_HELP, autocompletion=data_names)] = "synthetic-ratings",
     rounds: Annotated[
         int | None, typer.Option(help="Rounds (epochs for centralised methods). Default: the method's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw: the same seed gives the same model.")] = 0,
     protocol: Annotated[
         str | None,
-        typer.Option(help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2, mind or last-day-20."),
+        typer.Option(
+            help="Evaluation: loo-99, loo-full, holdout-users, ratio-8-2, mind or last-day-20.",
+            autocompletion=protocol_names,
+        ),
     ] = None,
     preset: Annotated[
         str, typer.Option(help="Hyper-parameters: tuned (ours), paper (the paper's) or small.")

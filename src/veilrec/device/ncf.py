@@ -18,9 +18,10 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
-from veilrec._matrix import aligned
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.ncf_kernel import Rules, learn_cohort, make_scratch
+from veilrec.device.ncf_kernel import Given
+from veilrec.device.ncf_step import Rules
+from veilrec.device.ncf_threads import learn_in_threads, space_for
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
@@ -103,25 +104,22 @@ class NcfLearner:
 
     def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
         """Learn from each device's data."""
-        s = self.settings
-        table, network = model[ITEMS], s.shape.flat(model)
+        s, shape = self.settings, self.settings.shape
         lengths = cohort.data.lengths()
-        most = np.minimum(lengths * (1 + s.negatives * s.epochs), table.shape[0])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        index = np.empty(int(most.sum()), np.int32)
-        rows = aligned(len(index), s.shape.row)
-        networks = np.empty((len(lengths), len(network)), np.float32)
-        loss = np.zeros(len(lengths), np.float32)
-        tower = s.shape.tower()
-        learn_cohort(
-            tower, self._rules(), make_scratch(tower, len(network)), self.seed, round_number,
-            cohort.devices, cohort.data.offsets, cohort.data.items, cohort.private[USER], table, network,
-            offsets, index, rows, networks, loss,
+        network = shape.flat(model)
+        given = Given(
+            self.seed, round_number, cohort.devices, cohort.data.offsets, cohort.data.items,
+            shape.filled_rows(model[ITEMS]), network,
         )  # fmt: skip
-        tables = {ITEMS: Rows(offsets, index[: offsets[-1]], rows[: offsets[-1]])}
+        most = np.minimum(lengths * (1 + s.negatives * s.epochs), len(model[ITEMS]))
+        learnt = space_for(most, shape.filled_rows(cohort.private[USER]), len(network))
+        learn_in_threads(shape.tower(), self._rules(), given, most, learnt)
+        cohort.private[USER][...] = shape.bare_rows(learnt.users)
+        used = learnt.offsets[-1]
+        tables = {ITEMS: Rows(learnt.offsets, learnt.index[:used], shape.bare_rows(learnt.rows[:used]))}
         examples = lengths * (1 + s.negatives) * s.epochs
-        uploads = Uploads(round_number, len(lengths), tables, s.shape.named(networks), examples)
-        return Learned(uploads, examples, loss)
+        uploads = Uploads(round_number, len(lengths), tables, shape.named(learnt.networks), examples)
+        return Learned(uploads, examples, learnt.loss)
 
     def _rules(self) -> Rules:
         s = self.settings

@@ -150,7 +150,7 @@ class NoisyMessage(Unprotected):
         return noisy.astype(np.float32)
 
     def _simulated(self, shape: tuple[int, ...], source: Source) -> Floats:
-        """Nobody is protected by seeded noise, so it need not lie on a lattice: ten times faster."""
+        """Nobody is protected by seeded noise, so it need not lie on a lattice: several times faster."""
         generator = np.random.Generator(np.random.SFC64(int(source.words(1)[0])))
         if self.noise == "laplace":
             return simulated_laplace(generator, shape, scale=self.scale)

@@ -99,6 +99,14 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
         raise BadInput(_explain(method, error)) from None
 
 
+def saved_settings(method: Method[C], values: Any) -> C:
+    """The configuration that a run was trained with, whatever the presets say today."""
+    try:
+        return method.config.model_validate(values)
+    except ValidationError as error:
+        raise BadInput(f"the config of a saved run does not fit: {_explain(method, error)}") from None
+
+
 def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
     for key, value in source.items():
         if isinstance(value, Mapping):

@@ -177,7 +177,7 @@ class OnPart:
         promise = honest(
             self.guarantee(config), ComposedEvent(((report, 1), (update, 1))), run, delta,
             note=f"of one report on {problem.n_items} items and one update of {rows} rows",
-            doing=f"{takes_part(times)} and draws {reports} reports",
+            doing=f"{takes_part(times)} and draws {'one report' if reports == 1 else f'{reports} reports'}",
         )  # fmt: skip
         if reports == 1:
             return promise

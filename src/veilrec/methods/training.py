@@ -20,7 +20,7 @@ from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol, make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import Method, NewsData, Problem, configure, promised
+from veilrec.methods.base import Method, NewsData, Problem, configure, promised, saved_settings
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate import checkpoint
@@ -29,6 +29,10 @@ from veilrec.simulate.run import Listener, Schedule, run
 
 BASELINES = ("popularity", "random")
 MODEL = "model.safetensors"
+_NEEDED = (
+    "data", "seed", "protocol", "preset", "settings", "rounds", "evaluate_every", "checkpoint_every", "patience",
+    "config",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,16 @@ def absolute(spec: str) -> str:
     return spec
 
 
-def prepare(request: Request) -> Prepared:
-    """Check everything and read the data; nothing is written yet."""
+def prepare(request: Request, *, config: Mapping[str, Any] | None = None) -> Prepared:
+    """Check everything and read the data; nothing is written yet. A saved `config` goes before the presets."""
     method = get(request.method)
     dataset = request.data.partition(":")[0]
-    config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    if config is None:
+        settings, rounds = configure(
+            method, preset=request.preset, dataset=dataset, settings=request.settings
+        )
+    else:
+        settings, rounds = saved_settings(method, config), method.rounds
     rounds = rounds if request.rounds is None else request.rounds
     asked = {
         "rounds": rounds, "evaluate-every": request.evaluate_every,
@@ -103,7 +112,7 @@ def prepare(request: Request) -> Prepared:
     protocol = request.protocol or default_protocol(population)
     split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
     problem = Problem(split.train, split.n_items, request.seed, rounds, news_data(population, split))
-    trainer = method.build(config, problem)
+    trainer = method.build(settings, problem)
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
@@ -111,7 +120,7 @@ def prepare(request: Request) -> Prepared:
         patience=request.patience,
         watch="ndcg@10" if split.test.impressions is None else "auc",
     )
-    return Prepared(request, method, population, split, trainer, schedule, config, problem)
+    return Prepared(request, method, population, split, trainer, schedule, settings, problem)
 
 
 def news_data(population: Population, split: Split) -> NewsData | None:
@@ -180,6 +189,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise BadInput(
             f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`"
         )
+    missing = [key for key in _NEEDED if key not in config]
+    if missing:
+        raise BadInput(f"{path} is not whole: it says nothing of {missing[0]}; train again")
     return config
 
 
@@ -263,11 +275,9 @@ def open_run(folder: Path) -> tuple[Prepared, Progress]:
     path = folder / MODEL if (folder / MODEL).exists() else checkpoint.newest(folder)
     if path is None:
         raise BadInput(f"{folder} has no model yet: its training was stopped before the first checkpoint")
-    prepared = prepare(request)
+    prepared = prepare(request, config=saved["config"])
     _refuse_changed_data(folder, saved, prepared)
-    state, progress = checkpoint.load(path)
-    prepared.trainer.load_state(state, progress.rounds_done)
-    return prepared, progress
+    return prepared, checkpoint.restore(prepared.trainer, path)
 
 
 def _refuse_changed_data(folder: Path, saved: Mapping[str, Any], prepared: Prepared) -> None:

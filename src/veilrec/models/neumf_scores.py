@@ -1,36 +1,29 @@
-"""NeuMF without torch: where its weights lie, and its scores, compiled.
-
-score(u, i) = w_g . (p_u^g * q_i^g) + w_h . h_L + b,  h_l = relu(W_l h_{l-1} + b_l),  h_0 = [p_u^m ; q_i^m]
-(He et al., Neural Collaborative Filtering, 2017: GMF, MLP and their fusion). As h_0 is two vectors end to end,
-W_1 h_0 = W_1^u p_u + W_1^i q_i: the user's half is the same for all items, the items' half for all users.
-"""
+"""NeuMF without torch: its sizes, and its scores, compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._matrix import add_combination, add_product, aligned, dot, fill
+from veilrec._matrix import aligned, dot, whole_blocks, whole_vectors
+from veilrec.models.neumf_tower import (
+    TILE,
+    Tower,
+    fill_panels,
+    finish_forward,
+    layer_rows,
+    make_panels,
+    make_tile,
+    output_weights,
+    user_half,
+)
 
 ITEMS = "items"
-TILE = 256  # examples at a time: few enough that all their activations stay in the second cache
-TILE_STRIDE = TILE + 16  # one cache line more, so that the rows of a tile do not fall on the same sets
-STRIDE = 32  # tiles are filled up to a multiple of this: what a vector loop takes in one turn
-
-
-class Tower(NamedTuple):
-    """Where everything lies, for the compiled code."""
-
-    gmf: int
-    mlp: int
-    widths: Offsets  # [L + 1]: what layer l gives; widths[0] is the item's half of the input
-    weights_at: Offsets  # [L + 1]: where layer l + 1 (W, then b) starts in the flat network; last, the output
-    rows_at: Offsets  # [L + 2]: the rows of a tile that hold what layer l gives
+_ZERO = np.float32(0.0)
 
 
 @dataclass(frozen=True)
@@ -69,95 +62,72 @@ class NeumfShape:
             start += size
         return tensors
 
+    def filled_rows(self, rows: Floats) -> Floats:
+        """Rows [n, row] with each half filled up to whole vectors; the same ones if they are so already."""
+        places, width = self._row_places()
+        if width == self.row:
+            return rows
+        filled = np.zeros((len(rows), width), np.float32)
+        filled[:, places] = rows
+        return filled
+
+    def bare_rows(self, filled: Floats) -> Floats:
+        """The opposite."""
+        places, width = self._row_places()
+        return filled if width == self.row else filled[:, places]
+
+    def _row_places(self) -> tuple[Offsets, int]:
+        """Where the entries of a row lie in one that is filled up, and the length of that."""
+        mlp_at = whole_vectors(self.gmf)
+        places = np.concatenate([np.arange(self.gmf), mlp_at + np.arange(self.mlp)])
+        return places, mlp_at + whole_vectors(self.mlp)
+
     def tower(self) -> Tower:
         """The layout, for the compiled code."""
-        widths = np.array([self.mlp, *self.layers], np.int64)
-        inputs = np.array([2 * self.mlp, *self.layers[:-1]], np.int64)
-        weights_at = np.concatenate([[0], np.cumsum((inputs + 1) * widths[1:])])
-        return Tower(self.gmf, self.mlp, widths, weights_at, np.concatenate([[0], np.cumsum(widths)]))
+        widths = np.array([whole_vectors(width) for width in (self.mlp, *self.layers)], np.int64)
+        matrices = widths[:-1] * widths[1:]
+        layers_at = _starts(matrices + widths[1:])
+        parts = [widths[0] * widths[1], whole_vectors(self.gmf), widths[-1], whole_vectors(1)]
+        output_at = (layers_at[-1] + _starts(np.array(parts)))[1:]
+        places = self._places(widths, layers_at, output_at)
+        return Tower(
+            whole_vectors(self.gmf), self._row_places()[1], widths, layers_at, output_at, _starts(widths),
+            _starts(matrices), places,
+        )  # fmt: skip
+
+    def _places(self, widths: Offsets, layers_at: Offsets, output_at: Offsets) -> Offsets:
+        """Where the weights of the flat network lie in the one that is filled up."""
+        parts = []
+        for layer, outputs in enumerate(self.layers, start=1):
+            stride = int(widths[layer - 1])
+            rows = stride * np.arange(outputs)[:, np.newaxis]
+            inputs = np.arange(self.mlp if layer == 1 else self.layers[layer - 2])
+            weights = layers_at[layer - 1] + rows + inputs
+            if layer == 1:
+                weights = np.concatenate([layers_at[-1] + rows + inputs, weights], axis=1)  # [user | item]
+            parts += [weights.ravel(), layers_at[layer] - widths[layer] + np.arange(outputs)]
+        gmf, hidden, bias = output_at[:3]
+        parts += [gmf + np.arange(self.gmf), hidden + np.arange(self.layers[-1]), bias + np.arange(1)]
+        return np.concatenate(parts).astype(np.int64)
 
 
-def make_tile(tower: Tower) -> Floats:
-    """Space for what every layer gives to a tile of examples."""
-    return aligned(int(tower.rows_at[-1]), TILE_STRIDE)
-
-
-@jit
-def layer_weights(tower: Tower, network: Floats, layer: int) -> Floats:
-    """W_l [out, in] of layer l >= 1; of the first, the half that meets the item."""
-    outputs = tower.widths[layer]
-    skipped = tower.mlp if layer == 1 else 0
-    inputs = tower.widths[layer - 1] + skipped
-    start = tower.weights_at[layer - 1]
-    return network[start : start + outputs * inputs].reshape(outputs, inputs)[:, skipped:]
-
-
-@jit
-def layer_bias(tower: Tower, network: Floats, layer: int) -> Floats:
-    """b_l of layer l >= 1."""
-    end = tower.weights_at[layer]
-    return network[end - tower.widths[layer] : end]
-
-
-@jit
-def layer_rows(tower: Tower, tile: Floats, layer: int) -> Floats:
-    """The rows of a tile that hold what layer l gives."""
-    return tile[tower.rows_at[layer] : tower.rows_at[layer + 1]]
-
-
-@jit
-def output_weights(tower: Tower, network: Floats) -> tuple[Floats, Floats, Floats]:
-    """w_g, w_h and b of the output layer."""
-    start = tower.weights_at[-1]
-    middle = start + tower.gmf
-    return network[start:middle], network[middle:-1], network[-1:]
-
-
-@jit
-def user_half(tower: Tower, network: Floats, user: Floats, out: Floats) -> None:
-    """out = W_1^u p_u + b_1."""
-    width = 2 * tower.mlp
-    bias = layer_bias(tower, network, 1)
-    for o in range(tower.widths[1]):
-        out[o] = bias[o] + dot(network[o * width : o * width + tower.mlp], user[tower.gmf :], tower.mlp)
-
-
-@jit
-def finish_forward(tower: Tower, network: Floats, tile: Floats, scores: Floats, size: int) -> None:
-    """From W_1 h_0 + b_1 in the first layer's rows: every layer's output, and scores = w_h . h_L + b."""
-    deepest = len(tower.widths) - 1
-    _rectify(layer_rows(tower, tile, 1), size)
-    for layer in range(2, deepest + 1):
-        below, above = layer_rows(tower, tile, layer - 1), layer_rows(tower, tile, layer)
-        bias = layer_bias(tower, network, layer)
-        for o in range(len(above)):
-            fill(above[o], bias[o], size)
-        add_product(layer_weights(tower, network, layer), below, above, size)
-        _rectify(above, size)
-    _, weights, bias = output_weights(tower, network)
-    fill(scores, bias[0], size)
-    add_combination(weights, layer_rows(tower, tile, deepest), scores, size)
-
-
-@jit
-def _rectify(rows: Floats, size: int) -> None:
-    for o in range(len(rows)):
-        row = rows[o]
-        for j in range(size):
-            row[j] = max(row[j], np.float32(0.0))
+def _starts(sizes: Offsets) -> Offsets:
+    """Where parts of these sizes start, end to end, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 class NeumfScores:
     """NeuMF bound to a set of users."""
 
     def __init__(self, shape: NeumfShape, users: Floats, weights: Mapping[str, Floats]) -> None:
-        self.shape = shape
-        self.users = users
-        self.items = weights[ITEMS]
-        self.n_items = len(self.items)
-        self._network = shape.flat(weights)
+        items = weights[ITEMS]
+        self.n_items = len(items)
+        self._users, self._items = shape.filled_rows(users), shape.filled_rows(items)
+        self._tower = shape.tower()
+        self._network = aligned(int(self._tower.output_at[-1]))
+        self._network[self._tower.places] = shape.flat(weights)
         item_half = weights["layer1.weight"][:, shape.mlp :]  # W_1^i
-        self._item_terms: Floats = self.items[:, shape.gmf :] @ item_half.T  # [items, widths[1]]
+        self._item_terms: Floats = items[:, shape.gmf :] @ item_half.T  # [items, layers[0]]
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""
@@ -171,10 +141,11 @@ class NeumfScores:
 
     def _score(self, users: Offsets, lists: Indices, out: Floats) -> Floats:
         rows = np.ascontiguousarray(users, dtype=np.int64)
-        tower = self.shape.tower()
+        tower = self._tower
         _score_lists(
-            tower, make_tile(tower), self._network, self.users, rows, self.items, self._item_terms, lists, out
-        )
+            tower, make_tile(tower), make_panels(tower), self._network, self._users, rows, self._items,
+            self._item_terms, lists, out,
+        )  # fmt: skip
         return out
 
 
@@ -182,6 +153,7 @@ class NeumfScores:
 def _score_lists(
     tower: Tower,
     tile: Floats,
+    panels: Floats,
     network: Floats,
     user_rows: Floats,
     users: Offsets,
@@ -190,24 +162,27 @@ def _score_lists(
     lists: Indices,  # [T, C], or [1, C] where all users share one list
     out: Floats,
 ) -> None:
-    scores = np.zeros(TILE, np.float32)
     user_terms = np.empty(tower.widths[1], np.float32)
     gmf_weights = np.empty(tower.gmf, np.float32)  # w_g * p_u^g
-    weights, _, _ = output_weights(tower, network)
+    weights, top_weights, bias = output_weights(tower, network)
+    deepest = len(tower.widths) - 1
+    fill_panels(tower, network, panels)
     for case in range(len(users)):
         user = user_rows[users[case]]
         items = lists[case % len(lists)]
-        user_half(tower, network, user, user_terms)
+        user_half(tower, network, user[tower.gmf :], user_terms)
         for q in range(tower.gmf):
             gmf_weights[q] = weights[q] * user[q]
         for begin in range(0, len(items), TILE):
             size = min(TILE, len(items) - begin)
-            first = layer_rows(tower, tile, 1)
+            first = layer_rows(tower, tile, 1, size)
             for j in range(size):
                 terms = item_terms[items[begin + j]]
                 for o in range(len(terms)):
-                    first[o, j] = terms[o] + user_terms[o]
-            finish_forward(tower, network, tile, scores, -(-size // STRIDE) * STRIDE)
+                    value = terms[o] + user_terms[o]
+                    first[j, o] = value if value > _ZERO else _ZERO
+            finish_forward(tower, network, panels, tile, whole_blocks(size))
+            top = layer_rows(tower, tile, deepest, size)
             for j in range(size):
                 gmf = dot(gmf_weights, item_rows[items[begin + j]], tower.gmf)
-                out[case, begin + j] = scores[j] + gmf
+                out[case, begin + j] = gmf + dot(top[j], top_weights, len(top_weights)) + bias[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from veilrec.errors import BadInput
 
@@ -14,6 +14,10 @@ Adjacency = Literal["replace-one", "add-remove"]
 Scope = Literal["per message", "per round", "whole run", "lifetime"]
 Trust = Literal["nobody", "server sees only sums", "server"]
 Basis = Literal["proven", "as published", "none"]
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "basis": get_args(Basis), "unit": get_args(Unit), "adjacency": get_args(Adjacency), "scope": get_args(Scope),
+    "trust": get_args(Trust),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,10 @@ class Guarantee:
     """Why the honest value is another one, or why there is none."""
 
     def __post_init__(self) -> None:
+        for name, allowed in _WORDS.items():
+            value = getattr(self, name)
+            if value is not None and value not in allowed:
+                raise ValueError(f"{name} is {value!r}: allowed are {', '.join(allowed)}")
         fields = (self.unit, self.adjacency, self.epsilon, self.delta, self.scope, self.trust)
         if self.basis == "none" and any(field is not None for field in fields):
             raise ValueError("a guarantee with basis 'none' promises nothing: leave the other fields out")
@@ -58,8 +66,11 @@ class Guarantee:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Guarantee:
         """Read what `to_json` wrote; fields that are unknown or impossible raise."""
+        caveats = fields.get("caveats", ())
+        if not isinstance(caveats, list | tuple) or not all(isinstance(caveat, str) for caveat in caveats):
+            raise BadInput(f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}")
         try:
-            return cls(**{**fields, "caveats": tuple(fields.get("caveats", ()))})
+            return cls(**{**fields, "caveats": tuple(caveats)})
         except (TypeError, ValueError) as error:
             raise BadInput(f"not a privacy guarantee of veilrec: {error}") from None
 

@@ -115,6 +115,11 @@ def _response(wish: Wish) -> Plan:
         raise BadInput(f"{wish.mechanism} needs --candidates: a number of at least 2")
     odds = math.exp(-wish.epsilon)
     keep = 1.0 / (1.0 + (candidates - 1) * odds)  # e^eps / (e^eps + C - 1)
+    if keep == 1.0:
+        raise BadInput(
+            f"at epsilon {wish.epsilon:g} (per message, trusting nobody) every answer would be the true one,"
+            " to the last bit of a double: no finite epsilon describes that; ask for 30 or less"
+        )
     return _plan(
         wish, {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}, 0.0
     )

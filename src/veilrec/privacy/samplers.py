@@ -156,8 +156,8 @@ def simulated_gaussian(generator: np.random.Generator, shape: tuple[int, ...], *
 def simulated_laplace(generator: np.random.Generator, shape: tuple[int, ...], *, scale: float) -> Floats:
     """For simulations only: the same for Laplace noise, as exponential draws with a random sign."""
     draws = generator.standard_exponential(shape, np.float32)
-    negative = np.frombuffer(generator.bytes(draws.size), np.int8).reshape(shape) < 0
-    np.negative(draws, out=draws, where=negative)
+    words = generator.integers(0, 2**32, shape, np.uint32)
+    draws.view(np.uint32)[...] ^= words & np.uint32(2**31)  # the sign bit
     draws *= np.float32(scale)
     return draws
 

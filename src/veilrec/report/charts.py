@@ -36,7 +36,7 @@ def over_rounds(
     learning = [run for run in runs if run.kind == "federated" and run.points]
     return Chart(
         "rounds", f"{spelt(metric)} over rounds", "Round", _y_label(learning, metric),
-        [Curve(run.method, [p.round for p in run.points], _values(run.points, metric)) for run in learning],
+        [Curve(run.label, [p.round for p in run.points], _values(run.points, metric)) for run in learning],
         _levels(runs, metric, best_possible), colours or _colours(runs),
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ def _over_bytes(
 ) -> Chart:
     size, unit = byte_scale(max(_sent(run.points[-1]) for run in runs))
     curves = [
-        Curve(run.method, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs
+        Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs
     ]
     return Chart(
         "bytes", f"{spelt(metric)} over bytes", f"Sent so far, both ways, all devices together ({unit})",
@@ -58,7 +58,7 @@ def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
     curves = []
     for run in runs:
         known = [(100 * p.round / run.rounds, p.loss) for p in run.points if p.loss is not None]
-        curves.append(Curve(run.method, [at for at, _ in known], [loss for _, loss in known]))
+        curves.append(Curve(run.label, [at for at, _ in known], [loss for _, loss in known]))
     return Chart(
         "loss", "Training loss", "Share of all rounds or epochs (%)", "Mean loss per example (nats)",
         curves, {}, colours,
@@ -66,7 +66,7 @@ def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
 
 
 def _levels(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> dict[str, float]:
-    levels = {f"{run.method} (centralised)": run.metrics[metric] for run in runs if run.kind == "centralised"}
+    levels = {f"{run.label} (centralised)": run.metrics[metric] for run in runs if run.kind == "centralised"}
     levels |= {name: values[metric] for name, values in runs[0].baselines.items()}
     return levels | ({BEST_POSSIBLE: best_possible[metric]} if metric in best_possible else {})
 
@@ -75,7 +75,7 @@ def _colours(runs: Sequence[RunSummary]) -> dict[str, int]:
     """A number for every label, so that a method has one colour in all charts."""
     labels: dict[str, int] = {}
     for run in runs:
-        labels[f"{run.method} (centralised)"] = labels[run.method] = len(set(labels.values()))
+        labels[f"{run.label} (centralised)"] = labels[run.label] = len(set(labels.values()))
     for name in (*runs[0].baselines, BEST_POSSIBLE):
         labels[name] = len(set(labels.values()))
     return labels

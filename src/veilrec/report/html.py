@@ -9,11 +9,12 @@ from pathlib import Path
 from veilrec import __version__
 from veilrec._files import write_text
 from veilrec.errors import BadInput
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.charts import charts
 from veilrec.report.markup import Markup, join, markup, table, tag
 from veilrec.report.plots import Chart, inline
 from veilrec.report.provenance import provenance
-from veilrec.report.runs import RunSummary, main_metric
+from veilrec.report.runs import RunSummary, main_metric, told_apart
 from veilrec.report.style import CSS
 from veilrec.report.units import human_bytes, meaning
 
@@ -78,6 +79,7 @@ def render(runs: Sequence[RunSummary], story: Story) -> str:
     """The page as text."""
     if not runs:
         raise BadInput("a report needs at least one run")
+    runs = told_apart(runs)
     metric = main_metric(runs[0].metrics)
     head = join([
         tag("title", story.title),
@@ -108,7 +110,7 @@ def section(title: str, *content: object) -> Markup:
 
 def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, float]]]:
     """Every method with its kind and its metrics, baselines last; the first run's baselines stand for all."""
-    rows = {run.method: (run.kind, run.metrics) for run in runs}
+    rows = {run.label: (run.kind, run.metrics) for run in runs}
     return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
 
 
@@ -177,7 +179,7 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
     for run in federated:
         sizes = (run.down_bytes, run.up_bytes, *run.bytes_of_one_visit())
         rows.append(
-            [run.method, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"]
+            [run.label, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"]
         )
     return section(
         "What crossed the network?",
@@ -188,11 +190,17 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
 
 def _privacy(runs: Sequence[RunSummary]) -> Markup:
     statements = [
-        tag("dt", run.method, ": ", tag("strong", run.guarantee.line()))
-        + tag("dd", *(tag("p", caveat) for caveat in run.guarantee.caveats))
+        tag("dt", run.label, ": ", tag("strong", run.guarantee.line()))
+        + tag("dd", *(tag("p", words) for words in _about(run.guarantee)))
         for run in runs
     ]
     return section("What is protected?", tag("dl", *(Markup(statement) for statement in statements)))
+
+
+def _about(guarantee: Guarantee) -> list[str]:
+    """What belongs to a guarantee; where a paper promised too much, what the honest number counts."""
+    note = [f"The honest number: {guarantee.honest_note}."] if guarantee.honest_note else []
+    return [*note, *guarantee.caveats]
 
 
 def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
@@ -202,7 +210,7 @@ def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
         ("Data", f"{first.data}: {first.users:,} users, {first.items:,} items, {first.rows:,} rows"),
         ("Protocol, seed", f"{first.protocol}, {first.seed}"),
         *provenance().items(),
-        *((f"{run.method}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),
+        *((f"{run.label}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),
     ]
     return section("How was it made?", tag("dl", *(_pair(*row) for row in rows), class_="facts"))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class Point:
 class RunSummary:
     """A finished run: what was asked, how it went, how it ended."""
 
+    label: str  # what a page calls it: the method, and the folder where two runs have the same method
+    folder: str  # its name without what is above it
     method: str
     kind: str  # federated, centralised or baseline
     dataset: str
@@ -82,19 +85,46 @@ def read_run(folder: Path) -> RunSummary:
     split, points = _read_points(folder / "metrics.jsonl")
     try:
         return RunSummary(
+            label=result["method"], folder=folder.name,
             method=result["method"], kind=get(result["method"]).kind, dataset=result["dataset"],
             data=config["data"], protocol=result["protocol"], seed=result["seed"], preset=config["preset"],
-            settings=tuple(config["settings"]), rounds=result["rounds"],
-            users=config["users"], items=config["items"], rows=config["rows"],
-            metrics=result["metrics"], baselines=result["baselines"],
+            settings=tuple(config["settings"]), rounds=int(result["rounds"]),
+            users=int(config["users"]), items=int(config["items"]), rows=int(config["rows"]),
+            metrics=_numbers(result["metrics"]),
+            baselines={name: _numbers(values) for name, values in dict(result["baselines"]).items()},
             guarantee=Guarantee.from_json(result["guarantee"]),
-            down_bytes=result["communication"]["down_bytes"], up_bytes=result["communication"]["up_bytes"],
-            seconds=result["seconds"], split=split, points=points,
+            down_bytes=int(result["communication"]["down_bytes"]),
+            up_bytes=int(result["communication"]["up_bytes"]),
+            seconds=float(result["seconds"]), split=split, points=points,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"{folder} is not a whole run ({type(error).__name__}: {error}): train again into a new folder"
         ) from None
+
+
+def told_apart(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Runs for one page: of the same data and protocol, and no two with the same label."""
+    for run in runs:
+        for name in ("dataset", "protocol", "users", "items", "rows"):
+            ours, first = getattr(run, name), getattr(runs[0], name)
+            if ours != first:
+                raise BadInput(
+                    f"{run.folder} has {name} {ours} and {runs[0].folder} has {first}: one report compares runs of "
+                    "the same data and protocol"
+                )
+    counts = Counter(run.method for run in runs)
+    return [
+        replace(run, label=f"{run.method} in {run.folder}") if counts[run.method] > 1 else run for run in runs
+    ]
+
+
+def _numbers(metrics: Any) -> dict[str, float]:
+    """Metrics as numbers, at least one."""
+    numbers = {name: float(value) for name, value in dict(metrics).items()}
+    if not numbers:
+        raise ValueError("no metrics")
+    return numbers
 
 
 def _read_result(folder: Path) -> dict[str, Any]:
@@ -121,7 +151,7 @@ def _read_points(path: Path) -> tuple[str, tuple[Point, ...]]:
             points.append(
                 Point(
                     round=entry["round"],
-                    metrics=entry["metrics"],
+                    metrics=_numbers(entry["metrics"]),
                     loss=entry["loss"],
                     devices=entry["devices"],
                     down_bytes=entry["down_bytes"],

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from veilrec._files import replacing
 from veilrec.errors import BadInput
+from veilrec.simulate.trainer import Trainer
 
 State = Mapping[str, NDArray[Any]]
 
@@ -60,6 +61,18 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], Progress]:
         ) from None
 
 
+def restore(trainer: Trainer, path: Path) -> Progress:
+    """Put a saved state into a trainer that was built with the same settings."""
+    state, progress = load(path)
+    try:
+        trainer.load_state(state, progress.rounds_done)
+    except (KeyError, ValueError) as error:
+        raise BadInput(
+            f"{path} does not fit the settings in config.yaml ({error}): they were changed; train again"
+        ) from None
+    return progress
+
+
 def checkpoint_path(folder: Path, rounds_done: int) -> Path:
     """Where the checkpoint after so many rounds lies."""
     return folder / "checkpoints" / f"round-{rounds_done:07d}.safetensors"
@@ -84,5 +97,5 @@ def digest(state: State) -> str:
     for name in sorted(state):
         array = np.ascontiguousarray(state[name])
         total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-        total.update(array.reshape(-1))  # no copy: a state may be gigabytes
+        total.update(array.reshape(-1).data)  # no copy: a state may be gigabytes
     return total.hexdigest()

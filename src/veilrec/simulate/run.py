@@ -86,18 +86,13 @@ def run(
                 loop.checkpoint()
                 raise Interrupted(f"stopped after round {progress.rounds_done}; a checkpoint is in {folder}")
     if schedule.patience is not None and progress.best_round:
-        best, _ = checkpoint.load(checkpoint.checkpoint_path(folder, progress.best_round))
-        trainer.load_state(best, progress.best_round)
+        checkpoint.restore(trainer, checkpoint.checkpoint_path(folder, progress.best_round))
     return progress
 
 
 def _restore(folder: Path, trainer: Trainer) -> Progress:
     path = checkpoint.newest(folder)
-    if path is None:
-        return Progress()
-    state, progress = checkpoint.load(path)
-    trainer.load_state(state, progress.rounds_done)
-    return progress
+    return Progress() if path is None else checkpoint.restore(trainer, path)
 
 
 @dataclass
