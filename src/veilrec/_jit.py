@@ -9,7 +9,7 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy"}
 
 
 def jit(function: F) -> F:

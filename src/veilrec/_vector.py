@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
@@ -17,6 +17,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 8
 
+_tools: Any = cgutils
 _FAST = ("fast",)  # lets a product and a sum become one instruction
 _ALIGNMENT = 4  # loads may start at any single
 _LANE_NUMBER = ir.IntType(32)
@@ -28,7 +29,11 @@ Vector = Any  # as mypy sees it
 Typed = tuple[Any, Callable[..., Any]]  # the signature of an intrinsic, and what generates its code
 
 
-class _VectorType(types.Type):  # type: ignore[misc]
+def _generated(function: Callable[..., Typed]) -> Callable[..., Any]:
+    return cast(Callable[..., Any], intrinsic(function))
+
+
+class _VectorType(types.Type):
     def __init__(self) -> None:
         super().__init__(name="Vector")
 
@@ -36,19 +41,19 @@ class _VectorType(types.Type):  # type: ignore[misc]
 _vector = _VectorType()
 
 
-@register_model(_VectorType)  # type: ignore[untyped-decorator]
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _IR)
+        super().__init__(manager, kind, _IR)  # type: ignore[no-untyped-call]
 
 
 def _address(context: Any, builder: Any, kinds: Any, array: Any, place: Any) -> Any:
-    parts = cgutils.unpack_tuple(builder, place, len(kinds[1]))
+    parts = _tools.unpack_tuple(builder, place, len(kinds[1]))
     indices = [
         context.cast(builder, part, kind, types.intp) for part, kind in zip(parts, kinds[1], strict=True)
     ]
     view = context.make_array(kinds[0])(context, builder, array)
-    entry = cgutils.get_item_pointer(context, builder, kinds[0], view, indices, wraparound=False)
+    entry = _tools.get_item_pointer(context, builder, kinds[0], view, indices, wraparound=False)
     return builder.bitcast(entry, _IR.as_pointer())
 
 
@@ -60,7 +65,7 @@ def _picked(builder: Any, vector: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_LANE_NUMBER, len(lanes)), lanes))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def load(_typing: Any, array: Any, place: Any) -> Typed:
     """The eight entries from `place`, a tuple of indices, on; they lie side by side, and nothing checks the bounds."""
 
@@ -70,7 +75,7 @@ def load(_typing: Any, array: Any, place: Any) -> Typed:
     return _vector(array, place), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def load_spread(_typing: Any, array: Any, place: Any) -> Typed:
     """The entry at `place` in all lanes."""
 
@@ -81,7 +86,7 @@ def load_spread(_typing: Any, array: Any, place: Any) -> Typed:
     return _vector(array, place), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def store(_typing: Any, array: Any, place: Any, value: Any) -> Typed:
     """Write the eight entries from `place` on."""
 
@@ -93,7 +98,7 @@ def store(_typing: Any, array: Any, place: Any, value: Any) -> Typed:
     return types.void(array, place, value), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def spread(_typing: Any, value: Any) -> Typed:
     """One single in all lanes."""
 
@@ -103,7 +108,7 @@ def spread(_typing: Any, value: Any) -> Typed:
     return _vector(types.float32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def total(_typing: Any, vector: Any) -> Typed:
     """The sum of the lanes."""
 
@@ -117,19 +122,19 @@ def total(_typing: Any, vector: Any) -> Typed:
     return types.float32(vector), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def square_root(_typing: Any, vector: Any) -> Typed:
     """Of every lane."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(_IR, [_IR])
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
+        function = _tools.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{LANES}f32")
         return builder.call(function, arguments)
 
     return _vector(vector), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def where_positive(_typing: Any, gate: Any, vector: Any) -> Typed:
     """The lanes of a vector where those of the gate are above 0; 0 elsewhere."""
 
@@ -141,14 +146,14 @@ def where_positive(_typing: Any, gate: Any, vector: Any) -> Typed:
 
 
 def _define_operator(function: Callable[[Any, Any], Any], instruction: str) -> None:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @_generated
     def combine(_typing: Any, left: Any, right: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return getattr(builder, instruction)(*arguments, flags=_FAST)
 
         return _vector(left, right), generate
 
-    @overload(function)  # type: ignore[untyped-decorator]
+    @overload(function)
     def of_vectors(left: Any, right: Any) -> Callable[[Any, Any], Any] | None:
         def combined(left: Any, right: Any) -> Any:
             return combine(left, right)

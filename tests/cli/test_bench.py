@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from veilrec.bench import simulate
 from veilrec.bench.results import Result
+from veilrec.bench.tasks import TASKS
 from veilrec.cli.bench import app
 from veilrec.errors import BadInput
 
@@ -19,10 +20,9 @@ def asked(monkeypatch):
     def answer(name, given):
         options.append((name, given))
         rivals = {"plain_loop": 0.15, "flower": 2.5, "numba_limit": 0.001}
-        return Result(name, "toy", 100, 0.002, 321.0, rivals, notes=("pfl was ill",)).to_json() | {
-            "total_seconds": 12.5,
-            "ratio_to_10k": 1.0,
-        }
+        figures = {"total_seconds": 12.5, "ratio_to_10k": 1.0, "seconds_of_400_rounds": 99.0}
+        figures["impressions_per_second"] = 30_000.0
+        return Result(name, "toy", 100, 0.002, 321.0, rivals, notes=("pfl was ill",)).to_json() | figures
 
     monkeypatch.setattr(simulate, "_in_fresh_process", answer)
     return options
@@ -33,7 +33,7 @@ def test_json_is_one_object_and_progress_goes_elsewhere(asked):
     assert done.exit_code == 0
     report = json.loads(done.stdout)
     assert [task["name"] for task in report["tasks"]] == [name for name, _ in asked]
-    assert len(report["tasks"]) == 6
+    assert len(report["tasks"]) == len(TASKS)
     first = report["tasks"][0]
     assert first["ratios"] == {"plain_loop": 75.0, "pfl": None, "flower": 1250.0, "numba_limit": 0.5}
     assert first["missed"] == ["plain_loop"]

@@ -9,7 +9,7 @@ import pytest
 
 from veilrec.device.device import Device
 from veilrec.errors import BadInput
-from veilrec.methods.base import configure, promised
+from veilrec.methods.base import configure, preset_names, promised
 from veilrec.methods.news_simulation import NewsSimulation
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.reproduce.budgets import budget
@@ -132,6 +132,17 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
 def test_missing_devices_make_a_fixed_cohort_unprovable() -> None:
     with pytest.raises(BadInput, match="fixed cohort"):
         simulation("calibration=proven", "cohort.sampling=fixed", "cohort.drop_out=0.1")
+
+
+def test_the_model_is_smaller_where_noise_has_to_be_paid_for_unless_told_otherwise() -> None:
+    def chosen(*settings: str) -> tuple[int, int, int]:
+        config, rounds = configure(method("fednewsrec"), preset="tuned", dataset="", settings=settings)
+        return config.size.word_dim, config.cohort.size, rounds
+
+    assert chosen() == chosen("calibration=proven") == (16, 500, 60)
+    assert chosen("calibration=none") == chosen("calibration=as-published") == (50, 200, 150)
+    assert chosen("size.word_dim=20", "cohort.size=30") == (20, 30, 60)
+    assert preset_names(method("fednewsrec")) == ["paper", "tuned"]
 
 
 def test_learns() -> None:

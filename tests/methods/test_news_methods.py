@@ -12,7 +12,7 @@ from veilrec._csr import Csr
 from veilrec.data.population import Catalogue
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
-from veilrec.methods.base import configure
+from veilrec.methods.base import configure, preset_names
 from veilrec.methods.news_ranker import NewsScorer
 from veilrec.methods.registry import METHODS
 
@@ -103,9 +103,10 @@ def test_data_without_news_is_refused(name: str) -> None:
 def test_is_named_after_its_file_and_has_presets(name: str) -> None:
     chosen = method(name)
     assert chosen.name == name
-    for preset in [*chosen.presets, "tuned"]:
-        config, _ = configure(chosen, preset=preset, dataset="mind")
-        assert chosen.guarantee(config).caveats
+    for preset in preset_names(chosen):
+        for dataset in ("mind", "synthetic-news"):
+            config, _ = configure(chosen, preset=preset, dataset=dataset)
+            assert chosen.guarantee(config).caveats
 
 
 def test_frozen_word_vectors_stay(tmp_path_factory: pytest.TempPathFactory) -> None:

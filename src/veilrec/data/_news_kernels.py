@@ -14,6 +14,7 @@ _LENGTHS, _TRAITS, _HISTORY, _VISITS, _IMPRESSION = 1, 2, 3, 4, 5  # streams
 MOST_VISITS = 100  # impressions of one user
 FEWEST_SHOWN, MOST_SHOWN = 5, 40
 _MEAN_AGE = 0.8  # days between the publication of a news and its being shown
+_PACE = 0.5  # of the way from their first weights to their last ones that interests go in all days
 _SAME_TOPIC = 0.5  # affinity to a news of the right topic but another subtopic; 1 with the right subtopic
 _INTERCEPT, _AFFINITY, _TONE = -3.9, 7.5, 0.4  # of the click's log-odds
 
@@ -115,7 +116,7 @@ def draw_impressions(
                 news = _draw_fresh(state, moment, published, shown_in, visit)
                 affinity = 0.0
                 for k in range(INTERESTS):
-                    share = weight(k, moment / days, at_start, at_end)
+                    share = weight(k, _PACE * moment / days, at_start, at_end)
                     if subtopic[news] == interests[k]:
                         affinity += share
                     elif subtopic[news] // SUBTOPICS_PER_TOPIC == interests[k] // SUBTOPICS_PER_TOPIC:

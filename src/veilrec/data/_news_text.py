@@ -23,7 +23,7 @@ N_SUBTOPICS = len(SUBTOPIC_NAMES)
 SUBTOPICS_PER_TOPIC = N_SUBTOPICS // len(TOPICS)
 _TOPIC_WORDS = len(vocabulary.TOPICS[TOPICS[0]])
 _SUBTOPIC_WORDS = len(vocabulary.SUBTOPICS[TOPICS[0]][SUBTOPIC_NAMES[0]])
-_SHARE_COMMON, _SHARE_NAMES, _SHARE_TOPIC = 0.25, 0.1, 0.2  # of all words; the rest: the subtopic's
+_SHARE_COMMON, _SHARE_NAMES, _SHARE_TOPIC = 0.2, 0.05, 0.2  # of all words; the rest: the subtopic's
 _TONES, _TONE_SHARES = (-2, -1, 0, 1, 2), (0.1, 0.2, 0.4, 0.2, 0.1)
 _ABSTRACT_TONE = 2  # words of tone in an abstract for one in the title
 

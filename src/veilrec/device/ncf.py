@@ -116,7 +116,7 @@ class NcfLearner:
         learn_in_threads(shape.tower(), self._rules(), given, most, learnt)
         cohort.private[USER][...] = shape.bare_rows(learnt.users)
         used = learnt.offsets[-1]
-        tables = {ITEMS: Rows(learnt.offsets, learnt.index[:used], shape.bare_rows(learnt.rows[:used]))}
+        tables = {ITEMS: Rows(learnt.offsets, learnt.items[:used], shape.bare_rows(learnt.rows[:used]))}
         examples = lengths * (1 + s.negatives) * s.epochs
         uploads = Uploads(round_number, len(lengths), tables, shape.named(learnt.networks), examples)
         return Learned(uploads, examples, learnt.loss)

@@ -35,8 +35,8 @@ class Learnt(NamedTuple):
     """What devices change; all but `users` are differences to what the server sent."""
 
     users: Floats  # [n, row]: theirs before, and afterwards
-    offsets: Offsets  # [n + 1]: where each one's rows start in `index` and `rows`
-    index: Indices
+    offsets: Offsets  # [n + 1]: where each one's rows start in `items` and `rows`
+    items: Indices
     rows: Floats
     networks: Floats  # [n, flat]
     loss: Floats  # [n]: the mean of the last epoch
@@ -113,7 +113,7 @@ def _learn_device(
     counter = steps = 0
     for epoch in range(rules.epochs):
         counter = draw_epoch(own, examples.is_own, device, n_items, drawn, stream, counter, items, labels)
-        used = _find_slots(given.table, items, slots, first, used, examples.slot_of, state, learnt.index)
+        used = _find_slots(given.table, items, slots, first, used, examples.slot_of, state, learnt.items)
         loss = 0.0
         for begin in range(0, size, max(step_size, 1)):
             end = min(begin + step_size, size)
@@ -135,14 +135,14 @@ def _find_slots(
     used: int,
     slot_of: Indices,
     state: Device,
-    index: Indices,
+    met: Indices,
 ) -> int:
     """Where every item of an epoch lies; one that was not met before gets the next slot."""
     for j in range(len(items)):
         item = items[j]
         if slot_of[item] < first:
             slot_of[item] = used
-            index[used] = item
+            met[used] = item
             _set_row(table, item, state.rows, used - first)
             used += 1
         slots[j] = slot_of[item] - first
@@ -178,7 +178,7 @@ def _end(tower: Tower, given: Given, device: int, state: Device, learnt: Learnt)
     first = learnt.offsets[device]
     for place in range(first, learnt.offsets[device + 1]):
         for q in range(0, tower.row, LANES):
-            before = load(given.table, (learnt.index[place], q))
+            before = load(given.table, (learnt.items[place], q))
             store(learnt.rows, (place, q), load(state.rows, (place - first, WEIGHTS, q)) - before)
     for q in range(len(given.network)):
         learnt.networks[device, q] = state.network[0, WEIGHTS, tower.places[q]] - given.network[q]

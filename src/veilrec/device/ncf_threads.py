@@ -20,7 +20,7 @@ def space_for(most: Offsets, users: Floats, network_size: int) -> Learnt:
     return Learnt(
         users=users,
         offsets=np.zeros(devices + 1, np.int64),
-        index=np.empty(rows, np.int32),
+        items=np.empty(rows, np.int32),
         rows=aligned_space(rows, users.shape[1]),
         networks=np.empty((devices, network_size), np.float32),
         loss=np.zeros(devices, np.float32),
@@ -43,7 +43,7 @@ def learn_in_threads(tower: Tower, rules: Rules, given: Given, most: Offsets, le
         count = int(space.offsets[-1])
         learnt.offsets[first : end + 1] = used + space.offsets
         if used < starts[first]:  # close the gap that an earlier part left
-            learnt.index[used : used + count] = space.index[:count]
+            learnt.items[used : used + count] = space.items[:count]
             learnt.rows[used : used + count] = space.rows[:count]
         used += count
 
@@ -57,7 +57,7 @@ def _part(learnt: Learnt, first: int, end: int, starts: Offsets) -> Learnt:
     return Learnt(
         users=learnt.users[first:end],
         offsets=np.zeros(end - first + 1, np.int64),
-        index=learnt.index[rows],
+        items=learnt.items[rows],
         rows=learnt.rows[rows],
         networks=learnt.networks[first:end],
         loss=learnt.loss[first:end],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -59,7 +60,7 @@ class Method(Generic[C]):
     rounds: int  # default number of rounds (epochs for centralised methods)
     presets: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict
-    )  # "tuned" or "tuned@ml-1m" -> settings
+    )  # "tuned", "tuned@ml-1m" or, where noise asks for other settings, "tuned:proven" -> settings
     deviations: tuple[str, ...] = ()
     guarantee_of_run: Callable[[C, Problem], Guarantee] | None = (
         None  # the same with what only a run knows: its rounds, devices and items
@@ -80,7 +81,7 @@ def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
 
 def preset_names(method: Method[Any]) -> list[str]:
     """Presets that a user can ask for; "tuned" always exists and is the default."""
-    return sorted({name.partition("@")[0] for name in method.presets} | {"tuned"})
+    return sorted({re.split("[@:]", name)[0] for name in method.presets} | {"tuned"})
 
 
 def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequence[str] = ()) -> tuple[C, int]:
@@ -88,10 +89,14 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
     if preset not in preset_names(method):
         raise unknown_name(f"preset of {method.name}", preset, preset_names(method))
     values: dict[str, Any] = method.config().model_dump()
+    asked: dict[str, Any] = {}
+    for setting in settings:
+        _merge(asked, _parse(setting))
     for name in (preset, f"{preset}@{dataset}"):
         _merge(values, method.presets.get(name, {}))
-    for setting in settings:
-        _merge(values, _parse(setting))
+    calibration = asked.get("calibration", values.get("calibration"))
+    _merge(values, method.presets.get(f"{preset}:{calibration}", {}))
+    _merge(values, asked)
     rounds = values.pop("rounds", method.rounds)
     try:
         return method.config.model_validate(values), int(rounds)

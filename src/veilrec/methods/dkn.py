@@ -14,5 +14,6 @@ METHOD = centralised(
     summary="words with their entities, attention over clicks by the candidate",
     deviations=(
         "Entity vectors are learnt where the data set brings none; vectors of their neighbours are not used.",
+        "The last network also sees the product of user and candidate, without which it hardly learns likeness.",
     ),
 )

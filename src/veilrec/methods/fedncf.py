@@ -24,6 +24,8 @@ from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
 
+_DEVICES_AT_ONCE = 50  # below 32 MB of updates: up to that, the allocator uses the same space again
+
 
 class FedNcfConfig(Config):
     """Settings of FedNCF."""
@@ -48,7 +50,7 @@ class NeumfModel(NeumfScores):
         devices = np.arange(len(histories), dtype=np.int64)
         private = self._adapter.fresh_private_state(devices)
         self._adapter.learn(Cohort(devices, histories, private), self._public, 0)
-        return NeumfScores(self.shape, private[ncf.USER], self._public)
+        return NeumfScores(self._adapter.settings.shape, private[ncf.USER], self._public)
 
 
 def build(config: FedNcfConfig, problem: Problem) -> Trainer:
@@ -75,7 +77,7 @@ def make_simulation(
     learner: Learner = ncf.NcfLearner(local, seed)
     return Simulation(
         problem.train, learner if wrap is None else wrap(learner), server, config.cohort, make_model, seed,
-        protection=protection, chooser=chooser,
+        protection=protection, chooser=chooser, chunk=_DEVICES_AT_ONCE,
     )  # fmt: skip
 
 

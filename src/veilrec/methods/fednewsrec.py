@@ -243,6 +243,11 @@ METHOD = Method(
     rounds=150,
     rounds_are_fixed=True,
     presets={
+        # Noise grows with the square root of the number of parameters: a model a sixth as large, more devices a round.
+        "tuned:proven": {
+            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8}, "cohort": {"size": 500},
+            "server": {"rate": 0.02}, "rounds": 60,
+        },
         "paper": {
             "size": PAPER_SIZES, "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0}, "rounds": 1500,
             "calibration": "as-published", "cohort": {"sampling": "fixed"},

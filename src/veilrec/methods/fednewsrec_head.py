@@ -23,7 +23,7 @@ class HeadConfig(FedNewsConfig):
     size: SizeConfig = SizeConfig(attention=8, dropout=0.0)
     text: TextConfig = TextConfig(sentences="minilm", sentence_dim=64)
     cohort: CohortSettings = CohortSettings(size=200, sampling="poisson")
-    server: ServerRate = ServerRate(optimiser="adam", rate=0.002, momentum=0.9, caution=1e-3)
+    server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, caution=1e-3)
     privacy: NewsPrivacy = NewsPrivacy(clip_norm=0.2)
 
 
@@ -38,6 +38,6 @@ METHOD = Method(
     build=partial(build, method="fednewsrec-head"),
     guarantee=guarantee,
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
-    rounds=50,
+    rounds=100,
     rounds_are_fixed=True,
 )

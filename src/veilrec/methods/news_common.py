@@ -69,6 +69,10 @@ class NewsConfig(Config):
     decay: NotNegative = 0.0  # weight decay, as in AdamW
 
 
+# Made-up news have few words, whose meanings are learnt fast and then by heart.
+_MADE_UP: Mapping[str, Any] = {"rate": 0.01, "size": {"dropout": 0.2}, "rounds": 5}
+
+
 class PlmConfig(NewsConfig):
     """Settings of a model over frozen sentence vectors."""
 
@@ -105,6 +109,7 @@ def centralised(
     presets: Mapping[str, Mapping[str, Any]] | None = None, deviations: tuple[str, ...] = (),
 ) -> Method[NewsConfig]:  # fmt: skip
     """A method that learns one news model from everybody's impressions; a round is an epoch."""
+    tuned = {} if config is PlmConfig else {"tuned@synthetic-news": _MADE_UP}
 
     def build(settings: NewsConfig, problem: Problem) -> Trainer:
         from veilrec.methods.news_trainer import NewsTrainer
@@ -122,7 +127,7 @@ def centralised(
         build=build,
         guarantee=guarantee,
         rounds=rounds,
-        presets={"paper": {"size": PAPER_SIZES}} | dict(presets or {}),
+        presets={"paper": {"size": PAPER_SIZES}, **tuned} | dict(presets or {}),
         deviations=deviations,
     )
 

@@ -1,4 +1,7 @@
-"""DKN: a CNN over words and their entities, candidate-aware attention over clicks (Wang et al., WWW 2018)."""
+"""DKN: a CNN over words and their entities, candidate-aware attention over clicks (Wang et al., WWW 2018).
+
+The network that scores a candidate sees, besides it and the user, their product: likeness is then easy to learn.
+"""
 
 from __future__ import annotations
 

@@ -120,6 +120,7 @@ class NeumfScores:
     """NeuMF bound to a set of users."""
 
     def __init__(self, shape: NeumfShape, users: Floats, weights: Mapping[str, Floats]) -> None:
+        self.shape = shape
         items = weights[ITEMS]
         self.n_items = len(items)
         self._users, self._items = shape.filled_rows(users), shape.filled_rows(items)

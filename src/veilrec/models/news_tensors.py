@@ -114,7 +114,7 @@ def _scores_by_history(model: NewsModel, states: Tensor, batch: Batch) -> Tensor
 def _side_by_side(history_of: Tensor) -> tuple[Tensor, Tensor]:
     """Examples in groups of one history, at most `_FEW` each: [g, _FEW], and where a place is taken."""
     order = history_of.argsort(stable=True)
-    _, sizes = history_of[order].unique_consecutive(return_counts=True)
+    sizes = history_of.bincount()
     rank = torch.arange(len(order)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)  # within the history
     groups = (sizes + _FEW - 1) // _FEW
     group = (groups.cumsum(0) - groups).repeat_interleave(sizes) + rank // _FEW

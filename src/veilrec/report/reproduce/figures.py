@@ -29,7 +29,7 @@ _STYLE: Any = {
     "legend.frameon": False, "legend.fontsize": 7.5,
 }  # fmt: skip
 _WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
-_DOTS, _PALETTE = 100, 64  # dots an inch and colours of a PNG: small enough for a page
+_DOTS, _PALETTE = 100, 256  # dots an inch and colours of a PNG: small enough for a page
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":")
 _INK = "#3d4451"
@@ -50,7 +50,8 @@ def _save_png(figure: Figure, path: Path) -> None:
     """With a palette: a third of the bytes, and nobody sees it."""
     drawn = BytesIO()
     figure.savefig(drawn, format="png", facecolor="white", dpi=_DOTS)
-    Image.open(drawn).convert("RGB").quantize(_PALETTE).save(path, format="PNG", optimize=True)
+    few = Image.open(drawn).convert("RGB").quantize(_PALETTE, method=Image.Quantize.MAXCOVERAGE)
+    few.save(path, format="PNG", optimize=True)
 
 
 def draw(summary: Summary) -> Figure:
@@ -139,9 +140,22 @@ def _rounds(axes: Axes, panel: PanelSummary, metric: str) -> None:
         low = [m.mean - (m.sd or 0.0) for _, m in points]
         high = [m.mean + (m.sd or 0.0) for _, m in points]
         axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    _printed_levels(axes, panel, metric, labels)
     _baselines(axes, panel, metric, vertical=False)
     axes.set_xscale("log")  # private runs end after some ten rounds, the paper's after 400
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _printed_levels(axes: Axes, panel: PanelSummary, metric: str, labels: Sequence[str]) -> None:
+    """What the paper prints, at the last round that is drawn: its curves themselves carry no numbers."""
+    last = max((at for line in panel.lines for at, _ in line.curve.get(metric, ())), default=1)
+    printed = {line.variant.row.label: line.variant.row.printed.get(metric) for line in panel.lines}
+    for label, number in printed.items():
+        if number is not None:
+            axes.plot(
+                last, number.value, marker="D", markerfacecolor="none", linestyle="none",
+                color=COLOURS[labels.index(label) % len(COLOURS)], label=f"{label} in the paper",
+            )  # fmt: skip
 
 
 def _dash(variant: Variant) -> str:
