@@ -60,6 +60,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"rank": 4}, "tuned@ml-1m": {"rank": 8}}),
     rounds_are_fixed=True,
     item_parameters=32,
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "The paper does not say where the decomposition happens; here after the noise, so that it costs nothing.",
         "Only messages to the server are shortened; the model comes down whole.",

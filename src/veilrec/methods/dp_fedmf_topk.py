@@ -77,6 +77,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, TUNED, PRESETS_OF_SHARE),
     rounds_are_fixed=True,
     item_parameters=32,
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "The paper does not give k; a half comes closest to what it counts (4743.68 M against 4943.68 M).",
         "proven: the rows of a round are both sent and answered; as published only the answer is shortened.",

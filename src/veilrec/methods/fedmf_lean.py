@@ -59,4 +59,5 @@ METHOD = Method(
     rounds=200,
     presets=merged({name: FEDMF_PRESETS[name] for name in ("tuned@ml-100k", "tuned@ml-1m")}, _FEWER_ROUNDS),
     item_parameters=32,
+    measured=("ml-1m",),
 )

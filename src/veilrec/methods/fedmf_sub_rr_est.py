@@ -55,6 +55,7 @@ METHOD = Method(
     rounds=200,
     presets=PRESETS,
     item_parameters=32,
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
     ),

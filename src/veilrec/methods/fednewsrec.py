@@ -242,6 +242,7 @@ METHOD = Method(
     guarantee_of_run=guarantee_of_run,
     rounds=150,
     rounds_are_fixed=True,
+    measured=("mind", "synthetic-news"),
     presets={
         # Noise grows with the square root of the number of parameters: a model a sixth as large, more devices a round.
         "tuned:proven": {

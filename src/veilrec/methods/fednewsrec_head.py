@@ -40,4 +40,5 @@ METHOD = Method(
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
     rounds=100,
     rounds_are_fixed=True,
+    measured=("mind", "synthetic-news"),
 )

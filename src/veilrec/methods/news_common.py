@@ -129,6 +129,7 @@ def centralised(
         rounds=rounds,
         presets={"paper": {"size": PAPER_SIZES}, **tuned} | dict(presets or {}),
         deviations=deviations,
+        measured=("mind", "synthetic-news"),
     )
 
 

@@ -49,6 +49,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED, TUNED_SELECTION),
     rounds_are_fixed=True,
     item_parameters=32,
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "as published: one upload per round, not one per local epoch with epsilon_2 / e",
         "The paper does not split its epsilon of 2; here bits and rows take 2 each, which gives its number of items.",

@@ -68,7 +68,9 @@ class Guarantee:
         """Read what `to_json` wrote; fields that are unknown or impossible raise."""
         caveats = fields.get("caveats", ())
         if not isinstance(caveats, list | tuple) or not all(isinstance(caveat, str) for caveat in caveats):
-            raise BadInput(f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}")
+            raise BadInput(
+                f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}"
+            )
         try:
             return cls(**{**fields, "caveats": tuple(caveats)})
         except (TypeError, ValueError) as error:
