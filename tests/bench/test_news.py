@@ -36,6 +36,18 @@ def test_the_loops_give_our_model(calibration: str, frugal: bool) -> None:
         assert np.linalg.norm(values - expected) <= CLOSE * (np.linalg.norm(expected) + 1e-3), name
 
 
+def test_all_calibrations_are_measured_on_a_model_of_the_same_size() -> None:
+    shapes = [
+        {
+            name: values.shape
+            for name, values in simulation_of(SOURCE, calibration, 12)[0].server.weights.items()
+            if name != "words.weight"  # proven takes its words from the whole catalogue
+        }
+        for calibration in ("none", "proven", "as-published")
+    ]
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
 def test_scoring_says_how_many_impressions_a_second() -> None:
     result = ranking("news-scoring", Options(repeats=1, quick=True)).to_json()
     assert result["impressions_per_second"] > 0

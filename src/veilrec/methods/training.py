@@ -189,9 +189,6 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise BadInput(
             f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`"
         )
-    missing = [key for key in _NEEDED if key not in config]
-    if missing:
-        raise BadInput(f"{path} is not whole: it says nothing of {missing[0]}; train again")
     return config
 
 
@@ -266,6 +263,9 @@ def default_out(request: Request) -> Path:
 def open_run(folder: Path) -> tuple[Prepared, Progress]:
     """A finished (or interrupted) run with its model loaded, ready to evaluate or recommend."""
     saved = read_config(folder)
+    missing = [key for key in _NEEDED if key not in saved]
+    if missing:
+        raise BadInput(f"{folder / 'config.yaml'} is not whole: it says nothing of {missing[0]}; train again")
     request = Request(
         method=saved["method"], data=saved["data"], seed=saved["seed"], protocol=saved["protocol"],
         preset=saved["preset"], settings=tuple(saved["settings"]), rounds=saved["rounds"],
