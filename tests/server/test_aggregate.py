@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
+from veilrec.privacy.sensitivity import rounded_sum_l2
 from veilrec.server.aggregate import AGGREGATIONS, Aggregation, Aggregator
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
@@ -88,6 +90,22 @@ def test_neither_order_nor_grouping_matters(rule: Aggregation) -> None:
         shuffled.add(one_by_one(uploads)[device])
     assert shuffled.devices == together.devices == 40
     assert_close(shuffled.change(), together.change())
+
+
+def test_rounding_a_sum_moves_it_by_no_more_than_the_noise_was_chosen_for() -> None:
+    n, clip_norm = 3000, 1.0
+    generator = np.random.default_rng(2)
+    layers = generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))
+    layers = (layers / np.linalg.norm(layers, axis=(1, 2), keepdims=True).clip(min=clip_norm)).astype(
+        np.float32
+    )
+    aggregator = Aggregator(Schema((Tensor("layer", (2, 4), False),)), "sum")
+    aggregator.add(Uploads(0, n, {}, {"layer": layers}))
+    exact = np.array([math.fsum(column) for column in layers.reshape(n, -1).T.astype(float)])
+    allowed = (rounded_sum_l2(clip_norm, n) - clip_norm) / 2.0  # of each of two sums
+    assert 0.0 < np.linalg.norm(aggregator.sums["layer"].ravel() - exact) <= allowed
+    single = np.linalg.norm(layers.reshape(n, -1).cumsum(axis=0, dtype=np.float32)[-1] - exact)
+    assert single > allowed  # single precision would not do
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -18,7 +18,7 @@ from veilrec.privacy.guarantee import Adjacency, Guarantee
 from veilrec.privacy.mechanism import Calibration
 from veilrec.privacy.mechanisms.gaussian import left_by_sampler
 from veilrec.privacy.samplers import UNITS
-from veilrec.privacy.sensitivity import clipped_l2
+from veilrec.privacy.sensitivity import clipped_l2, rounded_sum_l2
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
@@ -122,7 +122,8 @@ def sigma_of_sum(
             return ComposedEvent(((besides, 1), (rounds.event(noise_multiplier), 1)))
 
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
-    return on_lattice(multiplier, clipped_l2(privacy.clip_norm, rounds.adjacency), dimension)
+    sensitivity = clipped_l2(privacy.clip_norm, rounds.adjacency)
+    return on_lattice(multiplier, rounded_sum_l2(sensitivity, rounds.population), dimension)
 
 
 def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:

@@ -48,6 +48,16 @@ def pooled_l2(clip_norm: float, slots: int, adjacency: Adjacency) -> float:
     return clipped_l2(clip_norm, adjacency) / slots
 
 
+def rounded_sum_l2(sensitivity: float, devices: int) -> float:
+    """L2 sensitivity of a sum of up to so many clipped vectors that was added up in double precision.
+
+    Adding up n numbers in any order errs by at most (n - 1) u / (1 - (n - 1) u) times the sum of their absolute
+    values, u = 2^-53: in L2, less than 2 n u times n clip norms, and each of two neighbouring sums errs by as much.
+    """
+    whole(devices=devices)
+    return sensitivity * (1.0 + 2.0**-51 * devices**2)
+
+
 def changed_bits(change: BitChange, *, length: int, items: int = 1) -> int:
     """How many bits of a vector of `length` may differ; `items` is the bound s on the size of a set."""
     if change not in get_args(BitChange):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -24,7 +25,11 @@ AGGREGATIONS: dict[Aggregation, str] = {
 
 
 class Aggregator:
-    """Sums of one round; a message is added and forgotten."""
+    """Sums of one round, in double precision; a message is added and forgotten.
+
+    Rounding moves a sum by an amount that depends on all devices, so it counts towards what one of them can change:
+    see `veilrec.privacy.sensitivity.rounded_sum_l2`.
+    """
 
     def __init__(self, schema: Schema, aggregation: Aggregation, *, every_row: bool = False) -> None:
         if aggregation not in get_args(Aggregation):
@@ -38,7 +43,7 @@ class Aggregator:
         """Forget the round."""
         self.devices = 0
         self.weight = 0.0
-        self.sums = {t.name: np.zeros(t.shape, np.float32) for t in self.schema.tensors}
+        self.sums = {t.name: np.zeros(t.shape) for t in self.schema.tensors}
         self._counts = {t.name: np.zeros(t.shape[0], np.float32) for t in self.schema.tables}
 
     def add(self, uploads: Uploads) -> None:
@@ -51,10 +56,9 @@ class Aggregator:
             uncounted = np.zeros(len(column), np.float32)
             _add_rows(column, uncounted, entries.offsets, entries.index, entries.values, weights)
         for name, factors in uploads.factors.items():
-            self.sums[name] += np.tensordot(weights, factors.product(), axes=1)
+            _add_dense(self.sums[name].reshape(-1), _flat(factors.product()), weights)
         for name, values in uploads.dense.items():
-            flat = values.reshape(uploads.count, self.schema[name].size)
-            self.sums[name] += (weights @ flat).reshape(self.schema[name].shape)
+            _add_dense(self.sums[name].reshape(-1), _flat(values), weights)
         self.devices += uploads.count
         self.weight += float(weights.sum())
 
@@ -63,34 +67,40 @@ class Aggregator:
         for name, value in values.items():
             self.sums[name] += value
 
-    def _weights(self, uploads: Uploads) -> Floats:
+    def _weights(self, uploads: Uploads) -> Doubles:
         if self.aggregation != "weighted-mean":
-            return np.ones(uploads.count, np.float32)
+            return np.ones(uploads.count)
         if uploads.examples is None:
             raise BadMessage(
                 "the message does not tell its number of examples, by which this round weighs it"
             )
-        return uploads.examples.astype(np.float32)
+        return uploads.examples.astype(np.float64)
 
     def change(self) -> dict[str, Floats]:
         """The change of the model that the round asks for; all zero when nobody reported."""
-        return {t.name: self.sums[t.name] * self._scale(t.name) for t in self.schema.tensors}
+        return {
+            t.name: (self.sums[t.name] * self._scale(t.name)).astype(np.float32) for t in self.schema.tensors
+        }
 
-    def _scale(self, name: str) -> Floats | np.float32:
+    def _scale(self, name: str) -> Doubles | float:
         if self.aggregation == "sum":
-            return np.float32(1.0)
+            return 1.0
         if self.aggregation in ("mean", "weighted-mean"):
-            return np.float32(1.0 / max(self.weight, 1.0))
+            return 1.0 / max(self.weight, 1.0)
         power = 1.0 if self.aggregation == "row-mean" else 0.5
         if name in self._counts and not self.every_row:
             scale: Doubles = np.maximum(self._counts[name], 1.0).astype(np.float64) ** -power
-            return scale[:, np.newaxis].astype(np.float32)
-        return np.float32(max(self.devices, 1) ** -power)
+            return scale[:, np.newaxis]
+        return float(max(self.devices, 1) ** -power)
+
+
+def _flat(values: Floats) -> Floats:
+    return values.reshape(len(values), math.prod(values.shape[1:]))
 
 
 @jit
 def _add_rows(
-    sums: Floats, counts: Floats, offsets: Offsets, index: Indices, values: Floats, weights: Floats
+    sums: Doubles, counts: Floats, offsets: Offsets, index: Indices, values: Floats, weights: Doubles
 ) -> None:
     width = sums.shape[1]
     for device in range(len(weights)):
@@ -100,3 +110,10 @@ def _add_rows(
             counts[row] += np.float32(1.0)
             for q in range(width):
                 sums[row, q] += weight * values[entry, q]
+
+
+@jit
+def _add_dense(sums: Doubles, values: Floats, weights: Doubles) -> None:
+    for device in range(len(weights)):
+        for q in range(len(sums)):
+            sums[q] += weights[device] * values[device, q]

@@ -79,7 +79,7 @@ class Server:
 
     def add_noise(self, source: Source) -> None:
         """Protect the sum of the round; from here on nothing depends on a single device by more than is promised."""
-        self._perturb(lambda total: add_gaussian(total.astype(np.float64), sigma=self.sigma, source=source))
+        self._perturb(lambda total: add_gaussian(total, sigma=self.sigma, source=source))
 
     def add_simulated_noise(self, generator: np.random.Generator) -> None:
         """The same with fast seeded noise, which protects nobody: for simulations."""
@@ -89,7 +89,7 @@ class Server:
         """Add the noise of all devices' messages at once: the simulator's shortcut."""
         self._aggregator.add_to_sum(noise)
 
-    def _perturb(self, noisy: Callable[[Floats], Floats | Doubles]) -> None:
+    def _perturb(self, noisy: Callable[[Doubles], Doubles]) -> None:
         """Put noise on the sums themselves, so that what comes out lies on the noise's lattice whatever they were."""
         for name, total in self._aggregator.sums.items():
             if name in self._kept:
