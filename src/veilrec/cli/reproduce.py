@@ -35,7 +35,8 @@ def reproduce(
         list[str] | None, typer.Option(help="Only paper or only tuned hyper-parameters. Default: both.")
     ] = None,
     calibration: Annotated[
-        list[str] | None, typer.Option(help="Only as-published or only proven noise. Default: both.")
+        list[str] | None,
+        typer.Option(help="Only as-published noise, only proven, or only none. Default: all that a row has."),
     ] = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Only the rows of this method; may be repeated. Default: all.")

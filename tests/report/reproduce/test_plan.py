@@ -38,6 +38,13 @@ def test_rows_can_be_left_out():
     assert [row[0] for row in variants(with_rows(*rows), methods=("fedmf",))] == ["FedMF"]
 
 
+def test_a_row_may_ask_for_training_without_noise():
+    row = Row("FedNewsRec", "fednewsrec", presets=("tuned",), calibrations=("as-published", "none"))
+    expected = [("FedNewsRec", "tuned", "as-published", ""), ("FedNewsRec", "tuned", "none", "")]
+    assert variants(with_rows(row)) == expected
+    assert variants(with_rows(row), calibrations=("none",)) == expected[1:]
+
+
 def test_published_noise_has_settings_of_its_own():
     row = Row("DP-FedMF", "dp-fedmf", tuned_as_published=("privacy.epsilon=2",))
     settings = {

@@ -46,6 +46,7 @@ def test_fednewsrecs_table_2():
     left, right = experiment("fednewsrec-table2").panels
     assert [row.label for row in left.rows] == [
         "FM", "DFM", "EBNR", "DKN", "DAN", "NAML", "NPA", "NRMS", "FCF", "FedNewsRec", "CenNewsRec",
+        "on frozen sentence vectors (ours)",
     ]  # fmt: skip
     ours = {row.label: row.printed for row in left.rows}["FedNewsRec"]
     assert {m: str(p) for m, p in ours.items()} == {

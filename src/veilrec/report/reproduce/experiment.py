@@ -14,6 +14,7 @@ Picture = Literal["points", "rounds", "along"]
 
 BOTH_PRESETS = ("paper", "tuned")
 BOTH_CALIBRATIONS = ("as-published", "proven")
+CALIBRATIONS = (*BOTH_CALIBRATIONS, "none")  # none: the same training without noise, where a row asks for it
 
 
 @dataclass(frozen=True)

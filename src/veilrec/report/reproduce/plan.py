@@ -9,7 +9,7 @@ from veilrec.data.registry import find_dataset
 from veilrec.data.spec import locate, parse, whereabouts
 from veilrec.errors import BadInput, unknown_name
 from veilrec.evaluate.protocols import PROTOCOLS
-from veilrec.report.reproduce.experiment import BOTH_CALIBRATIONS, BOTH_PRESETS, Experiment, Panel
+from veilrec.report.reproduce.experiment import BOTH_PRESETS, CALIBRATIONS, Experiment, Panel
 from veilrec.report.reproduce.variants import Conditions, Trial, Variant, variants_of
 
 
@@ -66,7 +66,7 @@ def make_plan(experiment: Experiment, options: Options, out: Path) -> Plan:
     planned = []
     for panel, data in chosen:
         conditions = Conditions(
-            data, protocol, seeds, options.presets or BOTH_PRESETS, options.calibrations or BOTH_CALIBRATIONS,
+            data, protocol, seeds, options.presets or BOTH_PRESETS, options.calibrations or CALIBRATIONS,
             experiment.quick if options.quick else None, out / "runs",
         )  # fmt: skip
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
@@ -86,7 +86,7 @@ def _check(experiment: Experiment, options: Options) -> None:
         raise unknown_name("protocol", options.protocol, PROTOCOLS)
     known = (
         ("preset", options.presets, BOTH_PRESETS),
-        ("calibration", options.calibrations, BOTH_CALIBRATIONS),
+        ("calibration", options.calibrations, CALIBRATIONS),
     )
     for kind, asked, names in known:
         for name in asked:
