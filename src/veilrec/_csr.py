@@ -37,6 +37,10 @@ class Csr:
         _gather(self.offsets, self.items, chosen, offsets, items)
         return Csr(offsets, items)
 
+    def has_repeats(self) -> bool:
+        """Whether a row holds an item more than once."""
+        return len(self.items) > 0 and bool(_repeats(self.offsets, self.items, int(self.items.max()) + 1))
+
     def row_numbers(self) -> Offsets:
         """For every entry, the row that it belongs to."""
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths())
@@ -48,6 +52,17 @@ def csr_from_pairs(rows: Offsets, items: Indices, n_rows: int) -> Csr:
     offsets = np.zeros(n_rows + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
     return Csr(offsets, np.ascontiguousarray(items[order], dtype=np.int32))
+
+
+@jit
+def _repeats(offsets: Offsets, items: Indices, n_items: int) -> bool:
+    last_row = np.full(n_items, -1, np.int32)
+    for row in range(len(offsets) - 1):
+        for entry in range(offsets[row], offsets[row + 1]):
+            if last_row[items[entry]] == row:
+                return True
+            last_row[items[entry]] = row
+    return False
 
 
 @jit

@@ -10,6 +10,7 @@ import numpy as np
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._jit import jit
+from veilrec._memory import require_room
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -27,6 +28,7 @@ COHORT = 6
 NOISE = 7  # of simulations, which protect nobody
 REPORT = 8  # which items a simulated device reports, and which bits of its report are turned round
 PARTICIPANTS = 9  # who takes part in a run at all, where that is not everybody
+HISTOGRAM = 10  # noise of a simulated histogram, which protects nobody
 
 
 @jit
@@ -97,6 +99,7 @@ def uniforms(seed: int, purpose: int, round_number: int, devices: Offsets, width
 
 def normals(seed: int, purpose: int, round_number: int, devices: Offsets, width: int) -> Floats:
     """Standard normal numbers: one row per device. For starting values, not for privacy."""
+    require_room(len(devices), width)
     out = np.empty((len(devices), width), np.float32)
     _normals(seed, purpose, round_number, np.ascontiguousarray(devices, dtype=np.int64), out)
     return out

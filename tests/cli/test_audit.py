@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from pathlib import Path
 
 import pytest
 import typer
@@ -27,6 +29,7 @@ def test_json_is_one_object_with_every_field_that_a_claim_needs():
     assert 0.9 < row["lower_bound"] <= 1.0
     assert (row["verdict"], row["expected"], row["passed"]) == ("holds", "holds", True)
     assert (row["unit"], row["adjacency"], row["scope"]) == ("history", "replace-one", "per message")
+    assert (row["trust"], row["basis"]) == ("nobody", "proven")
     assert row["method"] == "enumeration"
     assert report["false_alarm_rate"] == pytest.approx(1e-4)
     assert "audit 1/1  k-ary-response (proven)" in done.stderr
@@ -36,7 +39,8 @@ def test_table_says_what_is_protected_and_how_to_read_it():
     done = CliRunner().invoke(app, ["label-permutation", "--quick"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
     assert "refuted" in done.stdout
-    assert "click, replace-one" in done.stdout
+    assert "click, replace-one, per message;" in done.stdout
+    assert "trusting: nobody; delta 0;" in done.stdout
     assert "How to read it" in done.stdout
     assert "per message" in done.stdout
 
@@ -49,13 +53,24 @@ def test_nothing_is_cut_off_in_80_columns():
     for words in (
         "randomised-response length 40",
         "length 40 (as-published)",
-        "user, replace-one; delta 0",
+        "user, replace-one, per message;",
+        "trusting: nobody; delta 0;",
         "refuted",
         "holds",
         "audited",
     ):
         assert words in done.stdout
     assert "Every verdict is the expected one" in " ".join(done.stdout.split())
+
+
+def test_a_sum_of_the_server_is_a_claim_per_round_that_trusts_it():
+    row = json.loads(CliRunner().invoke(app, ["cohort-sum", "--quick", "--json"]).stdout)["mechanisms"][0]
+    assert (row["scope"], row["trust"], row["basis"]) == ("per round", "server", "proven")
+
+
+def test_the_claim_of_a_planted_bug_has_no_basis():
+    row = json.loads(CliRunner().invoke(app, ["half-the-noise", "--quick", "--json"]).stdout)["mechanisms"][0]
+    assert (row["trust"], row["basis"]) == ("nobody", "none")
 
 
 def test_a_proven_claim_that_falls_fails_the_command(monkeypatch):
@@ -107,6 +122,18 @@ def test_plot_to_nowhere_is_refused_before_any_work(tmp_path):
         done = CliRunner().invoke(app, ["all", "--plot", str(path)])
         assert isinstance(done.exception, BadInput)
         assert words in str(done.exception)
+        assert not done.stderr
+
+
+def test_plot_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    folder = tmp_path / "a.svg"
+    folder.mkdir()
+    written = tmp_path / "b.svg"
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write everywhere
+    for path in (folder, written):
+        done = CliRunner().invoke(app, ["all", "--plot", str(path)])
+        assert isinstance(done.exception, BadInput)
+        assert "cannot be written" in str(done.exception)
         assert not done.stderr
 
 

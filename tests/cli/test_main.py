@@ -104,6 +104,7 @@ def test_a_title_wider_than_its_table_stays_on_one_line():
         ),
         (OSError("no such device"), 2, "no such device"),
         (MemoryError(), 2, "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "not enough memory"),
         (SystemExit(130), 130, "veilrec: interrupted"),
     ],
 )

@@ -136,9 +136,27 @@ def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) 
     assert all(line.startswith(("- ", "  ")) for line in meaning)
 
 
+def test_a_tiny_delta_is_not_spelt_out() -> None:
+    text = " ".join(run("account", "--noise-multiplier", "9", "--rounds", "2", "--delta", "1e-300").split())
+    assert "Delta 1e-300: with a chance of 1e-300 this may fail" in text
+    assert "1,000,000,000,000" not in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --clip 1", "gaussian takes no --clip"),
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --basis 5", "gaussian takes no --basis"),
+        ("calibrate --mechanism laplace --epsilon 1 --candidates 3", "laplace takes no --candidates"),
+        ("calibrate --mechanism attention --epsilon 1 --candidates 3", "attention takes no --candidates"),
+        ("calibrate --mechanism attention --epsilon 1 --sensitivity 3", "attention takes no --sensitivity"),
+        ("calibrate --mechanism attention --epsilon 1 --delta 1e-6 --basis 5", "--basis counts with Laplace"),
+        (
+            "calibrate --mechanism randomised-response --epsilon 1 --candidates 3",
+            "randomised-response takes no --candidates",
+        ),
+        ("calibrate --mechanism k-ary --epsilon 1 --candidates 3 --clip 1", "k-ary takes no --clip"),
+        ("calibrate --mechanism label --epsilon 1 --candidates 3 --padding 0", "label takes no --padding"),
         ("calibrate --mechanism gaussian --epsilon 0 --delta 1e-6", "epsilon is 0"),
         ("calibrate --mechanism gaussian --epsilon 1 --delta 1.5", "delta is 1.5"),
         ("calibrate --mechanism gaussian --epsilon nan --delta 1e-6", "epsilon is nan"),

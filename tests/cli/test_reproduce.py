@@ -33,6 +33,13 @@ def test_without_a_name_it_lists_all():
     assert set(json.loads(run("--json").stdout)) >= {"fedmf-table2", "fedncf-ablation", "toy"}
 
 
+def test_the_list_fits_80_columns_where_no_terminal_says_otherwise(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = run().stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("fednewsrec-table2 " in line for line in lines)  # a name is never cut
+
+
 def test_an_unknown_name_is_refused():
     with pytest.raises(BadInput, match="did you mean fedmf-table2"):
         run("fedmf-tabel2")

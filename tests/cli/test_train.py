@@ -133,6 +133,13 @@ def test_recommend_says_what_is_wrong(finished, arguments, words):
         (["fedmf", "--data", DATA, "--set", "nonsense"], "name=value"),
         (["fedmf", "--data", DATA, "--preset", "tunde"], "tuned"),
         (["fedmf", "--data", DATA, "--rounds", "0"], "--rounds is 0"),
+        (
+            ["fedmf", "--data", DATA, "--set", "local.epochs=99999999999999999999"],
+            "give at most 2,147,483,647",
+        ),
+        (["fedmf", "--data", DATA, "--set", "cohort.drop_out=1"], "cohort.drop_out is 1.0"),
+        (["fedmf", "--data", DATA, "--set", "cohort.available=0"], "cohort.available is 0.0"),
+        (["fedmf", "--data", DATA, "--set", "adapt_epochs=-1"], "setting adapt_epochs of fedmf is '-1'"),
         (["fedmf", "--data", DATA, "--protocol", "loo"], "loo-99"),
         (["fedmf", "--data", DATA, "--set", "cohort.size=9999"], "cohort.size is 9999"),
         (["fedmf", "--data", DATA, "--log", "mlfow"], "unknown logger"),
@@ -145,6 +152,19 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(arguments, words, tmp_pa
     assert words in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_small_log_trains_with_everybody_and_says_so(tmp_path):
+    log = tmp_path / "log.csv"
+    rows = [f"u{user},i{(3 * user + k) % 30}" for user in range(40) for k in range(5)]
+    log.write_text("\n".join(["user,item", *rows]))
+    options = ("--data", f"csv:{log}", "--protocol", "loo-full", "--rounds", "1")
+    done = veilrec("train", "fedmf", *options, "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("fedmf: every round has all 40 devices instead of the usual 100")
+    shown = " ".join(done.stdout.split())
+    assert "1 round, down" in shown
+    assert "clients/s (compilation included)" in shown
 
 
 def test_brackets_of_ids_stay(tmp_path):

@@ -11,8 +11,6 @@ from veilrec.device.compress import (
     PublicBasis,
     PublicEntries,
     SparseDeep,
-    largest_of_dense,
-    largest_of_rows,
     low_rank,
     public_basis,
     public_entries,
@@ -55,28 +53,6 @@ def test_low_rank_of_nothing_is_nothing() -> None:
     factors = low_rank(np.zeros((2, 12, 4), np.float32), 2)
     assert np.all(factors.product() == 0.0)
     assert np.isfinite(factors.left).all()
-
-
-def test_largest_entries_of_rows_and_of_dense_tensors() -> None:
-    sent = uploads()
-    tables = dense_tables(sent).reshape(3, -1)
-    entries = largest_of_rows(sent.tables["items"], 9)
-    flat = sent.dense["far"].reshape(3, -1)
-    far = largest_of_dense(sent.dense["far"], 0.2)
-    for device in range(3):
-        for found, whole, count in ((entries, tables, 9), (far, flat, 6)):
-            part = slice(found.offsets[device], found.offsets[device + 1])
-            index, values = found.index[part], found.values[part, 0]
-            assert set(index.tolist()) == set(np.argsort(-np.abs(whole[device]))[:count].tolist())
-            assert np.array_equal(values, whole[device][index])
-
-
-def test_ties_fill_up_exactly_and_short_updates_go_whole() -> None:
-    rows = Rows(np.array([0, 2, 2]), np.array([1, 0], np.int32), np.ones((2, 4), np.float32))
-    entries = largest_of_rows(rows, 5)
-    assert entries.offsets.tolist() == [0, 5, 5]
-    assert len(set(entries.index.tolist())) == 5
-    assert largest_of_rows(rows, 100).offsets.tolist() == [0, 8, 8]
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])

@@ -125,6 +125,20 @@ def test_full_batches_of_own_items_follow_the_gradient(
     assert learned.examples.tolist() == [length * epochs]
 
 
+def test_a_log_that_names_an_item_twice_learns_from_it_twice(packed) -> None:
+    """Full batches have a kernel for distinct items; a caller's own data need not be distinct."""
+    settings = replace(SETTINGS, batch=0, negatives=0)
+    own = np.array([4, 9, 4, 4, 7], np.int32)
+    learned, users = learn(settings, packed([own.tolist(), [1, 2]]), [5, 6])
+    user, change, touched, loss = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    assert np.abs(as_table(learned, 0, settings) - change).max() <= 1e-5 * np.abs(change).max() + 3e-7
+    rows = learned.uploads.tables[ITEMS]
+    assert rows.index[: rows.offsets[1]].tolist() == [4, 9, 7]  # a message names a row once
+    assert touched == {4, 7, 9}
+    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
+
+
 def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
     """Guard of the test above: with 13 own items of 60 an epoch draws some item twice."""
     settings = replace(SETTINGS, batch=0)

@@ -173,7 +173,7 @@ def test_fewer_users_need_more_noise_and_the_promise_says_who_it_is_for() -> Non
 
 
 def test_more_users_than_there_are_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"train_users is 81, but \d+ users have something .* or leave it out"):
+    with pytest.raises(BadInput, match=r"train_users is 81, but \d+ users can learn: .* or leave it out"):
         simulation("train_users=81")
     with pytest.raises(BadInput, match="train_users"):
         configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=0"])

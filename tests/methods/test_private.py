@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 from veilrec._csr import Csr
+from veilrec.device.learner import Cohort
+from veilrec.device.mf import ITEMS as TABLE
+from veilrec.device.mf import USER, MfLearner, MfSettings
+from veilrec.device.protection import clip_whole
 from veilrec.errors import BadInput
 from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.private import PrivacySettings, merged, on_lattice, sigma_of_sum
@@ -19,7 +23,7 @@ from veilrec.methods.training import Request, prepare, train, with_popularity
 from veilrec.methods.using import evaluate_run
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.events import ComposedEvent, GaussianEvent
+from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
@@ -51,6 +55,44 @@ def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
     event = plan.event(sigma / moved)
     spent = epsilon_of(event if besides is None else ComposedEvent(((besides, 1), (event, 1))), 1e-5)
     assert 0.998 * 3.0 <= spent <= 3.0
+
+
+@pytest.mark.parametrize(("size", "rate"), [(0, 1.0), (10, 1.0 / 6.0)])
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_a_click_may_change_a_clipped_update_into_its_opposite(size: int, rate: float, sampling: str) -> None:
+    privacy = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
+    cohort = CohortSettings(size=size, sampling=sampling)  # type: ignore[arg-type]
+    problem = small_problem()
+    sigma = sigma_of_sum(privacy, cohort, problem, 100, unit="click")
+    event = repeated(SampledEvent(1.4 / sigma, rate, "padding"), problem.rounds)  # its owner is drawn or not
+    assert 0.998 * 3.0 <= epsilon_of(event, 1e-5) <= 3.0
+
+
+def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() -> None:
+    items = np.array([[1.0, 0.0], [-400.0, 0.0]], np.float32)
+    updates = []
+    for own in ([0], [0, 1]):
+        learner = MfLearner(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5), 0)
+        train = Csr(np.array([0, len(own)]), np.array(own, np.int32))
+        cohort = Cohort(np.array([0]), train, {USER: np.array([[1.0, 0.0]], np.float32)})
+        rows = clip_whole(learner.learn(cohort, {TABLE: items}, 0).uploads, 0.05).tables[TABLE]
+        update = np.zeros((2, 2))
+        update[rows.index] = rows.values
+        updates.append(update)
+    assert np.linalg.norm(updates[0] - updates[1]) > 1.9 * 0.05
+
+
+def test_reports_of_a_cohort_alone_would_tell_who_is_in_it() -> None:
+    asked = ["selection.unit=click", "selection.reports=cohort"]
+    with pytest.raises(BadInput, match="the items of a round would tell who is in it"):
+        build("priv-fedmf-sub", small_problem(), [*asked, "cohort.size=10"])
+    build("priv-fedmf-sub", small_problem(), [*asked, "cohort.size=0"])
+
+
+@pytest.mark.parametrize(("size", "told"), [(0, False), (10, True)])
+def test_a_statement_says_that_cohorts_have_to_stay_hidden(size: int, told: bool) -> None:
+    config, _ = configure(get("dp-fedmf"), preset="tuned", dataset="", settings=[f"cohort.size={size}"])
+    assert any("has to stay secret" in caveat for caveat in get("dp-fedmf").guarantee(config).caveats) is told
 
 
 def test_noise_on_a_lattice_covers_what_cutting_to_it_moves() -> None:
@@ -134,7 +176,7 @@ def test_a_threshold_that_selects_nothing_or_everything(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*PRIVATE, "fedmf-sub-rr", "fedmf-sub-rr-est"])
 def test_bad_cohorts_and_devices_without_ratings(name: str) -> None:
-    with pytest.raises(BadInput, match=r"cohort.size is 61, but 60 devices"):
+    with pytest.raises(BadInput, match=r"cohort.size is 61, but only 60 devices"):
         build(name, small_problem(), ["cohort.size=61"])
     train = small_problem().train
     gap = Csr(np.insert(train.offsets, 5, train.offsets[5]), train.items)  # device 5 has nothing

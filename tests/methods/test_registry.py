@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from veilrec.data.registry import DATASETS
 from veilrec.errors import BadInput
 from veilrec.methods.registry import METHODS, all_methods, describe, get
+from veilrec.methods.training import Request, prepare
+
+from .tastes import ON_RATINGS
 
 
 def test_every_entry_leads_to_a_method_of_that_name() -> None:
@@ -33,6 +38,35 @@ def test_descriptions_are_complete_and_are_json() -> None:
         assert described["datasets"]
         assert "tuned" in described["presets"]
         assert isinstance(described["measured"], bool)
+
+
+def test_every_data_set_that_a_method_names_is_one() -> None:
+    for method in all_methods():
+        assert set(method.datasets) <= set(DATASETS)
+
+
+@pytest.fixture(scope="module")
+def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four days of impressions, four of eight items each, without titles."""
+    lines = [
+        {
+            "user": f"u{user}", "time": f"2026-01-0{day}T10:00:00Z",
+            "shown": [f"n{(user + day + k) % 8}" for k in range(4)], "clicked": [f"n{(user + day) % 8}"],
+        }
+        for day in range(1, 5) for user in range(12)
+    ]  # fmt: skip
+    path = tmp_path_factory.mktemp("own") / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("name", ON_RATINGS)
+def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: str, own_log: Path) -> None:
+    assert "impressions" in get(name).datasets
+    everybody = ("cohort.size=0",) if "cohort" in get(name).config.model_fields else ()
+    prepared = prepare(Request(name, f"impressions:{own_log}", rounds=1, settings=everybody))
+    report = prepared.trainer.step(0)
+    assert report.loss is None or report.loss > 0.0
 
 
 def test_the_table_imports_no_method() -> None:

@@ -140,7 +140,7 @@ def test_users_from_projected_clicks_are_those_from_vectors(name: str, mask: Ten
     model = make(name)
     with torch.inference_mode():
         states = model.encode_news(some_news())
-        found = model.user_from(model.project_clicks(states)[HISTORY], mask)
+        found = model.user_from(model.project_clicks(states), HISTORY, mask)
         assert torch.allclose(found, model.user(states[HISTORY], mask))
 
 

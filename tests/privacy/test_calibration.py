@@ -28,6 +28,14 @@ def test_without_sampling_the_noise_is_exact() -> None:
     assert epsilon_for(noise_multiplier_for(2.0, 1e-6, plan), 1e-6, plan) == pytest.approx(2.0)
 
 
+def test_an_epsilon_that_protects_nobody_is_refused() -> None:
+    plan = Rounds(rounds=2, sampling="poisson", population=60, cohort=20)
+    assert noise_multiplier_for(1e6, 1e-6, plan) > 0.0
+    for epsilon in (2e6, 1e308):
+        with pytest.raises(BadInput, match=r"which protects nobody: give at most 1e\+06"):
+            noise_multiplier_for(epsilon, 1e-6, plan)
+
+
 def test_more_noise_or_fewer_rounds_or_a_smaller_cohort_spend_less() -> None:
     def spent(noise: float = 1.0, rounds: int = 100, cohort: int = 50) -> float:
         return epsilon_for(

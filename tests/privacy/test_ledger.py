@@ -142,7 +142,7 @@ def test_what_protects_a_history_is_charged_to_its_clicks(path: Path) -> None:
     assert click.spent.epsilon == 2.0
     assert history.spent == Guarantee(basis="none", caveats=history.spent.caveats)
     assert history.promised is None
-    assert "1 messages do not protect one history" in history.spent.caveats[0]
+    assert "1 message without protection of one history" in history.spent.caveats[0]
     assert "(1, 0)-DP per history" in history.spent.caveats[1]
     with pytest.raises(BudgetExhausted):  # history has room, its clicks have none
         ledger.reserve(HALF, unit="history", adjacency="replace-one")

@@ -46,6 +46,11 @@ def test_chances_of_a_response_add_up_and_differ_by_epsilon() -> None:
     assert math.log(settings["keep_probability"] / settings["other_probability"]) == pytest.approx(1.5)
 
 
+def test_one_bit_is_one_click_more_or_less() -> None:
+    plan = noise_of_message(Wish(mechanism="randomised-response", epsilon=2.0))
+    assert (plan.guarantee.unit, plan.guarantee.adjacency) == ("click", "add-remove")
+
+
 def test_padding_covers_clicks_only() -> None:
     plain = noise_of_message(Wish(mechanism="attention", epsilon=1.0, delta=1e-6)).guarantee
     padded = noise_of_message(

@@ -20,6 +20,14 @@ def test_every_claim_has_a_row_with_its_unit_adjacency_and_delta():
     ]
 
 
+def test_a_row_that_trusts_somebody_says_so():
+    figure = draw([judge(case, effort=1, seed=0) for case in select("adaptive-sum")])
+    (axes,) = figure.axes
+    assert "trusting nobody unless a row says otherwise" in figure.get_suptitle()
+    (label,) = axes.get_yticklabels()
+    assert "(user, replace-one, per round, trusting: server, " in label.get_text()
+
+
 def test_the_same_verdicts_give_the_same_file(tmp_path):
     rows = verdicts()
     for name in ("a.svg", "b.svg"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from veilrec.errors import VeilrecError
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
 from veilrec.wire import codec
@@ -36,6 +37,23 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     assert server.round_number == 1
     server.step()  # nothing of the first round is left
     assert np.array_equal(server.weights["items"], expected)
+
+
+def test_nothing_is_added_to_a_sum_that_has_its_noise() -> None:
+    server = Server(SCHEMA, make_server().weights, "sum", ServerRate(), sigma=1.0)
+    server.receive(message(0, 1, 4.0))
+    server.add_simulated_noise(np.random.default_rng(0))
+    with pytest.raises(VeilrecError, match="has its noise already"):
+        server.receive(message(0, 5, 2.0))
+    with pytest.raises(VeilrecError, match="has its noise already"):
+        server.open_round(None)
+    server.step()
+    server.receive(message(1, 5, 2.0))
+
+
+def test_values_that_are_rounded_after_clipping_are_refused_under_noise() -> None:
+    with pytest.raises(VeilrecError, match="longer than the noise covers"):
+        Server(SCHEMA, make_server().weights, "sum", ServerRate(), sigma=1.0, upload_values="int8")
 
 
 def test_a_bad_message_changes_nothing() -> None:

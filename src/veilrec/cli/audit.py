@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -68,8 +69,11 @@ def _check_plot(path: Path) -> None:
 
     if path.suffix not in (".svg", ".png"):
         raise BadInput(f"--plot {path}: give a file that ends in .svg or .png")
-    if not path.absolute().parent.is_dir():
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise BadInput(f"--plot {path}: there is no folder {path.parent}; make it first")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInput(f"--plot {path}: it cannot be written; give a file in a folder of your own")
 
 
 def _shown(cases: Iterable[Case]) -> Iterator[Case]:
@@ -97,8 +101,8 @@ def _print(result: Audit, plot: Path | None) -> None:
         "a claim below that is refuted, and a claim above it has withstood the attack, which is not a proof."
     )
     console.print(
-        f"All claims are per message. Of sound claims, such a run refutes one by chance with probability at most "
-        f"{result.false_alarm_rate:.2g}."
+        f"Every claim is about one release. Of sound claims, such a run refutes one by chance with probability at "
+        f"most {result.false_alarm_rate:.2g}."
     )
     if result.passed:
         console.print(
@@ -119,12 +123,20 @@ def _failure(verdict: Verdict) -> str:
     return f"it was expected that it is {verdict.expected}, the audit says {verdict.verdict}"
 
 
+def _terms(verdict: Verdict) -> str:
+    """What the two numbers mean nothing without, and the attack behind the second."""
+    return (
+        f"  {verdict.unit}, {verdict.adjacency}, {verdict.scope};\n"
+        f"  trusting: {verdict.trust}; delta {verdict.delta:g}; {verdict.method}"
+    )
+
+
 def _table(result: Audit) -> Table:
     """Four columns, so that nothing is cut off in a terminal of 80."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="Claimed and audited epsilon, per message")
+    table = Table(title="Claimed and audited epsilon of one release")
     table.add_column("mechanism; what it protects; the attack")
     for name in ("claimed", "audited"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -132,8 +144,7 @@ def _table(result: Audit) -> Table:
     for verdict in result.verdicts:
         mechanism = " ".join(filter(None, (verdict.name, verdict.size, f"({verdict.calibration})")))
         about = Text(mechanism, "bold")
-        protects = f"{verdict.unit}, {verdict.adjacency}; delta {verdict.delta:g}; {verdict.method}"
-        about.append(f"\n  {protects}", "not bold dim")
+        about.append(f"\n{_terms(verdict)}", "not bold dim")
         outcome = verdict.verdict if verdict.passed else f"FAILED: {verdict.verdict}"
         table.add_row(about, f"{verdict.claimed_epsilon:.3g}", f"≥ {verdict.lower_bound:.3f}", outcome)
     return table

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def import_files(
         print_json(summary)
     else:
         typer.echo(
-            f"{out}: {population.n_users:,} users, {population.n_items:,} items, {summary['rows']:,} rows, "
-            f"{summary['duplicates_merged']:,} repeated rows merged; use it as --data {kind.value}:{out}"
+            f"{out}: {counted(population.n_users, 'user')}, {counted(population.n_items, 'item')}, "
+            f"{counted(summary['rows'], 'row')}, {counted(summary['duplicates_merged'], 'repeated row')} merged; "
+            f"use it as --data {kind.value}:{out}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 from veilrec.report.units import human_bytes
 
@@ -104,7 +105,7 @@ def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
         console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
     console.print(_recommended(plan, finding))
     console.print(
-        f"{plan.main}: {finding.rounds} rounds, to devices {human_bytes(finding.down_bytes)}, "
+        f"{plan.main}: {counted(finding.rounds, 'round')}, to devices {human_bytes(finding.down_bytes)}, "
         f"from devices {human_bytes(finding.up_bytes)}."
     )
     console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)

@@ -69,11 +69,18 @@ def run() -> None:
     except OSError as error:
         typer.echo(f"veilrec: {_file_trouble(error)}", err=True)
         sys.exit(2)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
         typer.echo(
             "veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True
         )
         sys.exit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory has run out; torch says so in words alone."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 def _file_trouble(error: OSError) -> str:

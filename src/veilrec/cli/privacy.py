@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def show(
         Guarantee.from_json(result["guarantee"]),
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
-        noise=_settings(config),
+        noise=(*_noise(result.get("noise")), *_settings(config)),
         simulated=True,  # `veilrec train` simulates all devices in one place
     )
     if json_output:
@@ -88,10 +89,18 @@ def calibrate(
         typer.Option(help="How far a change moves the message: L2 for gaussian, L1 for laplace. Default: 1."),
     ] = None,
     padding: Annotated[
-        float, typer.Option(help="Chance that a click is replaced by a pad, afresh for every message.")
-    ] = 0.0,
-    basis: Annotated[int, typer.Option(help="Number of basis interests. attention with Laplace noise.")] = 5,
-    clip: Annotated[float, typer.Option(help="Norm at which the attention is clipped.")] = 1.0,
+        float | None,
+        typer.Option(
+            help="Chance that a click is replaced by a pad, afresh for every message. gaussian, laplace, attention."
+        ),
+    ] = None,
+    basis: Annotated[
+        int | None,
+        typer.Option(help="Number of basis interests. attention with Laplace noise alone. Default: 5."),
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="Norm at which attention is clipped; attention alone. Default: 1.")
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(help="Number of categories (k-ary) or of items of an impression (label).")
     ] = None,
@@ -160,10 +169,11 @@ def account(
             "--population and --cohort count only where a cohort is drawn: add --sampling fixed or poisson, or "
             "leave them out"
         )
-    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
     plan = epsilon_of_training(
-        noise_multiplier, delta, Rounds(rounds=rounds, sampling=sampling.value, **people)
-    )
+        noise_multiplier, delta,
+        Rounds(rounds=rounds, sampling=sampling.value, population=population or 1, cohort=cohort or 1),
+    )  # fmt: skip
+    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
     _tell(
         {"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds},
         plan,
@@ -203,6 +213,19 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return result, config
 
 
+def _noise(facts: object) -> tuple[str, ...]:
+    """The noise of a proven run, in words whose numbers `veilrec privacy account` takes."""
+    try:
+        n = {name: float(value) for name, value in dict(facts).items()}  # type: ignore[call-overload]
+        return (
+            f"Gaussian noise of standard deviation {n['sigma']:.6g} on every sum of a round, which is"
+            f" {n['noise_multiplier']:.6g} times what one unit of protection can move it; a cohort of"
+            f" {n['cohort']:,.0f} of {counted(int(n['population']), 'user')}.",
+        )
+    except (TypeError, ValueError, KeyError):
+        return ()  # a run without noise on sums
+
+
 def _settings(config: dict[str, Any]) -> tuple[str, ...]:
     """What the run was set to do about privacy, from its config.yaml; epsilon and delta stand in the guarantee."""
     settings = config.get("config")
@@ -214,4 +237,6 @@ def _settings(config: dict[str, Any]) -> tuple[str, ...]:
     if isinstance(cohort, dict):
         words += [f"cohort {name.replace('_', ' ')} {value}" for name, value in cohort.items()]
     calibration = f"calibration {settings['calibration']}, " if "calibration" in settings else ""
-    return (f"Settings of the run: {calibration}{config.get('rounds')} rounds, {', '.join(words)}.",)
+    rounds = config.get("rounds")
+    words = [counted(rounds, "round"), *words] if isinstance(rounds, int) else words
+    return (f"Settings of the run: {calibration}{', '.join(words)}.",)

@@ -26,10 +26,10 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _traffic(progress: Progress) -> str:
-    speed = progress.devices / max(progress.learning_seconds, 1e-9)
     if not progress.devices:
         return ""
-    return f"{speed:,.0f} clients/s  down {human_bytes(progress.down_bytes)}  up {human_bytes(progress.up_bytes)}"
+    speed = f"{progress.clients_per_second:,.0f} clients/s"
+    return f"{speed}  down {human_bytes(progress.down_bytes)}  up {human_bytes(progress.up_bytes)}"
 
 
 class PlainLines:

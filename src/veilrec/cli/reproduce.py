@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def _list(json_output: bool) -> None:
     rows = [
         (e.name, ", ".join(dict.fromkeys(p.source for p in e.panels)), e.title) for e in EXPERIMENTS.values()
     ]
-    _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))))
+    _print(
+        Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None
+    )
 
 
 def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Summary, Path]:
@@ -102,7 +105,9 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
 
     folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
     plan = make_plan(experiment(table), options, folder)
-    _say(f"{table}: {len(plan.trials())} runs on {', '.join(p.data for p in plan.panels)}, in {folder}")
+    _say(
+        f"{table}: {counted(len(plan.trials()), 'run')} on {', '.join(p.data for p in plan.panels)}, in {folder}"
+    )
     return summarise(plan, execute(plan.trials(), jobs=jobs, say=_say, follow=following)), folder
 
 
@@ -119,14 +124,15 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
     if json_output:
         print_json(report | {"out": str(folder)})
         return
+    width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
     for grid in render.grids(summary):
-        _print(grid)
+        _print(grid, width=width)
     for line in (*summary.notes, *render.problems(summary)):
         typer.echo(line)
     typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png and the runs.")
 
 
-def _print(grid: Grid) -> None:
+def _print(grid: Grid, *, width: int | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -135,7 +141,7 @@ def _print(grid: Grid) -> None:
         table.add_column(name, justify="left" if column in grid.words else "right", overflow="fold")
     for row in grid.rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_FILES).print(table)
+    Console(width=width).print(table)
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec._words import counted
 from veilrec.cli.completion import data_names, method_names, protocol_names
 from veilrec.cli.output import Json, print_json
 from veilrec.report.units import human_bytes
@@ -108,6 +109,8 @@ def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: s
 
     training.check_out(folder, resume=resume)
     prepared = training.prepare(request)
+    for note in prepared.notes:
+        typer.echo(f"{request.method}: {note}", err=True)
     title = f"{request.method} on {prepared.population.name}"
     loggers = make_loggers(log, folder)
     with following(title, prepared.schedule.rounds, unit=unit) as listener:
@@ -125,9 +128,10 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
     console.print(metrics_table(title, {result["method"]: result["metrics"]} | result["baselines"]))
     traffic = result["communication"]
     if traffic["up_bytes"]:
+        timed = "compilation included" if result["rounds"] == 1 else "after the first round"
         console.print(
-            f"{result['rounds']} rounds, down {human_bytes(traffic['down_bytes'])}, "
-            f"up {human_bytes(traffic['up_bytes'])}, {result['clients_per_second']:,.0f} clients/s"
+            f"{counted(result['rounds'], 'round')}, down {human_bytes(traffic['down_bytes'])}, "
+            f"up {human_bytes(traffic['up_bytes'])}, {result['clients_per_second']:,.0f} clients/s ({timed})"
         )
     guarantee = Guarantee.from_json(result["guarantee"])
     console.print(f"Privacy: {guarantee.line()}.", *guarantee.caveats)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from veilrec._arrays import Offsets
+from veilrec._words import counted
 from veilrec.data.check_text import TextReport, check_text
 from veilrec.data.population import Impressions, Population
 
@@ -235,7 +236,10 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         rows.append(("time", f"{report.first_time} to {report.last_time}"))
     for name, split in report.splits.items():
         rows.append(
-            (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {split.clicks:,} clicks)")
+            (
+                f"{name} impressions",
+                f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})",
+            )
         )
     for key, value in report.facts.items():
         if key not in _SAID_ELSEWHERE:

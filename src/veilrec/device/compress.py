@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
+from veilrec.device.largest import largest_of_dense, largest_of_rows
 from veilrec.device.protection import NoisyMessage, Unprotected, clip_whole, fill
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.sparsify import random_coordinates
@@ -182,7 +183,10 @@ class SparseDeep(Unprotected):
     def bound(self, uploads: Uploads) -> Uploads:
         """Choose in the deep part, then clip both."""
         deep, shallow = _split(uploads.dense, self.deep)
-        largest = {name: largest_of_dense(values, self.share) for name, values in deep.items()}
+        largest = {
+            name: largest_of_dense(values, share_of(values[0].size, self.share))
+            for name, values in deep.items()
+        }
         first = clip_whole(replace(uploads, dense=shallow), self.noisy.clip_norm)
         second = clip_whole(
             Uploads(uploads.round_number, uploads.count, entries=largest), self.noisy.clip_norm
@@ -238,41 +242,3 @@ def entries_at(flat: Floats, kept: Offsets) -> Rows:
     """The same entries of each of [n, size]."""
     offsets = np.arange(len(flat) + 1, dtype=np.int64) * len(kept)
     return Rows(offsets, np.tile(kept.astype(np.int32), len(flat)), flat[:, kept].reshape(-1, 1))
-
-
-def largest_of_dense(values: Floats, share: float) -> Rows:
-    """The entries of largest size of each of [n, ...]."""
-    flat = values.reshape(len(values), -1)
-    count = share_of(flat.shape[1], share)
-    index = np.sort(np.argpartition(-np.abs(flat), count - 1, axis=1)[:, :count], axis=1)
-    offsets = np.arange(len(flat) + 1, dtype=np.int64) * count
-    return Rows(
-        offsets, index.reshape(-1).astype(np.int32), np.take_along_axis(flat, index, axis=1).reshape(-1, 1)
-    )
-
-
-def largest_of_rows(rows: Rows, count: int) -> Rows:
-    """The entries of largest size of each device's rows, by their places in the flattened table."""
-    width = rows.values.shape[1]
-    lengths = np.diff(rows.offsets)
-    devices, longest = len(lengths), int(lengths.max(initial=0))
-    device = np.repeat(np.arange(devices), lengths)
-    slot = np.arange(len(rows.index)) - rows.offsets[device]
-    sizes = np.full((devices, longest, width), -1.0, np.float32)  # below any size: chosen last, and left out
-    sizes[device, slot] = np.abs(rows.values)
-    flat = sizes.reshape(devices, -1)
-    taken = min(count, flat.shape[1])
-    if taken < flat.shape[1]:
-        top = np.sort(np.argpartition(-flat, taken - 1, axis=1)[:, :taken], axis=1)
-    else:
-        top = np.tile(np.arange(taken), (devices, 1))
-    real = np.take_along_axis(flat, top, axis=1) >= 0.0
-    entry = rows.offsets[:-1, np.newaxis] + top // max(width, 1)
-    offsets = np.zeros(devices + 1, np.int64)
-    np.cumsum(real.sum(axis=1), out=offsets[1:])
-    column = (top % width)[real]
-    return Rows(
-        offsets,
-        rows.index[entry[real]] * np.int32(width) + column.astype(np.int32),
-        rows.values[entry[real], column][:, np.newaxis],
-    )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
-from veilrec.device.compress import check_share, entries_at, largest_of_rows, public_entries, share_of
+from veilrec.device.compress import check_share, entries_at, public_entries, share_of
+from veilrec.device.largest import largest_of_dense, largest_of_rows
 from veilrec.device.learner import Cohort, Learned, Learner
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
@@ -83,16 +84,13 @@ class DgcLearner:
         return replace(learned, uploads=replace(uploads, tables={}, dense={}, entries=entries))
 
     def _take(self, momentum: Floats, error: Floats, round_number: int) -> Rows:
-        size = error.shape[1]
-        count = share_of(size, self.settings.share)
         if self.public_seed is None:
-            kept = np.sort(np.argpartition(-np.abs(error), count - 1, axis=1)[:, :count], axis=1)
-            taken = np.take_along_axis(error, kept, axis=1)
-            np.put_along_axis(error, kept, 0.0, axis=1)
-            np.put_along_axis(momentum, kept, 0.0, axis=1)
-            offsets = np.arange(len(error) + 1, dtype=np.int64) * count
-            return Rows(offsets, kept.reshape(-1).astype(np.int32), taken.reshape(-1, 1))
-        named = public_entries(size, self.settings.share, self.public_seed, round_number)
+            rows = largest_of_dense(error, share_of(error.shape[1], self.settings.share))
+            device = np.repeat(np.arange(len(error)), np.diff(rows.offsets))
+            error[device, rows.index] = 0.0
+            momentum[device, rows.index] = 0.0
+            return rows
+        named = public_entries(error.shape[1], self.settings.share, self.public_seed, round_number)
         rows = entries_at(error, named)
         error[:, named] = 0.0
         momentum[:, named] = 0.0

@@ -82,7 +82,7 @@ class MfLearner:
         _check_items(cohort.data.items, len(table))
         lengths = cohort.data.lengths()
         loss = np.zeros(len(lengths), np.float32)
-        full_batches = s.batch == 0 and s.negatives == 0
+        full_batches = s.batch == 0 and s.negatives == 0 and not cohort.data.has_repeats()
         learn = self._learn_full_batches if full_batches else self._learn_examples
         rows = learn(cohort, table, round_number, loss)
         drawn = np.where(lengths < len(table), s.negatives, 0)

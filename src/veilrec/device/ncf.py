@@ -32,8 +32,9 @@ def _split(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
 
+Width = Annotated[int, Field(ge=1, le=2**16)]
 # "32,16,8" or a list
-Widths = Annotated[tuple[PositiveInt, ...], BeforeValidator(_split), Field(min_length=1)]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(_split), Field(min_length=1)]
 Rate = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
@@ -41,8 +42,8 @@ Rate = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 class NcfSettings:
     """Local learning of NeuMF."""
 
-    gmf: PositiveInt = 32  # length of the vectors that are multiplied entry by entry
-    mlp: PositiveInt = 32  # length of the vectors that enter the tower
+    gmf: Width = 32  # length of the vectors that are multiplied entry by entry
+    mlp: Width = 32  # length of the vectors that enter the tower
     layers: Widths = (32, 16, 8)  # widths of the tower's layers; it takes in 2 * mlp
     start: Rate = 0.1  # standard deviation of the starting vectors
     epochs: PositiveInt = 5  # local epochs in a round

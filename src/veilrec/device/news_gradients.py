@@ -123,12 +123,13 @@ class CutAtNews:
         encoded = titles.encode(whole, self._codes[distinct], self._heads)
         of_users = {k: v for k, v in weights.items() if k not in titles.TENSORS}
         dense = {name: np.zeros((n, *value.shape), np.float32) for name, value in of_users.items()}
-        in_vectors, values = np.zeros((len(pairs.title), self._dim), np.float32), np.zeros(n, np.float32)
-        vectors, shares = encoded.vectors[pairs.title], own.shares()
+        in_vectors, values = np.empty((len(pairs.title), self._dim), np.float32), np.zeros(n, np.float32)
+        shares = own.shares()
         for group in own.groups(_DEVICES_AT_ONCE):
             histories, rows, batch = own.packed(group)
-            found, in_group, loss = self._by_history(of_users, vectors, shares[rows], batch)
-            in_vectors += in_group
+            own_pairs = batch.news.numpy()
+            vectors = encoded.vectors[pairs.title[own_pairs]]
+            found, in_vectors[own_pairs], loss = self._by_history(of_users, vectors, shares[rows], batch)
             np.add.at(values, own.device[rows], loss * shares[rows])
             for name, value in dense.items():
                 _add_up(value, own.owner[histories], found[name])

@@ -43,17 +43,21 @@ class OwnNews:
         return (1.0 / counts[self.device]).astype(np.float32)
 
     def packed(self, devices: Offsets) -> tuple[Offsets, Offsets, Batch]:
-        """Of some devices: the rows of histories and of examples, and these with items as rows of `items`."""
+        """Of some devices: the rows of histories and of examples, and these with items as places in `batch.news`,
+        which are rows of `items`.
+        """
         chosen = np.zeros(len(self.offsets) - 1, np.bool_)
         chosen[devices] = True
         rows, examples = np.flatnonzero(chosen[self.owner]), np.flatnonzero(chosen[self.device])
         width = max(1, int(self.history_mask[rows].any(0).sum()))
+        counts = np.diff(self.offsets)
+        first = np.cumsum(counts * chosen) - counts * chosen  # place of a device's first item
         arrays = (
-            self.items,
-            self.histories[rows, :width] + self.offsets[self.owner[rows], np.newaxis],
+            np.flatnonzero(np.repeat(chosen, counts)),
+            self.histories[rows, :width] + first[self.owner[rows], np.newaxis],
             self.history_mask[rows, :width],
             np.searchsorted(rows, self.history_of[examples]),
-            self.candidates[examples] + self.offsets[self.device[examples], np.newaxis],
+            self.candidates[examples] + first[self.device[examples], np.newaxis],
             self.candidate_mask[examples],
         )
         return rows, examples, Batch(*map(torch.from_numpy, arrays))

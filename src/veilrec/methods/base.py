@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from veilrec._csr import Csr
 from veilrec.data.population import Catalogue, Impressions
+from veilrec.data.registry import DATASETS
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.trainer import Trainer
@@ -23,6 +24,8 @@ class Config(BaseModel):
 
 
 C = TypeVar("C", bound=Config)
+EVERY_DATASET = tuple(DATASETS)  # of methods that know items by their ids: a click is a click
+LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts the product of two of them
 
 
 @dataclass(frozen=True)
@@ -99,17 +102,40 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
     _merge(values, asked)
     rounds = values.pop("rounds", method.rounds)
     try:
-        return method.config.model_validate(values), int(rounds)
+        return _countable(method, method.config.model_validate(values)), TypeAdapter(int).validate_python(
+            rounds
+        )
     except ValidationError as error:
         raise BadInput(_explain(method, error)) from None
+
+
+def is_set(settings: Sequence[str], name: str) -> bool:
+    """Whether the user's settings say anything about a name."""
+    return any(setting.partition("=")[0].strip() == name for setting in settings)
 
 
 def saved_settings(method: Method[C], values: Any) -> C:
     """The configuration that a run was trained with, whatever the presets say today."""
     try:
-        return method.config.model_validate(values)
+        return _countable(method, method.config.model_validate(values))
     except ValidationError as error:
         raise BadInput(f"the config of a saved run does not fit: {_explain(method, error)}") from None
+
+
+def _countable(method: Method[Any], config: C) -> C:
+    """The same configuration, if no whole number in it is beyond what can be counted."""
+    for name, value in _leaves(config.model_dump()):
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise BadInput(f"setting {name} of {method.name} is {value}: give at most {LARGEST:,}")
+    return config
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
@@ -136,7 +162,9 @@ def _parse(setting: str) -> dict[str, Any]:
 
 def _explain(method: Method[Any], error: ValidationError) -> str:
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
+    path = (
+        ".".join(str(part) for part in first["loc"]) or "rounds"
+    )  # the only one outside of the configuration
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return str(unknown_name(f"setting of {method.name}", path, setting_names(method.config)))
     return f"setting {path} of {method.name} is {first['input']!r}: {first['msg'].lower()}"

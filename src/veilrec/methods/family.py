@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from veilrec.device.protection import NoisyMessage, Protection, WholeUpdateClip
-from veilrec.methods.base import Problem
+from veilrec.methods.base import EVERY_DATASET, Problem
 from veilrec.methods.private import (
+    NOT_COVERED,
     C,
     PrivacySettings,
     as_published,
@@ -20,11 +21,11 @@ from veilrec.methods.private import (
     with_public_divisor,
 )
 from veilrec.privacy.events import Event, repeated
-from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.guarantee import Guarantee, Unit
 from veilrec.simulate.simulation import Simulation
 from veilrec.wire.messages import Schema
 
-DATASETS = ("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings")  # of the private methods
+DATASETS = EVERY_DATASET  # of the private methods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,18 +53,19 @@ class Family(Generic[C]):
         protection: Protection,
         *,
         besides: Event | None = None,
+        unit: Unit = "user",
         **parts: Any,
     ) -> Simulation:
-        """The model with noise on the sums, chosen before the first round; `besides` is what else is released."""
+        """The model with noise on the sums, chosen before the first round; `besides` is what was released before."""
         dimension = sum(tensor.size for tensor in self.schema(config, problem).tensors)
-        sigma = sigma_of_sum(config.privacy, config.cohort, problem, dimension, besides=besides)
+        sigma = sigma_of_sum(config.privacy, config.cohort, problem, dimension, besides=besides, unit=unit)
         return self.simulate(with_public_divisor(config, problem), problem, protection, sigma=sigma, **parts)
 
     def guarantee(self, config: C, *caveats: str) -> Guarantee:
         """User-level over the whole run, or the paper's claim; `caveats` are about the proven form."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.flaw)
-        return proven(config.privacy, config.cohort, *caveats)
+        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, NOT_COVERED)
 
     def guarantee_of_run(self, config: C, problem: Problem, *caveats: str) -> Guarantee:
         """The same, with the honest value beside a claim."""

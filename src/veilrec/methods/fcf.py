@@ -11,7 +11,7 @@ import numpy as np
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.device import fcf
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.models.factors import Factors
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.optimise import ServerRate
@@ -114,7 +114,7 @@ METHOD = Method(
     " Recommendation System, 2019",
     model="implicit-feedback least squares",
     summary="devices solve their own vector and upload the gradient of every item vector in the clear",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=FcfConfig,
     build=build,
     guarantee=guarantee,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from pydantic import PositiveInt
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
@@ -14,7 +15,7 @@ from veilrec.device import mf
 from veilrec.device.learner import Cohort
 from veilrec.device.protection import Protection, Unprotected
 from veilrec.evaluate.scorer import Scorer
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.models.factors import Factors
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregate import Aggregation
@@ -36,7 +37,7 @@ class FedMfConfig(Config):
     cohort: CohortSettings = CohortSettings()
     aggregation: Aggregation = "row-sqrt"
     server: ServerRate = ServerRate()
-    adapt_epochs: int = 20  # local epochs with which a new user joins the finished model
+    adapt_epochs: PositiveInt = 20  # local epochs with which a new user joins the finished model
 
 
 class FedMfModel(Factors):
@@ -120,7 +121,7 @@ METHOD = Method(
     paper="Chai et al., Secure Federated Matrix Factorization, 2021; baseline of Xue et al. 2026 (priv-fedmf-sub)",
     model="matrix factorisation",
     summary="user vectors stay on devices, changes of item vectors are uploaded in the clear",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=FedMfConfig,
     build=build,
     guarantee=guarantee,

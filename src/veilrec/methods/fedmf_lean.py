@@ -14,7 +14,7 @@ from pydantic import Field
 
 from veilrec.device import mf
 from veilrec.device.protection import Unprotected
-from veilrec.methods.base import Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Method, Problem
 from veilrec.methods.fedmf import PRESETS as FEDMF_PRESETS
 from veilrec.methods.fedmf import FedMfConfig, guarantee, make_simulation
 from veilrec.methods.private import merged
@@ -52,7 +52,7 @@ METHOD = Method(
     paper="ours",
     model="matrix factorisation",
     summary="fedmf with 4-bit integers on the wire and fewer rounds: a tenth of the bytes",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings"),
+    datasets=EVERY_DATASET,
     config=FedMfLeanConfig,
     build=build,
     guarantee=guarantee,

@@ -34,8 +34,13 @@ def build(config: FedMfSubConfig, problem: Problem) -> Trainer:
 
 def guarantee(config: FedMfSubConfig) -> Guarantee:
     """Nothing is promised, because the updates are in the clear."""
+    selection = config.selection
+    adding_up = (
+        " A device draws new reports again and again, whose epsilons add up." if selection.fresh else ""
+    )
     return no_guarantee(
-        f"Each bit of a report is covered by epsilon {config.selection.epsilon:g}, but updates leave in the clear.",
+        "Updates leave in the clear, and show the items of a user. The reports by themselves: each bit of one report "
+        f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}",
         SIMULATED,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from pydantic import PositiveInt
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
@@ -13,7 +14,7 @@ from veilrec.device import ncf
 from veilrec.device.learner import Cohort, Learner
 from veilrec.device.protection import Protection, Unprotected
 from veilrec.evaluate.scorer import Scorer
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.models.neumf_scores import NeumfScores
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.server.aggregate import Aggregation
@@ -34,7 +35,7 @@ class FedNcfConfig(Config):
     cohort: CohortSettings = CohortSettings()
     aggregation: Aggregation = "row-sqrt"
     server: ServerRate = ServerRate()
-    adapt_epochs: int = 20  # local epochs with which a new user joins the finished model
+    adapt_epochs: PositiveInt = 20  # local epochs with which a new user joins the finished model
 
 
 class NeumfModel(NeumfScores):
@@ -110,7 +111,7 @@ METHOD = Method(
     " baseline of Xue et al. 2026 (priv-fedmf-sub)",
     model="NeuMF",
     summary="user vectors stay on devices, changes of item vectors and network are uploaded in the clear",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=FedNcfConfig,
     build=build,
     guarantee=guarantee,
@@ -118,6 +119,7 @@ METHOD = Method(
     presets={
         "paper": PAPER_PRESET,
         "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
+        "tuned@ml-1m": {"rounds": 400, "cohort": {"size": 200}},
     },
     deviations=(
         "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
@@ -126,5 +128,5 @@ METHOD = Method(
         "The paper gives no widths of the tower; preset paper takes 256-128-64-32, with 160 floats an item.",
     ),
     item_parameters=160,
-    measured=("ml-100k",),
+    measured=("ml-100k", "ml-1m"),
 )

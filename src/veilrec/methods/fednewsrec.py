@@ -7,6 +7,7 @@ noise (eq. 4, 5). Proven: the whole update of a user is clipped, all weigh the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +17,7 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
+from veilrec._words import counted
 from veilrec.device.protection import Protection, Unprotected, WholeUpdateClip
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Method, NewsData, Problem
@@ -26,16 +28,16 @@ from veilrec.methods.news_common import (
     Count,
     NotNegative,
     Positive,
+    Short,
     SizeConfig,
     TextConfig,
     news_of,
 )
 from veilrec.methods.private import (
-    SERVER_SEES,
     SIMULATED,
     PrivacySettings,
-    adjacency_of,
     participations,
+    proven,
     sigma_of_sum,
     takes_part,
 )
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
 PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.74, 41.47)}
 
 
+PUBLIC = (
+    "How many users there are, the news with their text, and the settings, however they were chosen, are taken as "
+    "public; somebody who is removed still counts."
+)
 WHO_TAKES_PART = "Which users take part (train_users) is taken as public, too."
 
 
@@ -75,8 +81,8 @@ class FedNewsConfig(Config):
     network: Literal["fednewsrec", "fednewsrec-long", "fednewsrec-short", "sentence-head"] = "fednewsrec"
     size: SizeConfig = SizeConfig(dropout=0.0)
     text: TextConfig = TextConfig()
-    negatives: Count = 4  # H of eq. 3
-    history: Count = 50  # the latest clicks that a user is known by
+    negatives: Short = 4  # H of eq. 3
+    history: Short = 50  # the latest clicks that a user is known by
     train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: all
     cohort: CohortSettings = CohortSettings(size=200, sampling="poisson")
     server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, caution=1e-6)
@@ -139,7 +145,7 @@ def _taking_part(config: FedNewsConfig, logs: Csr, seed: int) -> Csr:
     eligible = np.flatnonzero(logs.lengths() > 0)
     if config.train_users > len(eligible):
         raise BadInput(
-            f"train_users is {config.train_users}, but {len(eligible)} users have something to learn from:"
+            f"train_users is {config.train_users}, but {counted(len(eligible), 'user')} can learn:"
             f" choose from 1 to {len(eligible)}, or leave it out to take all"
         )
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _draws.PARTICIPANTS])))
@@ -154,6 +160,7 @@ def _protection(config: FedNewsConfig) -> Protection:
 
     p = config.privacy
     if config.calibration == "as-published":
+        guarantee(config)  # refuses noise without a finite epsilon before anything is learnt
         return ElementClip(clip_value=p.clip_value, scale=p.scale)
     return WholeUpdateClip(clip_norm=p.clip_norm) if config.calibration == "proven" else Unprotected()
 
@@ -171,16 +178,8 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
     """User-level over the whole run, the paper's claim, or nothing."""
     p = config.privacy
     if config.calibration == "proven":
-        return Guarantee(
-            basis="proven", unit="user", adjacency=adjacency_of(config.cohort), epsilon=p.epsilon,
-            delta=p.delta, scope="whole run", trust="server",
-            caveats=(
-                SERVER_SEES,
-                "How many users there are, the news with their text, and the settings are taken as public.",
-                *(() if config.train_users is None else (WHO_TAKES_PART,)),
-                SIMULATED,
-            ),
-        )  # fmt: skip
+        some = () if config.train_users is None else (WHO_TAKES_PART,)
+        return proven(p.epsilon, p.delta, config.cohort, *some, public=PUBLIC)
     if config.calibration == "as-published" and p.scale > 0.0:
         return Guarantee(
             basis="as published", unit="user", adjacency="replace-one", epsilon=_claimed(config), delta=0.0,
@@ -221,7 +220,14 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
 
 def _claimed(config: FedNewsConfig) -> float:
     """2 delta / lambda of section 3.3: of one entry."""
-    return 2.0 * config.privacy.clip_value / config.privacy.scale
+    p = config.privacy
+    claimed = 2.0 * p.clip_value / p.scale
+    if math.isinf(claimed):
+        raise BadInput(
+            f"privacy.clip_value is {p.clip_value:g} and privacy.scale {p.scale:g}: no finite epsilon comes of it;"
+            " give a smaller clip_value, or scale 0 for no noise"
+        )
+    return claimed
 
 
 def _composed(epsilon: float, count: int, delta: float) -> float:

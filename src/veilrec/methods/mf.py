@@ -16,7 +16,7 @@ from veilrec.device import mf
 from veilrec.device.mf import one_example
 from veilrec.device.numerics import mean_logistic_loss
 from veilrec.device.sampling import draw_epoch
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.methods.fedmf import FedMfModel
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import StepReport, Trainer
@@ -132,7 +132,7 @@ METHOD = Method(
     " negatives as in He et al., Neural Collaborative Filtering, 2017",
     model="matrix factorisation",
     summary="user and item vectors learnt by SGD from everybody's data in one place",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=MfConfig,
     build=build,
     guarantee=guarantee,

@@ -15,7 +15,7 @@ from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.device import ncf
 from veilrec.device.sampling import draw_epoch
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.methods.fedncf import NeumfModel
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import StepReport, Trainer
@@ -24,19 +24,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
 class NcfConfig(Config):
     """Settings of NCF; model, loss and negatives are those of FedNCF."""
 
-    gmf: Annotated[int, Field(ge=1)] = 32  # length of the vectors that are multiplied entry by entry
-    mlp: Annotated[int, Field(ge=1)] = 32  # length of the vectors that enter the tower
+    gmf: ncf.Width = 32  # length of the vectors that are multiplied entry by entry
+    mlp: ncf.Width = 32  # length of the vectors that enter the tower
     layers: ncf.Widths = (32, 16, 8)  # widths of the tower's layers; it takes in 2 * mlp
-    start: Annotated[float, Field(gt=0.0)] = 0.1  # standard deviation of the starting vectors
-    negatives: Annotated[int, Field(ge=1)] = 4  # unused items drawn per used one, afresh every epoch
-    batch: Annotated[int, Field(ge=1)] = 1024  # examples per step of Adam
-    rate: Annotated[float, Field(gt=0.0)] = 0.002
-    decay: Annotated[float, Field(ge=0.0)] = 0.01  # weight decay of the vectors that an example touches
-    adapt_epochs: Annotated[int, Field(ge=1)] = 20  # epochs with which a new user joins the finished model
-    adapt_rate: Annotated[float, Field(gt=0.0)] = 0.02
+    start: Positive = 0.1  # standard deviation of the starting vectors
+    negatives: Count = 4  # unused items drawn per used one, afresh every epoch
+    batch: Count = 1024  # examples per step of Adam
+    rate: Positive = 0.002
+    decay: ncf.Rate = 0.01  # weight decay of the vectors that an example touches
+    adapt_epochs: Count = 20  # epochs with which a new user joins the finished model
+    adapt_rate: Positive = 0.02
 
 
 class NcfTrainer:
@@ -171,7 +175,7 @@ METHOD = Method(
     paper="He et al., Neural Collaborative Filtering, 2017",
     model="NeuMF",
     summary="matrix factorisation beside a tower of layers, learnt from everybody's data in one place",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=NcfConfig,
     build=build,
     guarantee=guarantee,

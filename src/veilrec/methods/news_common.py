@@ -20,6 +20,8 @@ DATASETS = ("mind", "synthetic-news", "adressa", "ebnerd", "impressions")
 FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, Findings of EMNLP 2020"
 
 Count = Annotated[int, Field(ge=1)]
+Short = Annotated[int, Field(ge=1, le=10_000)]  # a list that every click or user has a place for in memory
+Width = Annotated[int, Field(ge=1, le=4096)]  # of a layer: wider ones would not fit into memory
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -27,13 +29,13 @@ NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 class SizeConfig(Config):
     """How large the model is."""
 
-    word_dim: Count = 50
-    heads: Count = 4
-    head_dim: Count = 16  # news and user vectors have heads * head_dim entries
-    attention: Count = 32  # width of additive attention
+    word_dim: Width = 50
+    heads: Width = 4
+    head_dim: Width = 16  # news and user vectors have heads * head_dim entries
+    attention: Width = 32  # width of additive attention
     window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
-    category_dim: Count = 16
-    recent: Count = 20  # the latest clicks that short-term models look at
+    category_dim: Width = 16
+    recent: Short = 20  # the latest clicks that short-term models look at
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1  # in centralised training only
 
     def sizes(self) -> NewsSizes:
@@ -62,8 +64,8 @@ class NewsConfig(Config):
 
     size: SizeConfig = SizeConfig()
     text: TextConfig = TextConfig()
-    negatives: Count = 4  # K: news of the same impression that were not clicked, per click
-    history: Count = 50  # the latest clicks that a user is known by
+    negatives: Short = 4  # K: news of the same impression that were not clicked, per click
+    history: Short = 50  # the latest clicks that a user is known by
     batch: Count = 1024  # clicks per step of Adam
     rate: Positive = 0.005
     decay: NotNegative = 0.0  # weight decay, as in AdamW

@@ -95,7 +95,7 @@ class NewsScorer:
                 some = order[begin : begin + max(1, _STEPS_AT_ONCE // max(1, int(lengths[order[begin]])))]
                 some = some[: max(1, _STEPS_AT_ONCE // max(1, int(lengths[some[-1]])))]
                 items, mask = self._history(users[some])
-                out[some] = self.model.user_from(self.projected[items], mask).numpy()
+                out[some] = self.model.user_from(self.projected, items, mask).numpy()
                 begin += len(some)
         return out
 

@@ -7,7 +7,7 @@ import numpy as np
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.evaluate.scorer import Scorer
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.methods.one_step import Arrays, OneStep
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import Trainer
@@ -60,7 +60,7 @@ METHOD = Method(
     paper="none: the baseline that every paper needs",
     model="counts",
     summary="the number of users who used an item, the same list for everybody",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=PopularityConfig,
     build=build,
     guarantee=guarantee,

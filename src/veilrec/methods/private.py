@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from veilrec._words import times as how_often
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
@@ -14,11 +15,11 @@ from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.calibration import noise_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent
-from veilrec.privacy.guarantee import Adjacency, Guarantee
+from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
 from veilrec.privacy.mechanism import Calibration
 from veilrec.privacy.mechanisms.gaussian import left_by_sampler
 from veilrec.privacy.samplers import UNITS
-from veilrec.privacy.sensitivity import clipped_l2, rounded_sum_l2
+from veilrec.privacy.sensitivity import rounded_sum_l2
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
@@ -28,7 +29,18 @@ SERVER_SEES = (
     "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 )
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."
-PUBLIC = "How many users there are, and the settings, are taken as public."
+PUBLIC = (
+    "How many users and which items there are, and the settings, however they were chosen, are taken as public; "
+    "somebody who is removed still counts."
+)
+ONLY_THE_MODEL = (
+    "Only the model is covered: the losses, metrics, and numbers of devices and bytes that a run prints and logs are "
+    "exact."
+)
+COHORTS_STAY_HIDDEN = (
+    "Who takes part in which round has to stay secret, because being drawn by chance is part of the epsilon; for "
+    "whoever sees it, the epsilon is larger."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +100,7 @@ def devices_with_data(problem: Problem) -> int:
     return int((problem.train.lengths() > 0).sum())
 
 
-def rounds_of(cohort: CohortSettings, problem: Problem) -> Rounds:
+def rounds_of(cohort: CohortSettings, problem: Problem, unit: Unit = "user") -> Rounds:
     """How often a user's data is used."""
     population = devices_with_data(problem)
     return Rounds(
@@ -96,14 +108,15 @@ def rounds_of(cohort: CohortSettings, problem: Problem) -> Rounds:
         sampling=cohort.sampling,
         population=population,
         cohort=cohort.among(population),
+        unit=unit,
     )
 
 
 def sigma_of_sum(
     privacy: PrivacySettings, cohort: CohortSettings, problem: Problem, dimension: int,
-    *, besides: Event | None = None,
+    *, besides: Event | None = None, unit: Unit = "user",
 ) -> float:  # fmt: skip
-    """Noise on the sum of every round, so that the whole run (and what else was released) keeps the promise.
+    """Noise on the sum of every round, so that the whole run (and what was chosen before it) keeps the promise.
 
     `dimension` counts the numbers of a sum: each is cut to the noise's lattice, and has noise of its own in every
     round, whose small errors count as well.
@@ -113,8 +126,9 @@ def sigma_of_sum(
             "devices that may be missing make a fixed cohort a random one, for which nothing is proven: "
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
-    rounds = rounds_of(cohort, problem)
-    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, dimension * problem.rounds)
+    rounds = rounds_of(cohort, problem, unit)
+    draws = dimension * problem.rounds + (0 if besides is None else problem.n_items)
+    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
     multiplier = noise_multiplier_for(epsilon, delta, rounds)
     if besides is not None:
 
@@ -122,8 +136,19 @@ def sigma_of_sum(
             return ComposedEvent(((besides, 1), (rounds.event(noise_multiplier), 1)))
 
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
-    sensitivity = clipped_l2(privacy.clip_norm, rounds.adjacency)
-    return on_lattice(multiplier, rounded_sum_l2(sensitivity, rounds.population), dimension)
+    moved = rounded_sum_l2(rounds.moved(privacy.clip_norm), rounds.population)
+    return on_lattice(multiplier, moved, dimension)
+
+
+def noise_facts(
+    sigma: float, privacy: Any, cohort: CohortSettings, problem: Problem, unit: Unit
+) -> dict[str, float]:
+    """What an officer needs to account for a run by hand; `problem.train` has a row for who takes part."""
+    rounds = rounds_of(cohort, problem, unit)
+    return {
+        "sigma": sigma, "noise_multiplier": sigma / rounds.moved(privacy.clip_norm),
+        "population": rounds.population, "cohort": rounds.cohort,
+    }  # fmt: skip
 
 
 def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
@@ -167,12 +192,15 @@ def participations(cohort: CohortSettings, problem: Problem) -> int:
     return math.ceil(problem.rounds * cohort.among(population) / population)
 
 
-def proven(privacy: PrivacySettings, cohort: CohortSettings, *caveats: str) -> Guarantee:
+def proven(
+    epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC
+) -> Guarantee:
     """The statement of sums with noise: user-level, over the whole run, trusting the server."""
+    secret = () if cohort.size == 0 else (COHORTS_STAY_HIDDEN,)
     return Guarantee(
-        basis="proven", unit="user", adjacency=adjacency_of(cohort), epsilon=privacy.epsilon,
-        delta=privacy.delta, scope="whole run", trust="server",
-        caveats=(*caveats, SERVER_SEES, NOT_COVERED, PUBLIC, SIMULATED),
+        basis="proven", unit="user", adjacency=adjacency_of(cohort), epsilon=epsilon, delta=delta,
+        scope="whole run", trust="server",
+        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *secret, public, SIMULATED),
     )  # fmt: skip
 
 
@@ -196,7 +224,7 @@ def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: 
 
 def takes_part(times: int) -> str:
     """What a device does in a run, for a statement."""
-    return f"takes part {times} times"
+    return f"takes part {how_often(times)}"
 
 
 def tells_largest(privacy: PrivacySettings, what: str, *caveats: str) -> Guarantee:

@@ -10,7 +10,7 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.evaluate.scorer import Scorer
-from veilrec.methods.base import Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.methods.one_step import Arrays, OneStep
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import Trainer
@@ -74,7 +74,7 @@ METHOD = Method(
     paper="none: the baseline that shows chance",
     model="none",
     summary="a random score for every pair of user and item",
-    datasets=("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings", "mind", "synthetic-news"),
+    datasets=EVERY_DATASET,
     config=RandomConfig,
     build=build,
     guarantee=guarantee,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from veilrec._words import counted
 from veilrec.device.protection import Protection, WholeUpdateClip
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Problem
@@ -18,6 +19,7 @@ from veilrec.methods.private import (
     PrivateConfig,
     adjacency_of,
     as_published,
+    devices_with_data,
     honest,
     participations,
     takes_part,
@@ -117,6 +119,7 @@ def proven_selection(
     """The chooser of a proven run, and what all its reports together cost."""
     adjacency, epsilon = adjacency_of(cohort), selection.share * privacy.epsilon
     if selection.unit == "click":
+        _refuse_telling_reports(selection, cohort, problem)
         change: Literal["one bit", "swap"] = "one bit" if adjacency == "add-remove" else "swap"
         times = problem.rounds if selection.fresh else 1  # a device may be in every cohort
         bits = RandomisedResponse(length=problem.n_items, epsilon=epsilon / times, change=change)
@@ -127,6 +130,16 @@ def proven_selection(
         sigma=histogram_noise(selection, adjacency, epsilon, privacy.delta, problem.n_items),
     )  # fmt: skip
     return chooser, GaussianEvent(mu_for(epsilon, privacy.delta))
+
+
+def _refuse_telling_reports(selection: SelectionSettings, cohort: CohortSettings, problem: Problem) -> None:
+    """The items that a cohort reports show who is in it, and the epsilon of the updates counts on that being secret."""
+    population = devices_with_data(problem)
+    if selection.reports == "cohort" and cohort.among(population) < population:
+        raise BadInput(
+            "selection.reports is cohort: the items of a round would tell who is in it, which a proven run has to hide;"
+            " use --set selection.reports=everybody, or --set cohort.size=0 for everybody in every round"
+        )
 
 
 @dataclass(frozen=True)
@@ -152,7 +165,9 @@ class OnPart:
     ) -> Simulation:  # fmt: skip
         """Reports within the budget choose the items; `around` may choose more than items."""
         items, cost = proven_selection(config.selection, config.privacy, config.cohort, problem)
-        return self.family.proven(config, problem, protection, besides=cost, chooser=around(items))
+        return self.family.proven(
+            config, problem, protection, besides=cost, unit=config.selection.unit, chooser=around(items)
+        )
 
     def guarantee(self, config: SubModelConfig, *caveats: str) -> Guarantee:
         """User-level over the whole run with the selection in it, or the paper's claim."""
@@ -176,7 +191,7 @@ class OnPart:
         delta = self.family.honest_delta(config)
         promise = honest(
             self.guarantee(config), ComposedEvent(((report, 1), (update, 1))), run, delta,
-            note=f"of one report on {problem.n_items} items and one update of {rows} rows",
+            note=f"of one report on {problem.n_items} items and one update of {counted(rows, 'row')}",
             doing=f"{takes_part(times)} and draws {'one report' if reports == 1 else f'{reports} reports'}",
         )  # fmt: skip
         if reports == 1:

@@ -14,21 +14,38 @@ import yaml
 
 from veilrec import __version__
 from veilrec._files import write_json, write_text
+from veilrec._words import counted
 from veilrec.data.population import Population
 from veilrec.data.spec import load
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol, make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import Method, NewsData, Problem, configure, promised, saved_settings
+from veilrec.methods.base import (
+    LARGEST,
+    Method,
+    NewsData,
+    Problem,
+    configure,
+    is_set,
+    promised,
+    saved_settings,
+)
+from veilrec.methods.private import noise_facts
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate import checkpoint
 from veilrec.simulate.checkpoint import Progress
+from veilrec.simulate.cohort import TooFewDevices
 from veilrec.simulate.run import Listener, Schedule, run
+from veilrec.simulate.simulation import Simulation
+from veilrec.simulate.state_file import State
+from veilrec.simulate.trainer import Trainer
 
 BASELINES = ("popularity", "random")
 MODEL = "model.safetensors"
+DEVICES = "devices.safetensors"  # what simulated devices keep to themselves: no part of a release
+_OF_DEVICES = "private."
 _NEEDED = (
     "data", "seed", "protocol", "preset", "settings", "rounds", "evaluate_every", "checkpoint_every", "patience",
     "config",
@@ -63,6 +80,7 @@ class Prepared:
     schedule: Schedule
     config: Any
     problem: Problem
+    notes: tuple[str, ...] = ()  # what was settled otherwise than the settings say, for the user to read
 
     def guarantee(self) -> Guarantee:
         """What the run promises."""
@@ -106,13 +124,19 @@ def prepare(request: Request, *, config: Mapping[str, Any] | None = None) -> Pre
         "checkpoint-every": request.checkpoint_every, "early-stop": request.patience,
     }  # fmt: skip
     for name, value in asked.items():
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} is {value}: it must be 1 or more")
+        if value is not None and not 1 <= value <= LARGEST:
+            raise BadInput(f"--{name} is {value}: it must be from 1 to {LARGEST:,}")
+    if request.patience is not None and method.guarantee(settings).basis == "proven":
+        raise BadInput(
+            "--early-stop would choose the round by exact metrics of people's held-out items, which no noise covers:"
+            " leave it out, or choose --rounds beforehand"
+        )
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)
     split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
     problem = Problem(split.train, split.n_items, request.seed, rounds, news_data(population, split))
-    trainer = method.build(settings, problem)
+    may_shrink = config is None and not is_set(request.settings, "cohort.size")
+    settings, trainer, notes = _build(method, settings, problem, may_shrink=may_shrink)
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
@@ -120,7 +144,25 @@ def prepare(request: Request, *, config: Mapping[str, Any] | None = None) -> Pre
         patience=request.patience,
         watch="ndcg@10" if split.test.impressions is None else "auc",
     )
-    return Prepared(request, method, population, split, trainer, schedule, settings, problem)
+    return Prepared(request, method, population, split, trainer, schedule, settings, problem, notes)
+
+
+def _build(
+    method: Method[Any], settings: Any, problem: Problem, *, may_shrink: bool
+) -> tuple[Any, Trainer, tuple[str, ...]]:
+    """A trainer; where few devices can learn and no privacy depends on the cohort, one with everybody in each round."""
+    try:
+        return settings, method.build(settings, problem), ()
+    except TooFewDevices as few:
+        if not may_shrink or method.guarantee(settings).basis != "none":
+            raise
+        everybody = replace(settings.cohort, size=few.population)
+        shrunk = settings.model_copy(update={"cohort": everybody})
+        note = (
+            f"every round has all {counted(few.population, 'device')} instead of the usual {settings.cohort.size}:"
+            " there are no more that can learn"
+        )
+        return shrunk, method.build(shrunk, problem), (note,)
 
 
 def news_data(population: Population, split: Split) -> NewsData | None:
@@ -142,10 +184,18 @@ def train(
         out, prepared.trainer, prepared.schedule, lambda model: evaluate(cases, split.train, model),
         split_name=name, listeners=tuple(listeners), resume=resume,
     )  # fmt: skip
-    checkpoint.save(out / MODEL, prepared.trainer.state(), progress)
+    _save(out, prepared.trainer.state(), progress)
     result = _result(prepared, progress)
     write_json(out / "result.json", result)
     return result
+
+
+def _save(out: Path, state: State, progress: Progress) -> None:
+    """What everybody may have, and beside it what stays on devices."""
+    own = {name: state[name] for name in state if name.startswith(_OF_DEVICES)}
+    if own:
+        checkpoint.save(out / DEVICES, own, progress)
+    checkpoint.save(out / MODEL, {name: state[name] for name in state if name not in own}, progress)
 
 
 def check_out(out: Path, *, resume: bool) -> None:
@@ -215,19 +265,29 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
         communication["paper_params"] = progress.paper_params
     baselines = measure_baselines(split, r.seed)
+    guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"])
     return {
         "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
         "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,
         "metrics": metrics, "baselines": baselines,
-        "guarantee": with_popularity(prepared.guarantee(), metrics, baselines["popularity"]).to_json(),
+        "guarantee": guarantee.to_json(), "noise": _noise(prepared, guarantee),
         "communication": communication,
         "seconds": round(progress.seconds, 3),
-        "clients_per_second": round(progress.devices / max(progress.learning_seconds, 1e-9), 1),
+        "clients_per_second": round(progress.clients_per_second, 1),
         "peak_rss_mb": round(peak_rss_mb(), 1),
         "best_round": progress.best_round or progress.rounds_done,
         "stopped_early": progress.stopped_early,
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
     }  # fmt: skip
+
+
+def _noise(prepared: Prepared, guarantee: Guarantee) -> dict[str, float] | None:
+    """The noise on the sums of a simulation, where there is any."""
+    trainer, config = prepared.trainer, prepared.config
+    if not isinstance(trainer, Simulation) or trainer.server.sigma == 0.0 or guarantee.unit is None:
+        return None
+    taking_part = replace(prepared.problem, train=trainer.train)
+    return noise_facts(trainer.server.sigma, config.privacy, config.cohort, taking_part, guarantee.unit)
 
 
 def with_popularity(
@@ -277,7 +337,8 @@ def open_run(folder: Path) -> tuple[Prepared, Progress]:
         raise BadInput(f"{folder} has no model yet: its training was stopped before the first checkpoint")
     prepared = prepare(request, config=saved["config"])
     _refuse_changed_data(folder, saved, prepared)
-    return prepared, checkpoint.restore(prepared.trainer, path)
+    beside = [folder / DEVICES] if path.name == MODEL and (folder / DEVICES).exists() else []
+    return prepared, checkpoint.restore(prepared.trainer, path, *beside)
 
 
 def _refuse_changed_data(folder: Path, saved: Mapping[str, Any], prepared: Prepared) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from veilrec.models.encoders import MultiHeadPooling
 from veilrec.models.layers import AdditiveAttention, Dropout, Gru, WordCnn
@@ -41,10 +41,10 @@ class FedNewsRec(NewsModel):
         """What the linear layers that come first in the user model make of a news."""
         return self.clicks.project(states)
 
-    def user_from(self, projected: Tensor, mask: Tensor) -> Tensor:
+    def user_from(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
         """u of Fig. 2 from projected news: no learning, so fused and changed in place."""
         known = mask.any(-1, keepdim=True)
-        return torch.where(known, self.clicks.from_projected(projected, mask), self.newcomer)
+        return torch.where(known, self.clicks.from_projected(projected, items, mask), self.newcomer)
 
 
 class LongAndShortTerm(nn.Module):
@@ -87,15 +87,16 @@ class LongAndShortTerm(nn.Module):
             parts.append(self.short_term.inputs(states))
         return torch.cat(parts, -1)
 
-    def from_projected(self, projected: Tensor, mask: Tensor) -> Tensor:
-        """The same as `forward`, from what `project` gives."""
+    def from_projected(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
+        """The same as `forward`, from what `project` gives; each kind of interest gathers only what it looks at."""
         real = None if bool(mask.all()) else mask  # histories of one length need no mask
         interests = []
         width = projected.shape[-1] // (2 if self.interests == "both" else 1)
         if self.interests != "short":
-            interests.append(_attend(self.long_term, projected[..., :width], mask, real))
+            interests.append(_attend(self.long_term, embedding(items, projected[:, :width]), mask, real))
         if self.interests != "long":
-            steps, mask = latest(projected[..., -width:], mask, self.recent)
+            recent, mask = latest(items.unsqueeze(-1), mask, self.recent)
+            steps = embedding(recent.squeeze(-1), projected[:, -width:])
             interests.append(_remember(self.short_term, steps, None if real is None else mask))
         return self._joined(interests)
 

@@ -88,9 +88,9 @@ class NewsModel(nn.Module):
         """What `user_from` needs of every news, so that it is computed once: the states, or more."""
         return states
 
-    def user_from(self, projected: Tensor, mask: Tensor) -> Tensor:
-        """`user` for ranking, from histories of projected news."""
-        return self.user(projected, mask)
+    def user_from(self, projected: Tensor, items: Tensor, mask: Tensor) -> Tensor:
+        """`user` for ranking: histories are rows of the projected news, [b, h]."""
+        return self.user(projected[items], mask)
 
     def score(self, history: Tensor, mask: Tensor, candidates: Tensor) -> Tensor:
         """Scores of candidates: states [b, c, ...] -> [b, c]."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from veilrec._arrays import Bools, Doubles, Offsets
+from veilrec._words import counted
 from veilrec.errors import BadInput
 
 
@@ -31,7 +32,8 @@ def finite(**values: ArrayLike) -> None:
     for name, value in values.items():
         numbers: Any = np.asarray(value)
         if not np.isfinite(numbers).all():
-            raise BadInput(f"{name} has {int((~np.isfinite(numbers)).sum())} values that are NaN or infinite")
+            bad = counted(int((~np.isfinite(numbers)).sum()), "NaN or infinite value")
+            raise BadInput(f"{name} has {bad}: give finite numbers")
 
 
 def whole(**values: int) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
+from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.checks import positive
@@ -303,8 +304,8 @@ def _report(account: Account, *, simulation: bool) -> AccountReport:
         )
     if account.not_covered:
         uncovered = (
-            f"{account.not_covered} messages do not protect one {budget.unit} ({budget.adjacency})",
-            f"the other {account.messages} add up to: {spent.line()}",
+            f"{counted(account.not_covered, 'message')} without protection of one {budget.unit} ({budget.adjacency})",
+            f"what the other {account.messages} cost: {spent.line()}",
         )
         spent, promised = no_guarantee(*uncovered, *caveats), None
     return AccountReport(budget, spent, promised, account.messages, budget.remaining(account.in_period))

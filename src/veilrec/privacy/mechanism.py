@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from veilrec.errors import BadInput
 from veilrec.privacy.events import Event
-from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.guarantee import Adjacency, Scope, Trust, Unit
 from veilrec.privacy.randomness import Source
 
 Calibration = Literal["proven", "as-published"]
@@ -40,6 +40,8 @@ class Mechanism(ABC, Generic[Input, Output]):
     calibration: Calibration
     unit: Unit
     adjacency: Adjacency
+    scope: Scope = "per message"  # of one release on a device; what a server releases says otherwise
+    trust: Trust = "nobody"
     sensitivity: Sensitivity
     claimed_epsilon: float  # what the statement (proven) or the paper (as published) says of one release
     claimed_delta: float

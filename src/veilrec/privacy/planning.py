@@ -20,6 +20,11 @@ _UNITS: dict[Planned, Unit] = {
     "gaussian": "history", "laplace": "history", "attention": "history", "k-ary": "history",
     "randomised-response": "click", "label": "click",
 }  # fmt: skip
+_OPTIONS: dict[Planned, tuple[str, ...]] = {
+    "gaussian": ("sensitivity", "padding"), "laplace": ("sensitivity", "padding"),
+    "attention": ("padding", "basis", "clip"), "randomised-response": (), "k-ary": ("candidates",),
+    "label": ("candidates",),
+}  # fmt: skip
 _CAVEATS: dict[Planned, str] = {
     "gaussian": "The sensitivity is taken to be that of replacing a whole history.",
     "laplace": "The sensitivity is taken to be that of replacing a whole history, in the L1 norm.",
@@ -30,6 +35,7 @@ _CAVEATS: dict[Planned, str] = {
     "label": "The label is drawn over all candidates first, and the negatives after it, without looking at "
     "the click. A click that also stands in a history costs there as well.",
 }  # fmt: skip
+_EXACT = "For exact noise; drawn on a lattice, as veilrec does, it takes a little more."
 _PADDED = "Padding helps single clicks only, and needs a fresh secret mask for every message."
 
 
@@ -43,9 +49,12 @@ class Wish:
     """Needed by Gaussian noise; attention without it takes Laplace noise; the others hold with delta 0."""
     sensitivity: float | None = None
     """L2 of gaussian, L1 of laplace; 1 if left out. That of the attention follows from the two below."""
-    pad_probability: float = 0.0
-    basis: int = 5
-    clip_norm: float = 1.0
+    pad_probability: float | None = None
+    """Of gaussian, laplace and attention; 0 if left out."""
+    basis: int | None = None
+    """Of attention with Laplace noise; 5 if left out."""
+    clip_norm: float | None = None
+    """Of attention; 1 if left out."""
     candidates: int | None = None
     """Categories of k-ary, items of the impression of label."""
 
@@ -55,6 +64,20 @@ class Wish:
         positive(epsilon=self.epsilon)
         if self.delta is not None:
             probability(delta=self.delta)
+        self._refuse_what_means_nothing()
+
+    def _refuse_what_means_nothing(self) -> None:
+        given = {
+            "sensitivity": self.sensitivity, "padding": self.pad_probability, "basis": self.basis,
+            "clip": self.clip_norm, "candidates": self.candidates,
+        }  # fmt: skip
+        for name, value in given.items():
+            if value is not None and name not in _OPTIONS[self.mechanism]:
+                raise BadInput(f"{self.mechanism} takes no --{name}: leave it out")
+        if self.basis is not None and self.delta is not None:
+            raise BadInput(
+                "--basis counts with Laplace noise only, and --delta asks for Gaussian noise: leave one of them out"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,10 +98,10 @@ def noise_of_message(wish: Wish) -> Plan:
         case "laplace":
             return _laplace(wish, _given_sensitivity(wish))
         case "attention":
-            _refuse(wish, sensitivity=wish.sensitivity)
+            clip_norm = 1.0 if wish.clip_norm is None else wish.clip_norm
             if wish.delta is None:
-                return _laplace(wish, attention_l1(wish.clip_norm, wish.basis))
-            return _gaussian(wish, attention_l2(wish.clip_norm), wish.delta)
+                return _laplace(wish, attention_l1(clip_norm, 5 if wish.basis is None else wish.basis))
+            return _gaussian(wish, attention_l2(clip_norm), wish.delta)
         case _:
             return _response(wish)
 
@@ -99,17 +122,16 @@ def epsilon_of_training(noise_multiplier: float, delta: float, rounds: Rounds) -
 
 
 def _gaussian(wish: Wish, sensitivity: float, delta: float) -> Plan:
-    mu = padded_mu(wish.epsilon, delta, pad_probability=wish.pad_probability)
+    mu = padded_mu(wish.epsilon, delta, pad_probability=wish.pad_probability or 0.0)
     return _plan(wish, {"noise": "gaussian", "sigma": sensitivity / mu, "sensitivity": sensitivity}, delta)
 
 
 def _laplace(wish: Wish, sensitivity: float) -> Plan:
-    inner = base_epsilon(wish.epsilon, pad_probability=wish.pad_probability)
+    inner = base_epsilon(wish.epsilon, pad_probability=wish.pad_probability or 0.0)
     return _plan(wish, {"noise": "laplace", "scale": sensitivity / inner, "sensitivity": sensitivity}, 0.0)
 
 
 def _response(wish: Wish) -> Plan:
-    _refuse(wish, sensitivity=wish.sensitivity, padding=wish.pad_probability or None)
     candidates = 2 if wish.mechanism == "randomised-response" else wish.candidates
     if candidates is None or candidates < 2:
         raise BadInput(f"{wish.mechanism} needs --candidates: a number of at least 2")
@@ -126,8 +148,10 @@ def _response(wish: Wish) -> Plan:
 
 
 def _plan(wish: Wish, settings: Mapping[str, Any], delta: float) -> Plan:
-    padded = wish.pad_probability > 0.0
+    padded = bool(wish.pad_probability)
     caveats = [_CAVEATS[wish.mechanism]]
+    if "noise" in settings:
+        caveats.append(_EXACT)
     if padded:
         caveats.append(_PADDED)
     if wish.delta is not None and delta == 0.0:
@@ -135,7 +159,7 @@ def _plan(wish: Wish, settings: Mapping[str, Any], delta: float) -> Plan:
     guarantee = Guarantee(
         basis="proven",
         unit="click" if padded else _UNITS[wish.mechanism],
-        adjacency="replace-one",
+        adjacency="add-remove" if wish.mechanism == "randomised-response" else "replace-one",
         epsilon=wish.epsilon,
         delta=delta,
         scope="per message",
@@ -149,9 +173,3 @@ def _given_sensitivity(wish: Wish) -> float:
     sensitivity = 1.0 if wish.sensitivity is None else wish.sensitivity
     positive(sensitivity=sensitivity)
     return sensitivity
-
-
-def _refuse(wish: Wish, **given: float | None) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise BadInput(f"{wish.mechanism} takes no --{name}: leave it out")

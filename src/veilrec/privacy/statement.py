@@ -182,7 +182,7 @@ def _percent(share: float) -> str:
 
 
 def _one_in(chance: float) -> str:
-    return f"1 in {1.0 / chance:,.0f}"
+    return f"1 in {1.0 / chance:,.0f}" if chance >= 1e-15 else f"{chance:g}"  # more digits say nothing
 
 
 def _terms(g: Guarantee) -> str:

@@ -24,6 +24,7 @@ _KINDS = {
     "planted": ("planted bug", COLOURS[3], "D"),
 }
 _ROW_INCHES = 0.21
+_TITLE = "Claimed and audited epsilon, per message and trusting nobody unless a row says otherwise"
 
 
 def save(verdicts: Sequence[Verdict], path: Path) -> None:
@@ -36,7 +37,7 @@ def save(verdicts: Sequence[Verdict], path: Path) -> None:
 
 def draw(verdicts: Sequence[Verdict]) -> Figure:
     """The rows in the order of the verdicts, on a logarithmic axis."""
-    figure = Figure(figsize=(8.4, 1.3 + _ROW_INCHES * len(verdicts)), layout="constrained")
+    figure = Figure(figsize=(9.4, 1.3 + _ROW_INCHES * len(verdicts)), layout="constrained")
     axes = figure.add_subplot()
     for row, verdict in enumerate(verdicts):
         _draw_row(axes, row, verdict)
@@ -44,7 +45,7 @@ def draw(verdicts: Sequence[Verdict]) -> Figure:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_yticks(range(len(verdicts)), [_label(verdict) for verdict in verdicts], fontsize=7.5)
-    axes.set_title("Claimed and audited epsilon, per message", loc="left")
+    figure.suptitle(_TITLE, x=0.01, horizontalalignment="left", fontsize=10)
     axes.set_xlabel("epsilon: the bar is what is claimed, the point is what an attack has proven")
     axes.grid(axis="x", alpha=0.18)
     axes.tick_params(axis="y", length=0)
@@ -71,10 +72,10 @@ def _legend(axes: Axes, verdicts: Sequence[Verdict]) -> tuple[list[Any], list[st
 
 
 def _label(verdict: Verdict) -> str:
-    return (
-        f"{verdict.name} {verdict.size}".strip()
-        + f" ({verdict.unit}, {verdict.adjacency}, {verdict.delta:g})"
-    )
+    usual = (verdict.scope, verdict.trust) == ("per message", "nobody")
+    other = "" if usual else f", {verdict.scope}, trusting: {verdict.trust}"
+    terms = f"{verdict.unit}, {verdict.adjacency}{other}, {verdict.delta:g}"
+    return f"{verdict.name} {verdict.size}".strip() + f" ({terms})"
 
 
 def _limits(verdicts: Sequence[Verdict]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from veilrec import __version__
 from veilrec._files import write_json, write_text
+from veilrec._words import counted
 from veilrec.data.population import Population
 from veilrec.errors import BadInput
 from veilrec.methods.training import Prepared, Request, open_run
@@ -204,7 +205,8 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
     )
     baselines = " and ".join(f"{label} {values[metric]:.3f}" for label, values in main.baselines.items())
     return (
-        f"{main.users:,} simulated devices trained {main.method} together in {main.rounds} rounds and reached"
+        f"{counted(main.users, 'simulated device')} trained {main.method} together in"
+        f" {counted(main.rounds, 'round')} and reached"
         f" {name} {main.metrics[metric]:.3f}, beside {others}; {baselines}. Users' vectors stayed on their"
         f" devices; {human_bytes(main.up_bytes)} of item changes left them."
         f" Privacy: {main.guarantee.line()}; a simulated run protects nobody."

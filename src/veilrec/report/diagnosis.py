@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec import __version__
+from veilrec._memory import machine_memory
 from veilrec.data.cache import cache_folder
 from veilrec.data.registry import DATASETS
 from veilrec.data.spec import whereabouts
@@ -68,13 +69,12 @@ def _existing(folder: Path) -> Path:
 
 def _machine() -> dict[str, Any]:
     cache = _existing(cache_folder())
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     return {
         "python": platform.python_version(),
         "system": platform.system(),
         "cores": os.cpu_count() or 1,
         "threads": os.environ.get("OMP_NUM_THREADS", "not limited"),
-        "memory_gb": pages / 1e9,
+        "memory_gb": machine_memory() / 1e9,
         "disk_free_gb": shutil.disk_usage(cache).free / 1e9,
         "cache": str(cache_folder()),
         "cache_writable": os.access(cache, os.W_OK),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from veilrec import __version__
 from veilrec._files import write_text
+from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.charts import charts
@@ -203,11 +204,15 @@ def _about(guarantee: Guarantee) -> list[str]:
     return [*note, *guarantee.caveats]
 
 
+def _sizes(run: RunSummary) -> str:
+    return f"{counted(run.users, 'user')}, {counted(run.items, 'item')}, {counted(run.rows, 'row')}"
+
+
 def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
     first = runs[0]
     rows = [
         *([("Command", tag("code", story.command))] if story.command else []),
-        ("Data", f"{first.data}: {first.users:,} users, {first.items:,} items, {first.rows:,} rows"),
+        ("Data", f"{first.data}: {_sizes(first)}"),
         ("Protocol, seed", f"{first.protocol}, {first.seed}"),
         *provenance().items(),
         *((f"{run.label}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),

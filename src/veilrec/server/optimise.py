@@ -5,7 +5,6 @@ The change plays the part of the negative gradient (Reddi et al., Adaptive Feder
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -29,6 +28,9 @@ class ServerOptimiser(Protocol):
         """Go on from a saved state."""
 
 
+_LARGEST = 1e12  # whose square, times that of the size of a cohort, is still a number in single precision
+
+
 @dataclass(frozen=True)
 class ServerRate:
     """Settings of the server's step."""
@@ -41,8 +43,10 @@ class ServerRate:
 
     def __post_init__(self) -> None:
         for name in ("rate", "caution"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise BadInput(f"server.{name} is {getattr(self, name)}: it has to be a number above 0")
+            if not 0.0 < getattr(self, name) <= _LARGEST:
+                raise BadInput(
+                    f"server.{name} is {getattr(self, name)}: it has to be a number above 0 and up to {_LARGEST:g}"
+                )
         for name in ("momentum", "second_momentum"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise BadInput(f"server.{name} is {getattr(self, name)}: it has to be from 0 to below 1")

@@ -24,6 +24,10 @@ class Server:
         self, schema: Schema, weights: Mapping[str, Floats], aggregation: Aggregation, rate: ServerRate,
         *, sigma: float = 0.0, every_row: bool = False, upload_values: ValueCoding | None = None,
     ) -> None:  # fmt: skip
+        if sigma > 0.0 and upload_values is not None:
+            raise VeilrecError(
+                "coded values are rounded after clipping, and may then be longer than the noise covers"
+            )
         self.schema = schema
         self.upload_schema = schema if upload_values is None else schema.coded(upload_values)
         self.view = (
@@ -55,6 +59,7 @@ class Server:
 
         All of it is public: it comes from a seed or from what is released anyway. Noise goes to nothing else.
         """
+        self._refuse_after_noise()
         self.rows = rows
         self._basis = basis
         self._kept = {} if kept is None else kept
@@ -75,7 +80,14 @@ class Server:
 
     def add(self, uploads: Uploads) -> None:
         """Add messages that need no decoding: the simulator's way in."""
+        self._refuse_after_noise()
         self._aggregator.add(uploads)
+
+    def _refuse_after_noise(self) -> None:
+        if self._noisy:
+            raise VeilrecError(
+                "the sum of this round has its noise already: nothing can be added before the next round"
+            )
 
     def add_noise(self, source: Source) -> None:
         """Protect the sum of the round; from here on nothing depends on a single device by more than is promised."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from veilrec._files import replacing
 from veilrec.errors import BadInput
+from veilrec.simulate.state_file import State, StoredState
 from veilrec.simulate.trainer import Trainer
-
-State = Mapping[str, NDArray[Any]]
 
 
 @dataclass
@@ -34,12 +30,22 @@ class Progress:
     selection_bytes: int = 0
     paper_params: int = 0
     learning_seconds: float = 0.0
+    first_devices: int = 0  # of `devices`: in the first round after each start, which may compile
+    first_seconds: float = 0.0  # of `learning_seconds`: of the same rounds
     seconds: float = 0.0
     best_round: int = 0  # of early stopping
     best_value: float | None = None
     evaluations_without_gain: int = 0
     stopped_early: bool = False
     metrics: dict[str, float] = field(default_factory=dict)  # of the last evaluation
+
+    @property
+    def clients_per_second(self) -> float:
+        """Without first rounds, which may compile; of a run that has no others, with them."""
+        devices, seconds = self.devices - self.first_devices, self.learning_seconds - self.first_seconds
+        if devices == 0:
+            devices, seconds = self.devices, self.learning_seconds
+        return devices / max(seconds, 1e-9)
 
 
 def save(path: Path, state: State, progress: Progress) -> None:
@@ -49,21 +55,20 @@ def save(path: Path, state: State, progress: Progress) -> None:
         save_file(arrays, part, metadata={"progress": json.dumps(asdict(progress))})
 
 
-def load(path: Path) -> tuple[dict[str, NDArray[Any]], Progress]:
-    """Read a state and its progress."""
+def load(path: Path, *beside: Path) -> tuple[StoredState, Progress]:
+    """A state, whose arrays are read when they are asked for, and its progress."""
     try:
-        with safe_open(path, framework="numpy") as source:
-            progress = Progress(**json.loads((source.metadata() or {})["progress"]))
-            return {name: source.get_tensor(name) for name in source.keys()}, progress  # noqa: SIM118
+        stored = StoredState(path, *beside)
+        return stored, Progress(**json.loads(stored.metadata["progress"]))
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise BadInput(
             f"{path} is not a state of a veilrec run ({error}): remove it and resume again"
         ) from None
 
 
-def restore(trainer: Trainer, path: Path) -> Progress:
-    """Put a saved state into a trainer that was built with the same settings."""
-    state, progress = load(path)
+def restore(trainer: Trainer, path: Path, *beside: Path) -> Progress:
+    """Put a saved state, in one file or in several, into a trainer that was built with the same settings."""
+    state, progress = load(path, *beside)
     try:
         trainer.load_state(state, progress.rounds_done)
     except (KeyError, ValueError) as error:

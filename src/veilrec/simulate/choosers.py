@@ -89,7 +89,7 @@ class HistogramItems:
         everybody = np.flatnonzero(train.lengths() > 0).astype(np.int64)
         self._reports = len(everybody)
         counts = simulated_histogram(train.take(everybody), everybody, n_items, most, seed=seed)
-        key = np.random.SeedSequence([seed, _draws.NOISE, _draws.REPORT])
+        key = np.random.SeedSequence([seed, _draws.HISTOGRAM])
         noise = np.random.Generator(np.random.Philox(key)).normal(0.0, 1.0, n_items)
         self.rows = threshold.rows(counts + sigma * noise, len(everybody))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from veilrec import _draws
 from veilrec._arrays import Bools, Offsets
+from veilrec._words import counted
 from veilrec.errors import BadInput
 
 
@@ -21,17 +22,38 @@ class CohortSettings:
     available: float = 1.0  # chance that a device can be reached in a round
     drop_out: float = 0.0  # chance that a device learns but its message never arrives
 
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise BadInput(f"cohort.size is {self.size}: give a whole number above 0, or 0 for everybody")
+        if not 0.0 < self.available <= 1.0:
+            raise BadInput(
+                f"cohort.available is {self.available}: it is the chance that a device can be reached; give a number"
+                " above 0 and up to 1"
+            )
+        if not 0.0 <= self.drop_out < 1.0:
+            raise BadInput(
+                f"cohort.drop_out is {self.drop_out}: it is the chance that a message is lost; give a number from 0"
+                " to below 1"
+            )
+
     def among(self, population: int) -> int:
         """The size in a population of so many devices that have data; one that cannot be drawn is refused."""
         if population == 0:
             raise BadInput("no device has anything to learn from: every user's training part is empty")
-        if not 0 <= self.size <= population:
-            raise BadInput(
-                f"cohort.size is {self.size}, but {population} devices have something to learn from: "
-                f"choose a size from 1 to {population}, for example --set cohort.size={min(100, population)}, "
-                "or 0 for everybody"
-            )
+        if self.size > population:
+            raise TooFewDevices(self.size, population)
         return self.size or population
+
+
+class TooFewDevices(BadInput):
+    """A cohort is larger than the population."""
+
+    def __init__(self, size: int, population: int) -> None:
+        self.population = population
+        super().__init__(
+            f"cohort.size is {size}, but only {counted(population, 'device')} can learn: use "
+            f"--set cohort.size={min(100, population)}, or another size from 1 to {population}; 0 is everybody"
+        )
 
 
 class CohortSampler:
@@ -39,10 +61,6 @@ class CohortSampler:
 
     def __init__(self, settings: CohortSettings, eligible: Offsets, seed: int) -> None:
         self.size = settings.among(len(eligible))
-        for name in ("available", "drop_out"):
-            value = getattr(settings, name)
-            if not 0.0 <= value <= 1.0:
-                raise BadInput(f"cohort.{name} is {value}: it is a chance, from 0 to 1")
         if not 0 <= seed < 2**63:
             raise BadInput(f"seed is {seed}: it is a whole number from 0 to below 2^63")
         self.settings = settings

@@ -105,6 +105,7 @@ class _Loop:
     listeners: tuple[Listener, ...]
     journal: _Journal
     progress: Progress
+    has_compiled: bool = False  # after the first round of this process
 
     def one_round(self) -> None:
         started = time.perf_counter()
@@ -118,7 +119,7 @@ class _Loop:
             )
         for name in COUNTED:
             setattr(p, name, getattr(p, name) + getattr(report, name))
-        p.learning_seconds += time.perf_counter() - started
+        self._note_time(report, time.perf_counter() - started)
         last = p.rounds_done == s.rounds
         improved = False
         if p.rounds_done % s.evaluate_every == 0 or last:
@@ -129,13 +130,21 @@ class _Loop:
         if p.rounds_done % s.checkpoint_every == 0 or last or improved or p.stopped_early:
             self.checkpoint()
 
+    def _note_time(self, report: StepReport, seconds: float) -> None:
+        p = self.progress
+        p.learning_seconds += seconds
+        if not self.has_compiled:
+            p.first_devices += report.devices
+            p.first_seconds += seconds
+            self.has_compiled = True
+
     def _evaluate(self, report: StepReport) -> bool:
         p = self.progress
         p.metrics = self.evaluation(self.trainer.model())
         entry = {
             "round": p.rounds_done, "split": self.split_name, "metrics": p.metrics, "loss": report.loss,
             "devices": p.devices, "down_bytes": p.down_bytes, "up_bytes": p.up_bytes,
-            "clients_per_second": p.devices / max(p.learning_seconds, 1e-9),
+            "clients_per_second": p.clients_per_second,
         }  # fmt: skip
         self.journal.write(entry)
         for listener in self.listeners:

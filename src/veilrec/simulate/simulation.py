@@ -21,6 +21,7 @@ from veilrec.server.server import Server
 from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSampler, CohortSettings
 from veilrec.simulate.partial import SentFirstModel
+from veilrec.simulate.state_file import fill
 from veilrec.simulate.trainer import StepReport
 from veilrec.wire import codec
 from veilrec.wire.messages import Factors, Rows, Uploads
@@ -144,10 +145,10 @@ class Simulation:
         """Go on from a state."""
         prefix = "server."
         self.server.load_state(
-            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}, steps_done
+            {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}, steps_done
         )
-        for name in self.private:
-            self.private[name][...] = state[f"private.{name}"]
+        for name, values in self.private.items():
+            fill(values, state, f"private.{name}")
         if self.sent is not None:
             self.sent[...] = state["sent"]
         for name in self.averages:

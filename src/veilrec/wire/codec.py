@@ -19,6 +19,7 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
+from veilrec._words import counted
 from veilrec.errors import VeilrecError
 from veilrec.wire import values as coded
 from veilrec.wire.messages import Factors, Rows, Schema, Tensor, Uploads
@@ -239,7 +240,9 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
         else:
             dense[tensor.name] = reader.values(tensor, *_block(tensor)).reshape(1, *tensor.shape)
     if reader.position != len(content):
-        raise BadMessage(f"{len(content) - reader.position} bytes follow the end of the message")
+        raise BadMessage(
+            f"the message goes on for {counted(len(content) - reader.position, 'byte')} after its end"
+        )
     told = np.array([examples]) if examples else None
     return Uploads(round_number, 1, tables, dense, told, entries, factors)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 
 from tests.report.reproduce.toys import SMALL, with_rows
 from veilrec.errors import BadInput
+from veilrec.methods import fedmf
+from veilrec.methods.training import Request, read_config
 from veilrec.report.reproduce.experiment import Row
 from veilrec.report.reproduce.plan import Options, make_plan
 from veilrec.report.reproduce.runner import execute, finished
+from veilrec.report.reproduce.variants import Trial
 from veilrec.simulate.run import Interrupted
 
 FEDMF = Row("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
@@ -85,12 +88,68 @@ def test_two_processes_give_what_one_gives(tmp_path):
         assert one[left.folder].result["metrics"] == two[right.folder].result["metrics"]
 
 
-def test_another_run_in_the_folder_does_not_count(tmp_path):
-    (trial,) = trials_of(tmp_path, MF)
-    execute([trial], say=quiet)
+def change(trial, old, new):
     config = trial.folder / "config.yaml"
-    config.write_text(config.read_text().replace("seed: 0", "seed: 7"))
-    assert json.loads((trial.folder / "result.json").read_text())["seed"] == 0
+    text = config.read_text()
+    assert old in text
+    config.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("seed: 0", "seed: 7", "seed was 7 and is 0 today"),
+        (
+            "    epochs: 5",
+            "    epochs: 3",
+            "config.local.epochs was 3 and is 5 today",
+        ),  # a default of another day
+        ("rounds: 3", "rounds: 30", "rounds was 30 and is 3 today"),
+        ("method: fedmf", "", "its config.yaml cannot be read"),
+    ],
+)
+def test_another_run_in_the_folder_is_trained_anew(tmp_path, old, new, why):
+    said = []
+    (trial,) = trials_of(tmp_path, FEDMF)
+    expected = execute([trial], say=quiet)[trial.folder].result
+    change(trial, old, new)
+    assert not finished(trial)
+    result = execute([trial], say=said.append)[trial.folder].result
+    kept = trial.folder.with_name(f"{trial.folder.name}-before-1")
+    run = "fedmf on synthetic-ratings, tuned cohort.size=20 rounds=3, seed 0"
+    assert said == [f"{run}: trained anew, because {why}; the old run is now {kept.name}."]
+    assert (kept / "result.json").exists()
+    assert finished(trial)
+    assert result["weights_sha256"] == expected["weights_sha256"]
+
+
+def test_an_interrupted_run_with_other_settings_is_trained_anew(tmp_path):
+    said = []
+    (trial,) = trials_of(tmp_path, FEDMF)
+    with pytest.raises(Interrupted):
+        execute([trial], say=quiet, follow=lambda title, rounds: _StopAfter(2))
+    change(trial, "    epochs: 5", "    epochs: 3")
+    assert execute([trial], say=said.append)[trial.folder].result is not None
+    assert len(said) == 1
+    assert "because config.local.epochs was 3 and is 5 today;" in said[0]
+
+
+def test_a_run_that_settled_for_a_smaller_cohort_is_finished_all_the_same(tmp_path):
+    said = []
+    data = "synthetic-ratings:users=20,items=200,mean_history=12,seed=3"
+    trial = Trial(Request("fedmf", data, protocol="loo-99", rounds=1), tmp_path / "run")
+    for _ in range(2):
+        execute([trial], say=said.append)
+    assert said == ["1 of 1 runs are finished already and are read again."]
+    size = read_config(trial.folder)["config"]["cohort"]["size"]
+    assert size == 20 < fedmf.METHOD.config().cohort.size
+
+
+def test_a_change_of_a_preset_makes_a_finished_run_out_of_date(tmp_path, monkeypatch):
+    (trial,) = trials_of(tmp_path, FEDMF)
+    execute([trial], say=quiet)
+    presets = {**fedmf.METHOD.presets, "tuned": {"local": {"epochs": 2}}}
+    monkeypatch.setattr(fedmf, "METHOD", replace(fedmf.METHOD, presets=presets))
     assert not finished(trial)
 
 

@@ -2,7 +2,9 @@
 
 `noise_multiplier` is the standard deviation of the noise on the sum of the cohort's updates, divided by how
 far one person can move that sum under the adjacency that goes with the sampling: twice the clip norm for
-replace-one (fixed cohorts, or everybody in every round), the clip norm itself for add-remove (Poisson).
+replace-one (fixed cohorts, or everybody in every round), the clip norm itself for add-remove (Poisson). Where
+the unit is a click, its owner takes part with it or without, and a whole clipped update changes into another:
+twice the clip norm, whatever the sampling.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.gaussian import mu_for
-from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.sensitivity import clipped_l2
 
 Sampling = Literal["none", "poisson", "fixed"]
 _SLACK = 5e-4  # how far below the wanted epsilon, relatively, is close enough
 _FAR = 30.0
+LARGEST_EPSILON = 1e6  # beyond it losses overflow, and nothing is promised anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,7 @@ class Rounds:
     """none: everybody in every round; fixed: exactly `cohort` people; poisson: each by a coin of its own."""
     population: int = 1
     cohort: int = 1
+    unit: Unit = "user"
 
     def __post_init__(self) -> None:
         if self.sampling not in get_args(Sampling):
@@ -61,7 +66,13 @@ class Rounds:
         mu = 1.0 / noise_multiplier
         if self.sampling == "none":
             return repeated(GaussianEvent(mu), self.rounds)
+        if self.unit != "user":  # drawn or not, with the click or without: as if padded when not drawn
+            return repeated(SampledEvent(mu, self.rate, "padding"), self.rounds)
         return repeated(SampledEvent(mu, self.rate, self.sampling), self.rounds)
+
+    def moved(self, clip_norm: float) -> float:
+        """How far one unit can move the sum of a round."""
+        return clipped_l2(clip_norm, self.adjacency if self.unit == "user" else "replace-one")
 
 
 def epsilon_for(noise_multiplier: float, delta: float, plan: Rounds) -> float:
@@ -72,6 +83,11 @@ def epsilon_for(noise_multiplier: float, delta: float, plan: Rounds) -> float:
 
 def noise_multiplier_for(epsilon: float, delta: float, plan: Rounds) -> float:
     """The noise multiplier that a training needs: never too small, and at most a thousandth too large."""
+    if epsilon > LARGEST_EPSILON:
+        raise BadInput(
+            f"epsilon is {epsilon:g}, which protects nobody: give at most {LARGEST_EPSILON:g}, or use a method without"
+            " privacy"
+        )
     mu = mu_for(epsilon, delta)
     if plan.rate == 1.0:
         return math.sqrt(plan.rounds) / mu

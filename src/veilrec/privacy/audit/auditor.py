@@ -16,10 +16,9 @@ from typing import Any
 
 from veilrec.privacy.audit.attacks import Budget, Evidence, Method
 from veilrec.privacy.audit.case import Case, Kind, Outcome
-from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
 
 ALPHA = 1e-4
-SCOPE = "per message"
 FULL_EFFORT = 5  # times the draws of a quick audit
 _LEAST_SHARE = 0.5  # of a proven claim, that an attack has to reach
 
@@ -33,6 +32,9 @@ class Verdict:
     calibration: str
     unit: Unit
     adjacency: Adjacency
+    scope: Scope
+    trust: Trust
+    basis: Basis
     claimed_epsilon: float
     delta: float
     lower_bound: float
@@ -44,7 +46,6 @@ class Verdict:
     seconds: float
     size: str
     why: str
-    scope: str = SCOPE
 
     @property
     def passed(self) -> bool:
@@ -100,6 +101,7 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     refuted = any(found.no_epsilon or found.lower_bound > case.claimed_epsilon for found in evidence)
     return Verdict(
         name=case.name, kind=case.kind, calibration=case.calibration, unit=case.unit, adjacency=case.adjacency,
+        scope=case.scope, trust=case.trust, basis=case.basis,
         claimed_epsilon=case.claimed_epsilon, delta=case.delta, lower_bound=round(strongest.lower_bound, 6),
         method=strongest.method, reach=_rounded_reach(evidence),
         verdict="refuted" if refuted else "holds", expected=case.expected,

@@ -28,7 +28,7 @@ def case_of(mechanism: Mechanism[Any, Any]) -> Case:
     bad = mechanism.calibration == "as-published" and exceeds
     return Case(
         name=mechanism.name, kind="known-bad" if bad else "proven", calibration=mechanism.calibration,
-        unit=mechanism.unit, adjacency=mechanism.adjacency,
+        unit=mechanism.unit, adjacency=mechanism.adjacency, scope=mechanism.scope, trust=mechanism.trust,
         claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
         attacks=attacks_on(mechanism), size=_size(mechanism),
         why=FLAWS[mechanism.name] if bad else "",

@@ -115,6 +115,7 @@ def planted_cases() -> tuple[Case, ...]:
 def _case(mechanism: Accounted[Doubles, Doubles], attacks: tuple[Attack, ...], why: str) -> Case:
     return Case(
         name=mechanism.name, kind="planted", calibration="planted", unit=mechanism.unit,
-        adjacency=mechanism.adjacency, claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
+        adjacency=mechanism.adjacency, scope=mechanism.scope, trust=mechanism.trust,
+        claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
         attacks=attacks, why=why,
     )  # fmt: skip

@@ -39,6 +39,7 @@ class AdaptiveSum(Accounted[Doubles, AdaptiveRound]):
     """
 
     name = "adaptive-sum"
+    scope, trust = "per round", "server"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(

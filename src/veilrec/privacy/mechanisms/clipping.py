@@ -41,8 +41,8 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
             )
         _add_packed_squares(offsets, values, squares)
     for part in dense:
-        flat = part.reshape(len(part), math.prod(part.shape[1:])).astype(np.float64, copy=False)
-        squares += np.einsum("nd,nd->n", flat, flat)
+        flat = part.reshape(len(part), math.prod(part.shape[1:]))  # as packed rows: one of each device
+        _add_packed_squares(np.arange(len(part) + 1), flat, squares)
     norms: Doubles = np.sqrt(squares)
     if not np.isfinite(norms).all():
         raise BadInput(

@@ -94,6 +94,7 @@ class CohortSum(Accounted[Doubles, Doubles]):
     """
 
     name = "cohort-sum"
+    scope, trust = "per round", "server"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from veilrec._words import counted
 from veilrec.data.registry import find_dataset
 from veilrec.data.spec import locate, parse, whereabouts
 from veilrec.errors import BadInput, unknown_name
@@ -58,7 +59,7 @@ def make_plan(experiment: Experiment, options: Options, out: Path) -> Plan:
     notes: list[str] = []
     if options.quick:
         notes.append(
-            f"Quick: {experiment.quick.rounds} rounds of one seed: to see that it runs, not to quote."
+            f"Quick: {counted(experiment.quick.rounds, 'round')} of one seed: to see that it runs, not to quote."
         )
     chosen = _panels(experiment, options, notes)
     protocol = options.protocol or experiment.protocol

@@ -10,12 +10,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.methods.training import absolute, prepare, read_config, train
+from veilrec.methods.base import configure
+from veilrec.methods.registry import get
+from veilrec.methods.training import Request, absolute, prepare, read_config, train
 from veilrec.report.reproduce.variants import Trial
 from veilrec.report.runs import Point, read_run
 from veilrec.simulate.run import Interrupted, Listener
@@ -43,6 +45,8 @@ def execute(
     todo = [trial for trial in trials if not finished(trial)]
     if len(todo) < len(trials):
         say(f"{len(trials) - len(todo)} of {len(trials)} runs are finished already and are read again.")
+    for trial in todo:
+        _clear(trial, say)
     try:
         problems = _in_processes(todo, jobs, say) if jobs > 1 else _one_by_one(todo, say, follow)
     except Interrupted as stop:
@@ -51,15 +55,57 @@ def execute(
 
 
 def finished(trial: Trial) -> bool:
-    """Whether the folder holds the result of exactly this run."""
-    if not (trial.folder / "result.json").exists():
-        return False
-    saved, asked = read_config(trial.folder), trial.request
-    return (
-        saved["method"], saved["data"], saved["seed"], saved["preset"], tuple(saved["settings"]), saved["protocol"]
-    ) == (
-        asked.method, absolute(asked.data), asked.seed, asked.preset, asked.settings, asked.protocol
-    )  # fmt: skip
+    """Whether the folder holds the result of exactly this run, as it would be trained today."""
+    return (trial.folder / "result.json").exists() and not _out_of_date(trial)
+
+
+def _out_of_date(trial: Trial) -> str:
+    """Why the run in the folder is not what would be trained today; "" if it is."""
+    asked = trial.request
+    try:
+        saved = read_config(trial.folder)
+    except BadInput:
+        return "its config.yaml cannot be read"
+    config, rounds = configure(
+        get(asked.method), preset=asked.preset, dataset=asked.data.partition(":")[0], settings=asked.settings
+    )
+    if saved.get("config") != config.model_dump(mode="json"):
+        config = _settled(asked, config)
+    today = {
+        "method": asked.method, "data": absolute(asked.data), "seed": asked.seed, "protocol": asked.protocol,
+        "preset": asked.preset, "settings": list(asked.settings),
+        "rounds": rounds if asked.rounds is None else asked.rounds, "config": config.model_dump(mode="json"),
+    }  # fmt: skip
+    return _first_difference(saved, today)
+
+
+def _settled(asked: Request, config: Any) -> Any:
+    """The configuration as a run would really have it: where devices are few, it settles for a smaller cohort."""
+    try:
+        return prepare(asked).config
+    except VeilrecError:
+        return config
+
+
+def _first_difference(saved: Mapping[str, Any], today: Mapping[str, Any], path: str = "") -> str:
+    """The first setting of today that a saved one differs from, in words."""
+    for name, value in today.items():
+        before = saved.get(name)
+        if before == value:
+            continue
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            return _first_difference(before, value, f"{path}{name}.") or f"{path}{name} has changed"
+        return f"{path}{name} was {before!r} and is {value!r} today"
+    return ""
+
+
+def _clear(trial: Trial, say: Say) -> None:
+    """Make room where the folder holds another run, finished or not; that one is kept beside it."""
+    if not (trial.folder / "config.yaml").exists() or not (reason := _out_of_date(trial)):
+        return
+    names = (trial.folder.with_name(f"{trial.folder.name}-before-{number}") for number in count(1))
+    kept = trial.folder.rename(next(name for name in names if not name.exists()))
+    say(f"{title(trial)}: trained anew, because {reason}; the old run is now {kept.name}.")
 
 
 def _one_by_one(todo: Sequence[Trial], say: Say, follow: Follow | None) -> dict[Path, str]:

@@ -1,0 +1,93 @@
+"""From a request to a trainer: what is settled before anything is learnt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.methods.training import DEVICES, MODEL, Request, open_run, prepare, train
+from veilrec.privacy.accounting import Rounds
+from veilrec.privacy.accounting.calibration import epsilon_for
+from veilrec.simulate import checkpoint
+
+SMALL = "synthetic-ratings:users=40,items=60,mean_history=8,seed=3"
+REQUEST = Request("fedmf", SMALL, protocol="loo-full", rounds=1)
+
+
+def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tmp_path: Path) -> None:
+    prepared = prepare(REQUEST)
+    (note,) = prepared.notes
+    assert note.startswith("every round has all 40 devices instead of the usual 100")
+    assert prepared.config.cohort.size == 40
+    assert train(prepared, tmp_path / "run")["communication"]["up_bytes"] > 0
+    again, _ = open_run(tmp_path / "run")
+    assert (again.config, again.notes) == (prepared.config, ())
+
+
+def test_a_cohort_that_fits_stays() -> None:
+    prepared = prepare(replace(REQUEST, data="synthetic-ratings:users=120,items=60,mean_history=8,seed=3"))
+    assert (prepared.config.cohort.size, prepared.notes) == (100, ())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replace(REQUEST, settings=("cohort.size=100",)),
+        replace(REQUEST, method="dp-fedmf", preset="paper", settings=("calibration=proven",)),
+        replace(REQUEST, method="dp-fedmf", preset="paper"),
+    ],
+    ids=["asked for", "proven", "as published"],
+)
+def test_a_cohort_that_was_asked_for_or_that_privacy_depends_on_never_shrinks(request_: Request) -> None:
+    with pytest.raises(
+        BadInput, match=r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"
+    ):
+        prepare(request_)
+
+
+@pytest.mark.parametrize("name", ["rounds", "evaluate_every", "checkpoint_every", "patience"])
+@pytest.mark.parametrize("number", [0, -1, 10**20])
+def test_a_count_that_cannot_be_counted_to_is_refused(name: str, number: int) -> None:
+    with pytest.raises(BadInput, match=f"is {number}: it must be from 1 to 2,147,483,647"):
+        prepare(replace(REQUEST, **{name: number}))
+
+
+def test_vectors_that_do_not_fit_into_memory_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"a table of 60 rows of 2,000,000,000 numbers takes 480.0 GB"):
+        prepare(replace(REQUEST, settings=("local.dim=2000000000",)))
+
+
+@pytest.fixture(scope="module")
+def proven_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("proven") / "run"
+    data = "synthetic-ratings:users=200,items=60,mean_history=10,seed=1"
+    request = Request("dp-fedmf", data, protocol="loo-full", rounds=3, settings=("cohort.size=50",))
+    train(prepare(request), out)
+    return out
+
+
+def test_the_released_model_holds_nothing_that_stays_on_devices(proven_run: Path) -> None:
+    model, devices = (set(checkpoint.load(proven_run / name)[0]) for name in (MODEL, DEVICES))
+    assert model and not any(name.startswith("private.") for name in model)
+    assert devices == {"private.user"}
+    prepared, progress = open_run(proven_run)
+    assert progress.rounds_done == 3
+    result = json.loads((proven_run / "result.json").read_text())
+    assert checkpoint.digest(prepared.trainer.state()) == result["weights_sha256"]
+
+
+def test_the_noise_of_a_run_can_be_accounted_for_by_hand(proven_run: Path) -> None:
+    noise = json.loads((proven_run / "result.json").read_text())["noise"]
+    plan = Rounds(rounds=3, sampling="poisson", population=noise["population"], cohort=noise["cohort"])
+    assert 0.998 * 8.0 <= epsilon_for(noise["noise_multiplier"], 1e-6, plan) <= 8.0
+    assert noise["cohort"] == 50
+    assert noise["sigma"] > 0.0
+
+
+def test_a_proven_run_is_not_stopped_by_what_people_held_out() -> None:
+    with pytest.raises(BadInput, match="which no noise covers"):
+        prepare(Request("dp-fedmf", "synthetic-ratings:users=200,items=60,seed=1", patience=2))
