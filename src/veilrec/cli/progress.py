@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SHOWN = ("hr@10", "ndcg@10", "auc", "mrr")
+COMPILING = 30.0  # seconds, at most, of a first round
 LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
@@ -33,19 +34,23 @@ def _traffic(progress: Progress) -> str:
 
 
 class PlainLines:
-    """One line per evaluation, and after the first round how long the rest will take."""
+    """One line per evaluation, and early on how long the rest will take."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self._title = title
         self._rounds = rounds
-        self._is_first = True
+        self._seconds: float | None = None  # of learning, up to the end of the first round
+        self._has_told = False
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Say after the first round how long the rest will take, if that is long."""
-        if not self._is_first:
+        """Say once how long the rest will take, if that is long; by the second round if the first compiled."""
+        if self._has_told:
             return
-        self._is_first = False
-        each = progress.learning_seconds / progress.rounds_done
+        first, self._seconds = self._seconds, progress.learning_seconds
+        each = self._seconds / progress.rounds_done if first is None else self._seconds - first
+        if first is None and each < COMPILING:
+            return
+        self._has_told = True
         left = each * (self._rounds - progress.rounds_done)
         if left >= LONG_WAIT:
             self._say(progress, f"{human_seconds(each)} each, about {human_seconds(left)} of learning left")

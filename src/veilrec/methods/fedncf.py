@@ -119,7 +119,7 @@ METHOD = Method(
     presets={
         "paper": PAPER_PRESET,
         "paper@ml-1m": {"local": {"batch": 512}, "cohort": {"size": 200}},
-        "tuned@ml-1m": {"rounds": 400, "cohort": {"size": 200}},
+        "tuned@ml-1m": {"rounds": 220, "cohort": {"size": 200}},
     },
     deviations=(
         "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
