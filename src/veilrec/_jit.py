@@ -9,14 +9,13 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy"}
+# forceinline: a function that kernels call becomes part of each of them. Otherwise a process that compiles would call
+# the function's own code, and one that reads the cache the kernel's copy of it, whose sums are in another order.
+_OPTIONS: dict[str, Any] = {
+    "cache": True, "nogil": True, "fastmath": True, "error_model": "numpy", "forceinline": True,
+}  # fmt: skip
 
 
 def jit(function: F) -> F:
-    """Compile a kernel: cached, without the interpreter lock, sums in any order (the same every run)."""
+    """Compile a kernel: cached, without the interpreter lock, sums in any order (the same in every process)."""
     return cast(F, numba.njit(**_OPTIONS)(function))
-
-
-def jit_inline(function: F) -> F:
-    """The same for a few lines of an inner loop: they become part of whatever kernel calls them."""
-    return cast(F, numba.njit(forceinline=True, **_OPTIONS)(function))

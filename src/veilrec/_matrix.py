@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec._jit import jit, jit_inline
+from veilrec._jit import jit
 from veilrec._vector import LANES, Vector, load, load_spread, store, where_positive
 
 _LINE = 64  # bytes of a cache line
@@ -39,7 +39,7 @@ def whole_vectors(width: int) -> int:
     return -(-width // LANES) * LANES
 
 
-@jit_inline
+@jit
 def whole_blocks(rows: int) -> int:
     """The number of rows, filled up to whole blocks of a product."""
     return -(-rows // _BLOCK) * _BLOCK
@@ -73,7 +73,7 @@ def set_gated_product(left: Floats, right: Floats, start: Floats, gates: Floats,
     _multiply(left, right, start, gates, out, _GATED)
 
 
-@jit_inline
+@jit
 def _multiply(left: Floats, right: Floats, start: Floats, gates: Floats, out: Floats, finish: int) -> None:
     rows, columns = out.shape
     start_step = 1 if len(start) == rows else 0
@@ -86,7 +86,7 @@ def _multiply(left: Floats, right: Floats, start: Floats, gates: Floats, out: Fl
             _set_narrow_block(left, right, start, start_step, gates, out, finish, row, pairs)
 
 
-@jit_inline
+@jit
 def _set_block(
     left: Floats,
     right: Floats,
@@ -124,7 +124,7 @@ def _set_block(
     _put(out, (row + 3, other), d_other, gates, finish)
 
 
-@jit_inline
+@jit
 def _set_narrow_block(
     left: Floats,
     right: Floats,
@@ -150,7 +150,7 @@ def _set_narrow_block(
     _put(out, (row + 3, column), d, gates, finish)
 
 
-@jit_inline
+@jit
 def _put(out: Floats, place: tuple[int, int], value: Vector, gates: Floats, finish: int) -> None:
     if finish == _RECTIFIED:
         store(out, place, where_positive(value, value))

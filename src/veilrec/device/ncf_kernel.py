@@ -8,7 +8,7 @@ import numpy as np
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._jit import jit, jit_inline
+from veilrec._jit import jit
 from veilrec._vector import LANES, load, spread, store
 from veilrec.device.ncf_step import Batch, Device, Rules, Scratch, learn_batch
 from veilrec.device.optimisers import FIRST, SECOND, WEIGHTS
@@ -149,7 +149,7 @@ def _find_slots(
     return used
 
 
-@jit_inline
+@jit
 def _set_row(rows: Floats, row: int, states: Floats, slot: int) -> None:
     """The weights of a slot, and no moments."""
     nothing = spread(_ZERO)

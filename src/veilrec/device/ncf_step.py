@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilrec._arrays import Floats, Indices
-from veilrec._jit import jit, jit_inline
+from veilrec._jit import jit
 from veilrec._matrix import (
     add_combination,
     aligned,
@@ -278,7 +278,7 @@ def _move_whole(by_adam: bool, rate: np.float32, pace: Pace, state: Floats, grad
         _move(by_adam, rate, pace, state, 0, q, load(gradient, (q,)))
 
 
-@jit_inline
+@jit
 def _move(
     by_adam: bool, rate: np.float32, pace: Pace, states: Floats, slot: int, q: int, gradient: Vector
 ) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec._jit import jit, jit_inline
+from veilrec._jit import jit
 from veilrec._vector import Vector, load, spread, square_root, store
 
 WEIGHTS, FIRST, SECOND = 0, 1, 2
@@ -34,7 +34,7 @@ def adam_pace(step: int) -> Pace:
     return Pace(np.float32(speed), np.float32(_EPSILON * correction))
 
 
-@jit_inline
+@jit
 def adam(states: Floats, slot: int, q: int, gradient: Vector, rate: np.float32, pace: Pace) -> None:
     """Kingma and Ba 2015, Algorithm 1, for the weights from number q of a slot on."""
     speed, epsilon = spread(rate * pace.speed), spread(pace.epsilon)
@@ -47,7 +47,7 @@ def adam(states: Floats, slot: int, q: int, gradient: Vector, rate: np.float32, 
     store(states, (slot, WEIGHTS, q), weights)
 
 
-@jit_inline
+@jit
 def sgd(states: Floats, slot: int, q: int, gradient: Vector, rate: np.float32) -> None:
     """A plain step."""
     place = (slot, WEIGHTS, q)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._jit import jit, jit_inline
+from veilrec._jit import jit
 from veilrec._vector import LANES, load, load_spread, spread, store, total
 from veilrec.device.title_kernels import Titles
 
@@ -133,7 +133,7 @@ def _scratch(titles: Titles, given: Given) -> Scratch:
     )
 
 
-@jit_inline
+@jit
 def _unpool(  # type: ignore[no-untyped-def]
     titles: Titles, given: Given, gradient: Floats, low, high, start, scratch: Scratch
 ) -> None:
@@ -161,7 +161,7 @@ def _unpool(  # type: ignore[no-untyped-def]
             scratch.to_mixed[at, q] = share * gradient[q] + by_logit * given.logit_in_mixed[row, q]
 
 
-@jit_inline
+@jit
 def _unmix(  # type: ignore[no-untyped-def]
     titles: Titles, logit_in_scores: Floats, title, start, scratch: Scratch
 ) -> None:
@@ -199,7 +199,7 @@ def _unmix(  # type: ignore[no-untyped-def]
                 store(scratch.to_projected, (start + row, 2 * dim + q), content)
 
 
-@jit_inline
+@jit
 def _keep(  # type: ignore[no-untyped-def]
     titles: Titles, given: Given, low, high, start, scratch: Scratch, bias: Floats, query: Floats
 ) -> None:
