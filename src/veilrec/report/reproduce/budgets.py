@@ -74,5 +74,5 @@ def laplace_budgets() -> Extra:
         (Grid(title, head, rows, words=frozenset()),),
         curves,
         "lambda, with delta = 0.005",
-        "epsilon (logarithmic)",
+        "epsilon of a user,\nreplace-one, trusting nobody",
     )
