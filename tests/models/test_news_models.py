@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from veilrec.errors import BadInput
+from veilrec.models.fm import Fm
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, latest
 from veilrec.models.news_registry import MODELS, make_model
 from veilrec.models.news_tensors import trimmed
@@ -147,3 +148,9 @@ def test_users_from_projected_clicks_are_those_from_vectors(name: str, mask: Ten
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(BadInput, match="did you mean nrms"):
         make("nrm")
+
+
+def test_a_model_that_scores_by_itself_has_no_user_vector() -> None:
+    model = object.__new__(Fm)
+    with pytest.raises(TypeError, match="Fm scores candidates beside the history"):
+        model.encode_user(torch.zeros(1, 2, 4), torch.ones(1, 2, dtype=torch.bool))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from veilrec.bench.workload import LocalWork, Workload
 Batch = tuple[Tensor, Tensor]  # items, labels
 
 
-class DeviceModule(nn.Module):
+class DeviceModule(nn.Module, ABC):
     """A model as one device sees it: the public parameters, and its own, which stay."""
 
     private = ("user",)
@@ -25,13 +26,13 @@ class DeviceModule(nn.Module):
         super().__init__()
         self.reduction = local.reduction
 
+    @abstractmethod
     def scores(self, items: Tensor) -> Tensor:
         """A logit for each item."""
-        raise NotImplementedError
 
+    @abstractmethod
     def optimiser(self, rate: float) -> Optimiser:
         """A fresh local optimiser."""
-        raise NotImplementedError
 
     def loss(self, items: Tensor, labels: Tensor) -> Tensor:
         """Logistic loss of a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +58,7 @@ class NewsInput:
     sentence: Tensor  # [n, sentence_dim], frozen
 
 
-class NewsModel(nn.Module):
+class NewsModel(nn.Module, ABC):
     """Base of the models; a subclass gives `encode_news` and `encode_user`, or its own `score`."""
 
     is_dot_product = True  # score = user . news, so that users can be encoded without candidates
@@ -71,13 +72,13 @@ class NewsModel(nn.Module):
         if self.is_dot_product:
             self.newcomer = nn.Parameter(torch.zeros(self.dim))  # the user vector of an empty history
 
+    @abstractmethod
     def encode_news(self, news: NewsInput) -> Tensor:
         """States of the news: [n, dim], or any shape behind n that the model's `score` understands."""
-        raise NotImplementedError
 
     def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
         """User vectors of histories, oldest first: [b, h, dim], [b, h] -> [b, dim]."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} scores candidates beside the history: it has no user vector")
 
     def user(self, history: Tensor, mask: Tensor) -> Tensor:
         """User vectors, also of those without a history."""
