@@ -87,7 +87,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, TUNED),
     rounds_are_fixed=True,
     item_parameters=160,
-    measured=("ml-100k",),
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "as published: one upload per round, not one per local epoch",
         "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none.",

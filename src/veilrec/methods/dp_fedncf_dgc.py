@@ -68,7 +68,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, TUNED, {"tuned": {"dgc": {"share": 0.7}}}),
     rounds_are_fixed=True,
     item_parameters=160,
-    measured=("ml-100k",),
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "The paper gives neither sparsity nor momentum; here 0.1 and 0.5.",
         "Item rows are cut but not accumulated: a device touches other rows in every round.",

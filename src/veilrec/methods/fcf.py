@@ -128,5 +128,5 @@ METHOD = Method(
         "a round takes a cohort of devices instead of all, and the gradient is scaled to match",
         "Adam is that of Reddi et al. 2021: no bias correction, and second moments start at caution^2",
     ),
-    measured=("ml-100k", "ml-1m"),
+    measured=("ml-100k", "ml-1m", "mind"),
 )

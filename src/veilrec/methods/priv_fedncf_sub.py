@@ -36,7 +36,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, PAPER_SELECTION, TUNED, TUNED_SELECTION, _SMALLER_CLIP),
     rounds_are_fixed=True,
     item_parameters=160,
-    measured=("ml-100k",),
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "The layers of the network are sent whole: DP-SUB chooses items, and a layer has none.",
         "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none.",

@@ -86,7 +86,7 @@ METHOD = Method(
     presets=merged(PAPER_PRESETS, PAPER_SELECTION, _FED_SUB_AVG, TUNED, TUNED_SELECTION, _DEEPER),
     rounds_are_fixed=True,
     item_parameters=160,
-    measured=("ml-100k",),
+    measured=("ml-100k", "ml-1m"),
     deviations=(
         "The paper does not give the sparsity; here a tenth is sent.",
         "Noise fills every row of the sub-model, so every device counts for every row of it (eq. 11).",
