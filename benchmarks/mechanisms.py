@@ -31,12 +31,8 @@ def main() -> None:
     source = SecureSource()
     model = np.zeros(2_500_000)
     results = {
-        "gaussian noise, 2.5 million coordinates": median_ms(
-            lambda: add_gaussian(model, sigma=1.0, source=source), 5
-        ),
-        "laplace noise, 2.5 million coordinates": median_ms(
-            lambda: add_laplace(model, scale=1.0, source=source), 5
-        ),
+        "gaussian noise, 2.5 million coordinates": median_ms(lambda: add_gaussian(model, sigma=1.0, source=source), 5),
+        "laplace noise, 2.5 million coordinates": median_ms(lambda: add_laplace(model, scale=1.0, source=source), 5),
     }
     for mechanism in instances():
         value = mechanism.worst_pair()[0]

@@ -47,8 +47,7 @@ def main() -> None:
     rows.sort(key=lambda cells: cells[2], reverse=True)
     longest = max(runs.values(), key=len)
     rows.extend(
-        [*row(name, longest, [result["baselines"][name] for result in longest]), ""]
-        for name in longest[0]["baselines"]
+        [*row(name, longest, [result["baselines"][name] for result in longest]), ""] for name in longest[0]["baselines"]
     )
     columns = ("method", "seeds", *METRICS.values(), "privacy")
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

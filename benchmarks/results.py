@@ -11,9 +11,18 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.units import human_bytes
 
 COLUMNS = (
-    "data", "method", "rounds", "seed", "HR@10", "nDCG@10", "popularity HR@10 / nDCG@10", "down", "up", "seconds",
+    "data",
+    "method",
+    "rounds",
+    "seed",
+    "HR@10",
+    "nDCG@10",
+    "popularity HR@10 / nDCG@10",
+    "down",
+    "up",
+    "seconds",
     "privacy",
-)  # fmt: skip
+)
 
 
 def row(folder: Path) -> list[str]:

@@ -39,9 +39,7 @@ def test_take_of_nothing(packed) -> None:
 def test_take_reads_a_memory_mapped_population(tmp_path: Path) -> None:
     np.save(tmp_path / "items.npy", np.array([7, 8, 9], np.int32))
     np.save(tmp_path / "offsets.npy", np.array([0, 1, 3]))
-    mapped = Csr(
-        np.load(tmp_path / "offsets.npy", mmap_mode="r"), np.load(tmp_path / "items.npy", mmap_mode="r")
-    )
+    mapped = Csr(np.load(tmp_path / "offsets.npy", mmap_mode="r"), np.load(tmp_path / "items.npy", mmap_mode="r"))
     assert mapped.take(np.array([1, 0])).items.tolist() == [8, 9, 7]
 
 

@@ -74,9 +74,7 @@ def test_the_command_exists(text: str) -> None:
     assert given.get("protocol") in {None, "P", *PROTOCOLS}
 
 
-@pytest.mark.parametrize(
-    "text", ["veilrec trane fedmf", "veilrec train fedmf --epochs 3", "veilrec data check --json"]
-)
+@pytest.mark.parametrize("text", ["veilrec trane fedmf", "veilrec train fedmf --epochs 3", "veilrec data check --json"])
 def test_a_wrong_command_would_be_found(text: str) -> None:
     with pytest.raises(NotACommand):
         _parsed(shlex.split(text)[1:])
@@ -103,9 +101,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, code in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    )
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
 ]
 
 
@@ -157,8 +153,10 @@ def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() 
     from veilrec.privacy.audit.cases import all_cases
 
     bad = [case for case in all_cases() if case.kind != "proven"]
-    rows = {(name, float(delta), round(float(claim), 3)): (unit, float(bound))
-            for name, unit, delta, claim, bound in _audited()}  # fmt: skip
+    rows = {
+        (name, float(delta), round(float(claim), 3)): (unit, float(bound))
+        for name, unit, delta, claim, bound in _audited()
+    }
     assert len(rows) == len(bad)
     for case in bad:
         unit, bound = rows[case.name, case.delta, round(case.claimed_epsilon, 3)]

@@ -25,8 +25,9 @@ def test_streams_of_different_keys_do_not_collide() -> None:
 
 
 def test_words_of_neighbouring_streams_do_not_overlap() -> None:
-    starts = [_draws.stream(1, purpose, round_, device) for purpose in (1, 2) for round_ in range(5)
-              for device in range(20)]  # fmt: skip
+    starts = [
+        _draws.stream(1, purpose, round_, device) for purpose in (1, 2) for round_ in range(5) for device in range(20)
+    ]
     words = {_draws.word(np.uint64(start), counter) for start in starts for counter in range(200)}
     assert len(words) == len(starts) * 200
 
@@ -39,9 +40,7 @@ def test_draws_do_not_depend_on_who_is_asked_or_in_which_order() -> None:
     devices = np.arange(50)
     together = _draws.normals(3, _draws.PRIVATE_STATE, 2, devices, 6)
     backwards = _draws.normals(3, _draws.PRIVATE_STATE, 2, devices[::-1], 6)[::-1]
-    alone = np.concatenate(
-        [_draws.normals(3, _draws.PRIVATE_STATE, 2, devices[d : d + 1], 6) for d in devices]
-    )
+    alone = np.concatenate([_draws.normals(3, _draws.PRIVATE_STATE, 2, devices[d : d + 1], 6) for d in devices])
     assert np.array_equal(together, backwards)
     assert np.array_equal(together, alone)
     assert np.array_equal(_draws.uniforms(3, 1, 0, devices, 9)[:, :4], _draws.uniforms(3, 1, 0, devices, 4))
@@ -80,10 +79,7 @@ def test_below_hits_every_number_equally_often_within_its_stated_bias() -> None:
     for bound in (1, 2, 3, 7, 1_682, 65_537, 1_000_000):
         edges = [-(-(n << 32) // bound) for n in (0, 1, bound // 2, bound // 2 + 1, bound - 1, bound)]
         for low, high in itertools.pairwise(sorted(set(edges))):
-            first, last = (
-                _draws.below(np.uint64(low << 32), bound),
-                _draws.below(np.uint64((high - 1) << 32), bound),
-            )
+            first, last = (_draws.below(np.uint64(low << 32), bound), _draws.below(np.uint64((high - 1) << 32), bound))
             assert first == low * bound >> 32
             assert last == (high - 1) * bound >> 32
         for n in {0, bound // 2, bound - 1}:
@@ -94,7 +90,5 @@ def test_below_hits_every_number_equally_often_within_its_stated_bias() -> None:
 
 def test_below_is_uniform() -> None:
     start = np.uint64(_draws.stream(4, _draws.LEARNING, 0, 0))
-    counts = np.bincount(
-        [_draws.below(np.uint64(_draws.word(start, c)), 13) for c in range(26_000)], minlength=13
-    )
+    counts = np.bincount([_draws.below(np.uint64(_draws.word(start, c)), 13) for c in range(26_000)], minlength=13)
     assert stats.chisquare(counts).pvalue > ALMOST_NEVER

@@ -21,9 +21,7 @@ print(checkpoint.digest(trainer.state()))
 def digest(cache: Path) -> str:
     # threads: any number gives the same
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -34,11 +34,7 @@ def close(got, expected):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_products(rows, depth, columns, transposed):
     left = numbers(depth, rows).T if transposed else numbers(rows, depth)
-    right, start, gates = (
-        numbers(depth, columns, seed=2),
-        numbers(1, columns, seed=3),
-        numbers(rows, columns, seed=4),
-    )
+    right, start, gates = (numbers(depth, columns, seed=2), numbers(1, columns, seed=3), numbers(rows, columns, seed=4))
     expected = start + left @ right
     out = np.full((rows, columns), np.nan, np.float32)
     set_product(left, right, start, out)

@@ -11,9 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # forceinline: a function that kernels call becomes part of each of them. Otherwise a process that compiles would call
 # the function's own code, and one that reads the cache the kernel's copy of it, whose sums are in another order.
-_OPTIONS: dict[str, Any] = {
-    "cache": True, "nogil": True, "fastmath": True, "error_model": "numpy", "forceinline": True,
-}  # fmt: skip
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": True, "error_model": "numpy", "forceinline": True}
 
 
 def jit(function: F) -> F:

@@ -49,9 +49,7 @@ class _VectorModel(models.PrimitiveModel):
 
 def _address(context: Any, builder: Any, kinds: Any, array: Any, place: Any) -> Any:
     parts = _tools.unpack_tuple(builder, place, len(kinds[1]))
-    indices = [
-        context.cast(builder, part, kind, types.intp) for part, kind in zip(parts, kinds[1], strict=True)
-    ]
+    indices = [context.cast(builder, part, kind, types.intp) for part, kind in zip(parts, kinds[1], strict=True)]
     view = context.make_array(kinds[0])(context, builder, array)
     entry = _tools.get_item_pointer(context, builder, kinds[0], view, indices, wraparound=False)
     return builder.bitcast(entry, _IR.as_pointer())

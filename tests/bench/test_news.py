@@ -24,9 +24,7 @@ def assert_the_loop_gives_our_model(source: str, calibration: str, cohort: int, 
     for number in range(2):
         simulation.step(number)
         loop.round(number)
-    ours = np.concatenate(
-        [(values - before[name]).ravel() for name, values in simulation.server.weights.items()]
-    )
+    ours = np.concatenate([(values - before[name]).ravel() for name, values in simulation.server.weights.items()])
     theirs = np.concatenate(
         [(loop.parameters[name].detach().numpy() - values).ravel() for name, values in before.items()]
     )

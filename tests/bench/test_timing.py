@@ -10,11 +10,23 @@ def test_contenders_take_turns_and_do_the_same_rounds():
     contenders = {name: lambda number, name=name: calls.append((name, number)) for name in ("slow", "fast")}
     seconds_per_round(contenders, frozenset({"fast"}), Plan(repeats=2, rounds=2, laps=2))
     assert calls == [
-        ("slow", 0), ("slow", 0), ("slow", 1),
-        ("fast", 0), ("fast", 0), ("fast", 1), ("fast", 0), ("fast", 1),
-        ("slow", 2), ("slow", 2), ("slow", 3),
-        ("fast", 2), ("fast", 2), ("fast", 3), ("fast", 2), ("fast", 3),
-    ]  # fmt: skip
+        ("slow", 0),
+        ("slow", 0),
+        ("slow", 1),
+        ("fast", 0),
+        ("fast", 0),
+        ("fast", 1),
+        ("fast", 0),
+        ("fast", 1),
+        ("slow", 2),
+        ("slow", 2),
+        ("slow", 3),
+        ("fast", 2),
+        ("fast", 2),
+        ("fast", 3),
+        ("fast", 2),
+        ("fast", 3),
+    ]
 
 
 def test_median_of_the_turns_without_the_warm_up():

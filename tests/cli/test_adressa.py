@@ -12,11 +12,7 @@ from veilrec.cli.main import app
 
 from ..data.adressa_log import write_log
 
-SMALL = [
-    part
-    for size in ("word_dim=8", "heads=2", "head_dim=8", "attention=8")
-    for part in ("--set", f"size.{size}")
-]
+SMALL = [part for size in ("word_dim=8", "heads=2", "head_dim=8", "attention=8") for part in ("--set", f"size.{size}")]
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +33,18 @@ def veilrec(*arguments: str) -> dict:
 
 def test_a_centralised_model_learns_the_tastes(log: Path, tmp_path: Path) -> None:
     result = veilrec(
-        "train", "nrms", "--data", f"adressa:{log}", "--rounds", "12", "--set", "batch=32", *SMALL,
-        "--out", str(tmp_path / "run"),
-    )  # fmt: skip
+        "train",
+        "nrms",
+        "--data",
+        f"adressa:{log}",
+        "--rounds",
+        "12",
+        "--set",
+        "batch=32",
+        *SMALL,
+        "--out",
+        str(tmp_path / "run"),
+    )
     assert result["protocol"] == "last-day-20"
     assert {"auc", "mrr", "ndcg@5", "ndcg@10", "cases"} <= set(result["metrics"])
     # 150 clicks: chance is 0.5 with a standard error of 0.025, and taste alone is worth more than 0.7
@@ -50,8 +55,21 @@ def test_a_centralised_model_learns_the_tastes(log: Path, tmp_path: Path) -> Non
 
 def test_devices_learn_too_with_validation(log: Path, tmp_path: Path) -> None:
     result = veilrec(
-        "train", "fednewsrec", "--data", f"adressa:{log}", "--rounds", "4", "--early-stop", "2", *SMALL,
-        "--set", "cohort.size=20", "--calibration", "none", "--out", str(tmp_path / "run"),
-    )  # fmt: skip
+        "train",
+        "fednewsrec",
+        "--data",
+        f"adressa:{log}",
+        "--rounds",
+        "4",
+        "--early-stop",
+        "2",
+        *SMALL,
+        "--set",
+        "cohort.size=20",
+        "--calibration",
+        "none",
+        "--out",
+        str(tmp_path / "run"),
+    )
     assert result["metrics"]["cases"] > 50
     assert result["communication"]["up_bytes"] > 0

@@ -115,10 +115,7 @@ def test_plot_is_written(tmp_path, ending):
 
 
 def test_plot_to_nowhere_is_refused_before_any_work(tmp_path):
-    for path, words in (
-        (tmp_path / "a.pdf", "svg or .png"),
-        (tmp_path / "no" / "a.svg", "there is no folder"),
-    ):
+    for path, words in ((tmp_path / "a.pdf", "svg or .png"), (tmp_path / "no" / "a.svg", "there is no folder")):
         done = CliRunner().invoke(app, ["all", "--plot", str(path)])
         assert isinstance(done.exception, BadInput)
         assert words in str(done.exception)
@@ -139,9 +136,9 @@ def test_plot_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkey
 
 def test_the_seed_decides():
     bounds = [
-        json.loads(CliRunner().invoke(app, ["laplace", "--quick", "--json", "--seed", seed]).stdout)[
-            "mechanisms"
-        ][0]["lower_bound"]
+        json.loads(CliRunner().invoke(app, ["laplace", "--quick", "--json", "--seed", seed]).stdout)["mechanisms"][0][
+            "lower_bound"
+        ]
         for seed in ("0", "0", "7")
     ]
     assert bounds[0] == bounds[1] != bounds[2]

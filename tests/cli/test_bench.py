@@ -46,9 +46,7 @@ def test_table_shows_seconds_ratios_notes_and_misses(asked):
     assert done.exit_code == 0
     for words in ("2.00 ms", "150.00 ms", "75 x", "2.50 s", "1,250 x", "0.50 x"):
         assert words in done.stdout
-    assert (
-        "fedmf-ml-100k: data toy, 50,000 devices/s, 321 MB, total_seconds 12.5, ratio_to_10k 1" in done.stdout
-    )
+    assert "fedmf-ml-100k: data toy, 50,000 devices/s, 321 MB, total_seconds 12.5, ratio_to_10k 1" in done.stdout
     assert "fedmf-ml-100k: pfl was ill" in done.stdout
     assert "fedmf-ml-100k: missed plain_loop >= 100" in done.stdout
 

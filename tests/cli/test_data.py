@@ -76,14 +76,7 @@ def test_import_writes_a_packed_population(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     (elsewhere / "more.csv").write_text("user,item,rating\nw,c,1\n")
     summary = run_json("import", "log.csv", "more.csv", "--out", "shop", "--name", "my shop")
-    assert summary == {
-        "folder": "shop",
-        "name": "my shop",
-        "users": 3,
-        "items": 3,
-        "rows": 4,
-        "duplicates_merged": 1,
-    }
+    assert summary == {"folder": "shop", "name": "my shop", "users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
     assert packed.load(elsewhere / "shop").name == "my shop"
     assert run_json("check", "csv:shop")["users"] == 3
     assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")

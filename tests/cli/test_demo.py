@@ -40,14 +40,7 @@ def _run(*arguments: str) -> Result:
 def test_it_leaves_a_report_runs_and_a_picture(room: Path) -> None:
     result = _run()
     assert result.exit_code == 0
-    for word in (
-        "fedmf",
-        "ease",
-        "popularity",
-        "random",
-        "no privacy guarantee",
-        "A simulated run protects nobody",
-    ):
+    for word in ("fedmf", "ease", "popularity", "random", "no privacy guarantee", "A simulated run protects nobody"):
         assert word in " ".join(result.stdout.split())
     assert "1. Make up little." in result.stderr
     assert "<svg" in (room / "report.html").read_text()

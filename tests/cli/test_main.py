@@ -50,9 +50,7 @@ def test_version():
 def test_methods_json_has_the_promised_fields():
     result = CliRunner().invoke(app, ["methods", "--json"])
     listed = json.loads(result.output)["methods"]
-    assert {"fedmf", "fedncf", "fcf", "popularity", "random", "mf", "ncf", "ease"} <= {
-        m["name"] for m in listed
-    }
+    assert {"fedmf", "fedncf", "fcf", "popularity", "random", "mf", "ncf", "ease"} <= {m["name"] for m in listed}
     for method in listed:
         assert {"name", "paper", "model", "datasets", "guarantee", "measured"} <= set(method)
 
@@ -97,11 +95,7 @@ def test_a_title_wider_than_its_table_stays_on_one_line():
 @pytest.mark.parametrize(
     ("raised", "code", "words"),
     [
-        (
-            PermissionError(13, "Permission denied", "/runs/x"),
-            2,
-            "/runs/x cannot be used (Permission denied)",
-        ),
+        (PermissionError(13, "Permission denied", "/runs/x"), 2, "/runs/x cannot be used (Permission denied)"),
         (OSError("no such device"), 2, "no such device"),
         (MemoryError(), 2, "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2, "not enough memory"),
@@ -109,11 +103,7 @@ def test_a_title_wider_than_its_table_stays_on_one_line():
     ],
 )
 def test_trouble_is_one_line(
-    raised: BaseException,
-    code: int,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    raised: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def fail() -> None:
         raise raised

@@ -37,13 +37,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, own_cache: object) -> Path:
     (place / "week" / "train").rename(place / "week" / "MINDsmall_train")  # the official names
     (place / "week" / "dev").rename(place / "week" / "MINDsmall_dev")
     small = [
-        part
-        for size in ("word_dim=8", "heads=2", "head_dim=4", "attention=4")
-        for part in ("--set", f"size.{size}")
+        part for size in ("word_dim=8", "heads=2", "head_dim=4", "attention=4") for part in ("--set", f"size.{size}")
     ]
     done = veilrec(
         "train", "nrms", "--data", f"mind:{place / 'week'}", "--rounds", "2", "--out", str(place / "run"), *small
-    )  # fmt: skip
+    )
     assert done.exit_code == 0, done.output
     return place
 
@@ -69,17 +67,13 @@ def test_recommends_titles_to_known_and_new_users(folder: Path) -> None:
     population = load(f"mind:{folder / 'week'}")
     assert population.catalogue is not None
     titles = set(population.catalogue.titles)
-    known = json.loads(
-        veilrec("recommend", str(folder / "run"), "--user", population.users[3], "--json").stdout
-    )
+    known = json.loads(veilrec("recommend", str(folder / "run"), "--user", population.users[3], "--json").stdout)
     assert len(known["recommendations"]) == 10
     assert {entry["title"] for entry in known["recommendations"]} <= titles
     history = ",".join(population.items[item] for item in (9, 4, 7))
     shown = veilrec("recommend", str(folder / "run"), "--history", history, "-k", "2")
     assert shown.exit_code == 0
-    found = json.loads(
-        veilrec("recommend", str(folder / "run"), "--history", history, "-k", "2", "--json").stdout
-    )
+    found = json.loads(veilrec("recommend", str(folder / "run"), "--history", history, "-k", "2", "--json").stdout)
     for entry in found["recommendations"]:
         assert entry["item"] in shown.stdout
         assert entry["title"][:20] in shown.stdout

@@ -14,9 +14,15 @@ from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 
 GUARANTEE = Guarantee(
-    basis="proven", unit="user", adjacency="replace-one", epsilon=8.0, delta=1e-6, scope="whole run",
-    trust="server", caveats=("The server sees every clipped update.",),
-)  # fmt: skip
+    basis="proven",
+    unit="user",
+    adjacency="replace-one",
+    epsilon=8.0,
+    delta=1e-6,
+    scope="whole run",
+    trust="server",
+    caveats=("The server sees every clipped update.",),
+)
 TERMS = ("unit", "adjacency", "scope", "trust", "basis", "epsilon", "delta")
 
 
@@ -90,23 +96,11 @@ def test_show_refuses_what_is_no_finished_run(finished: Path, tmp_path: Path) ->
 
 def test_calibrate_gives_the_noise_and_the_terms() -> None:
     attention = run_json(
-        "calibrate",
-        "--mechanism",
-        "attention",
-        "--epsilon",
-        "1",
-        "--delta",
-        "1e-6",
-        "--padding",
-        "0.5",
-        "--clip",
-        "1",
+        "calibrate", "--mechanism", "attention", "--epsilon", "1", "--delta", "1e-6", "--padding", "0.5", "--clip", "1"
     )
     assert attention["sigma"] == pytest.approx(3.998930, abs=1e-6)
     assert all(attention[term] is not None for term in TERMS)
-    laplace = run_json(
-        "calibrate", "--mechanism", "attention", "--epsilon", "1", "--clip", "0.4", "--basis", "5"
-    )
+    laplace = run_json("calibrate", "--mechanism", "attention", "--epsilon", "1", "--clip", "0.4", "--basis", "5")
     assert laplace["scale"] == pytest.approx(1.258506, abs=1e-6)
     scaled = run_json("calibrate", "--mechanism", "laplace", "--epsilon", "2", "--sensitivity", "4")
     assert scaled["scale"] == pytest.approx(2.0)
@@ -116,9 +110,22 @@ def test_calibrate_gives_the_noise_and_the_terms() -> None:
 
 def test_account_gives_the_epsilon_and_the_terms() -> None:
     arguments = (
-        "account", "--mechanism", "gaussian", "--noise-multiplier", "1", "--sampling", "fixed",
-        "--population", "4800", "--cohort", "30", "--rounds", "1000", "--delta", "1e-6",
-    )  # fmt: skip
+        "account",
+        "--mechanism",
+        "gaussian",
+        "--noise-multiplier",
+        "1",
+        "--sampling",
+        "fixed",
+        "--population",
+        "4800",
+        "--cohort",
+        "30",
+        "--rounds",
+        "1000",
+        "--delta",
+        "1e-6",
+    )
     spent = run_json(*arguments)
     assert spent["epsilon"] == pytest.approx(1.5244, abs=1e-4)
     assert (spent["unit"], spent["adjacency"], spent["scope"]) == ("user", "replace-one", "whole run")
@@ -164,14 +171,8 @@ def test_a_tiny_delta_is_not_spelt_out() -> None:
         ("account --noise-multiplier 0 --rounds 5 --delta 1e-6", "noise_multiplier is 0"),
         ("account --noise-multiplier 1 --rounds 0 --delta 1e-6", "rounds is 0"),
         ("account --noise-multiplier 1 --rounds 5 --delta 0", "delta is 0"),
-        (
-            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed",
-            "needs --population and --cohort",
-        ),
-        (
-            "account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100",
-            "count only where a cohort is drawn",
-        ),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --sampling fixed", "needs --population and --cohort"),
+        ("account --noise-multiplier 1 --rounds 5 --delta 1e-6 --population 100", "count only where a cohort is drawn"),
         (
             "account --noise-multiplier 1 --rounds 5 --delta .1 --sampling poisson --population 3 --cohort 4",
             "a cohort of 4 from a population of 3",

@@ -62,25 +62,30 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path):
 
 def test_data_protocol_preset_and_seeds_are_passed_on(tmp_path: Path):
     done = run(
-        "toy", "--data", DATA, "--protocol", "loo-full", "--preset", "tuned", "--seeds", "2",
-        "--out", str(tmp_path), "--json",
-    )  # fmt: skip
+        "toy",
+        "--data",
+        DATA,
+        "--protocol",
+        "loo-full",
+        "--preset",
+        "tuned",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--json",
+    )
     report = json.loads(done.stdout)
     assert report["protocol"] == "loo-full"
     assert report["seeds"] == [0, 1]
-    assert (
-        report["command"]
-        == f"veilrec reproduce toy --seeds 2 --data {DATA} --protocol loo-full --preset tuned"
-    )
+    assert report["command"] == f"veilrec reproduce toy --seeds 2 --data {DATA} --protocol loo-full --preset tuned"
     ours = report["panels"][0]["rows"][0]["ours"]["hr@10"]
     assert len(ours["values"]) == 2
     assert ours["sd"] is not None
 
 
 def test_calibration_and_method_are_passed_on(tmp_path: Path):
-    done = run(
-        "toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven", "--out", str(tmp_path), "--json"
-    )
+    done = run("toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven", "--out", str(tmp_path), "--json")
     (only,) = json.loads(done.stdout)["panels"][0]["rows"]
     assert (only["label"], only["calibration"]) == ("DP-FedMF", "proven")
 
@@ -97,9 +102,7 @@ def test_the_default_folder_has_the_tables_name(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_command_names_nobodys_folder():
-    options = Options(
-        seeds=5, data="mind:/home/somebody/mind", calibrations=("proven",), methods=("fedmf", "dp-fedmf")
-    )
+    options = Options(seeds=5, data="mind:/home/somebody/mind", calibrations=("proven",), methods=("fedmf", "dp-fedmf"))
     assert _command("toy", options) == (
         "veilrec reproduce toy --seeds 5 --data mind:PATH --calibration proven --method fedmf --method dp-fedmf"
     )

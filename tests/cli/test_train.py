@@ -39,13 +39,22 @@ def finished(tmp_path_factory) -> Path:
 
 def test_result_says_everything(finished):
     result = json.loads((finished / "result.json").read_text())
-    assert {"method", "dataset", "seed", "rounds", "metrics", "guarantee", "communication", "seconds",
-            "clients_per_second", "peak_rss_mb", "baselines"} <= set(result)  # fmt: skip
+    assert {
+        "method",
+        "dataset",
+        "seed",
+        "rounds",
+        "metrics",
+        "guarantee",
+        "communication",
+        "seconds",
+        "clients_per_second",
+        "peak_rss_mb",
+        "baselines",
+    } <= set(result)
     assert {"hr@10", "ndcg@10"} <= set(result["metrics"])
     assert set(result["baselines"]) == {"popularity", "random"}
-    assert {"down_bytes", "up_bytes", "down_params", "up_params", "paper_params"} <= set(
-        result["communication"]
-    )
+    assert {"down_bytes", "up_bytes", "down_params", "up_params", "paper_params"} <= set(result["communication"])
     assert result["guarantee"]["basis"] == "none"
     assert result["rounds"] == 12
     assert yaml.safe_load((finished / "config.yaml").read_text())["method"] == "fedmf"
@@ -133,10 +142,7 @@ def test_recommend_says_what_is_wrong(finished, arguments, words):
         (["fedmf", "--data", DATA, "--set", "nonsense"], "name=value"),
         (["fedmf", "--data", DATA, "--preset", "tunde"], "tuned"),
         (["fedmf", "--data", DATA, "--rounds", "0"], "--rounds is 0"),
-        (
-            ["fedmf", "--data", DATA, "--set", "local.epochs=99999999999999999999"],
-            "give at most 2,147,483,647",
-        ),
+        (["fedmf", "--data", DATA, "--set", "local.epochs=99999999999999999999"], "give at most 2,147,483,647"),
         (["fedmf", "--data", DATA, "--set", "cohort.drop_out=1"], "cohort.drop_out is 1.0"),
         (["fedmf", "--data", DATA, "--set", "cohort.available=0"], "cohort.available is 0.0"),
         (["fedmf", "--data", DATA, "--set", "adapt_epochs=-1"], "setting adapt_epochs of fedmf is '-1'"),
@@ -211,8 +217,22 @@ def wait_for(path: Path, process: subprocess.Popen[bytes], pattern: str) -> None
 def test_killed_and_resumed_gives_the_same_weights_bit_for_bit(tmp_path):
     straight = json.loads(train(tmp_path / "straight", "--json", rounds=300).stdout)
     out = tmp_path / "killed"
-    arguments = ["train", "fedmf", "--data", DATA, "--set", "cohort.size=40", "--seed", "1", "--rounds", "300",
-                 "--out", str(out), "--checkpoint-every", "7"]  # fmt: skip
+    arguments = [
+        "train",
+        "fedmf",
+        "--data",
+        DATA,
+        "--set",
+        "cohort.size=40",
+        "--seed",
+        "1",
+        "--rounds",
+        "300",
+        "--out",
+        str(out),
+        "--checkpoint-every",
+        "7",
+    ]
     for number in (7, 70):
         resume = ["--resume"] if out.exists() else []
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -228,20 +248,10 @@ def test_killed_and_resumed_gives_the_same_weights_bit_for_bit(tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
-    arguments = [
-        "train",
-        "fedmf",
-        "--data",
-        DATA,
-        "--set",
-        "cohort.size=40",
-        "--rounds",
-        "100000",
-        "--out",
-        str(out),
-    ]
-    process = subprocess.Popen([*PROGRAM, *arguments, "--checkpoint-every", "5"], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    arguments = ["train", "fedmf", "--data", DATA, "--set", "cohort.size=40", "--rounds", "100000", "--out", str(out)]
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments, "--checkpoint-every", "5"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     wait_for(out, process, "checkpoints/round-*.safetensors")
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=120)

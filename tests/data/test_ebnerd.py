@@ -47,12 +47,7 @@ DEV = behaviours([(4, 10, NOON, [5, 4], [5])])
 
 def articles(folder: Path) -> None:
     pl.DataFrame(
-        {
-            "article_id": [1, 2],
-            "title": ["Et", None],
-            "subtitle": ["Under", None],
-            "category_str": ["nyheder", "sport"],
-        }
+        {"article_id": [1, 2], "title": ["Et", None], "subtitle": ["Under", None], "category_str": ["nyheder", "sport"]}
     ).write_parquet(folder / "articles.parquet")
 
 

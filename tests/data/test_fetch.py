@@ -96,9 +96,7 @@ def leftovers(cache: Path) -> list[str]:
 
 def test_files_arrive_unpacked_and_checked(archive, server, cache):
     shown, steps = [], []
-    folder = fetch(
-        "ml-100k", accept=lambda text: not shown.append(text), progress=lambda *step: steps.append(step)
-    )
+    folder = fetch("ml-100k", accept=lambda text: not shown.append(text), progress=lambda *step: steps.append(step))
     assert folder == cache / "datasets" / "ml-100k"
     assert (folder / "u.data").read_bytes() == U_DATA
     assert "GroupLens" in shown[0]
@@ -182,9 +180,7 @@ def test_tar_archives_give_regular_files_only(server, cache, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
-    [("a.zip", b"no zip"), ("a.tar.gz", gzip.compress(U_DATA, mtime=0)[:50])],
-    ids=["zip", "tar"],
+    ("file", "content"), [("a.zip", b"no zip"), ("a.tar.gz", gzip.compress(U_DATA, mtime=0)[:50])], ids=["zip", "tar"]
 )
 def test_a_broken_archive_is_removed(server, cache, monkeypatch, file, content):
     publish(server, monkeypatch, content, file)
@@ -218,9 +214,7 @@ def test_nothing_is_downloaded_without_consent(archive, server):
 
 @pytest.mark.parametrize("name", ["mind", "ebnerd", "frappe"])
 def test_what_needs_a_form_is_explained(name, cache):
-    with pytest.raises(
-        BadInput, match=f"{name} cannot be fetched by a program: get .*https://.*unpack it into"
-    ):
+    with pytest.raises(BadInput, match=f"{name} cannot be fetched by a program: get .*https://.*unpack it into"):
         fetch(name, accept=yes)
 
 

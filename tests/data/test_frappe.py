@@ -51,8 +51,7 @@ def test_negatives_are_uniform_over_what_was_not_used(tmp_path):
     many = replace(
         population,
         interactions=Interactions(
-            offsets=log.offsets * copies,
-            items=np.concatenate([np.tile([1, 3], copies), np.tile([0, 2, 4, 5], copies)]),
+            offsets=log.offsets * copies, items=np.concatenate([np.tile([1, 3], copies), np.tile([0, 2, 4, 5], copies)])
         ),
     )
     rows = extended(many, seed=5)

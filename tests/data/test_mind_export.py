@@ -58,9 +58,7 @@ def test_tabs_and_line_breaks_in_titles_become_blanks(tmp_path: Path) -> None:
     made = synthetic_news.generate(users=10, seed=1)
     assert made.catalogue is not None
     titles = ['a\tb\nc "d"', *list(made.catalogue.titles)[1:]]
-    mind_export.write(
-        replace(made, catalogue=replace(made.catalogue, titles=Strings.of(titles))), tmp_path / "out"
-    )
+    mind_export.write(replace(made, catalogue=replace(made.catalogue, titles=Strings.of(titles))), tmp_path / "out")
     catalogue = mind.read(tmp_path / "out").catalogue
     assert catalogue is not None
     assert catalogue.titles[0] == 'a b c "d"'

@@ -44,18 +44,12 @@ def test_a_vocabulary_has_frequent_words_first_then_known_ones() -> None:
 
 def test_rows_are_clipped_and_padded() -> None:
     texts = pl.Series([["a", "x", "b"], [], ["b"]], dtype=pl.List(pl.String))
-    assert Vocabulary(("a", "b")).rows(texts, 2).tolist() == [
-        [2, UNKNOWN],
-        [PADDING, PADDING],
-        [3, PADDING],
-    ]
+    assert Vocabulary(("a", "b")).rows(texts, 2).tolist() == [[2, UNKNOWN], [PADDING, PADDING], [3, PADDING]]
 
 
 def catalogue(titles: list[str], entities: list[str] | None = None) -> Catalogue:
     names = ["sport", "", "money"][: len(titles)] + ["sport"] * (len(titles) - 3)
-    return Catalogue(
-        Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities)
-    )
+    return Catalogue(Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities))
 
 
 def test_only_news_that_are_learnt_from_make_words_known() -> None:
@@ -85,11 +79,7 @@ def test_other_news_get_the_codes_that_are_known() -> None:
     first = news_text(catalogue(["new tax", "tax cut", "new war"]), np.ones(3, np.bool_))
     codes = dict(zip(first.names.words.words, range(2, 9), strict=False))
     other = other_news_text(catalogue(["war cut", "peace", ""]), first.names)
-    assert other.titles[:, :2].tolist() == [
-        [codes["war"], codes["cut"]],
-        [UNKNOWN, PADDING],
-        [UNKNOWN, PADDING],
-    ]
+    assert other.titles[:, :2].tolist() == [[codes["war"], codes["cut"]], [UNKNOWN, PADDING], [UNKNOWN, PADDING]]
     assert other.categories[0] == first.categories[0]
     assert other.names is first.names
 

@@ -40,10 +40,7 @@ def test_every_row_is_found_again_in_time_order(tmp_path_factory, rows, separato
     assert log.times is not None
     for index, user in enumerate(population.users):
         span = slice(log.offsets[index], log.offsets[index + 1])
-        found = [
-            (population.items[item], when)
-            for item, when in zip(log.items[span], log.times[span], strict=True)
-        ]
+        found = [(population.items[item], when) for item, when in zip(log.items[span], log.times[span], strict=True)]
         own = [(item, when) for owner, item, when in rows if owner == user]
         assert found == sorted(own, key=lambda use: use[1])  # sorted() keeps ties in file order
 
@@ -61,14 +58,7 @@ def test_columns_in_any_order_and_case_and_others_ignored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [
-        "1714588200",
-        "2024-05-01T18:30:00Z",
-        "2024-05-01 18:30:00",
-        "2024-05-01T20:30+02:00",
-        "20240501T183000",
-    ],
+    "moment", ["1714588200", "2024-05-01T18:30:00Z", "2024-05-01 18:30:00", "2024-05-01T20:30+02:00", "20240501T183000"]
 )
 def test_times_in_seconds_or_iso_8601(tmp_path, moment):
     population = read(write(tmp_path, f"user,item,time\nu,a,{moment}\nu,b,2024-05-02\n"))

@@ -62,11 +62,7 @@ def test_reads_impressions_items_and_histories(tmp_path: Path) -> None:
 
 
 def test_a_click_in_the_same_second_is_not_history(tmp_path: Path) -> None:
-    rows = [
-        shows("u", 5, ["a", "b"], ["a"]),
-        shows("u", 5, ["b", "c"], ["b"]),
-        shows("u", 6, ["a", "c"], ["c"]),
-    ]
+    rows = [shows("u", 5, ["a", "b"], ["a"]), shows("u", 5, ["b", "c"], ["b"]), shows("u", 6, ["a", "c"], ["c"])]
     population = own_impressions.read(write(tmp_path, rows))
     assert histories(population, population.impressions["train"]) == [[], [], ["a", "b"]]
 
@@ -126,21 +122,12 @@ def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> 
         ('{"user": "u", "time": "noon", "shown": ["a"]}', "time 'noon' is neither ISO 8601"),
         ('{"user": "u", "time": "nan", "shown": ["a"]}', "time 'nan' is neither ISO 8601"),
         ('{"user": "u", "time": 1, "shown": []}', '"shown" is an empty list'),
-        (
-            '{"user": "u", "time": 1, "shown": "a"}',
-            "'shown' must be a list of texts or numbers, found a text",
-        ),
+        ('{"user": "u", "time": 1, "shown": "a"}', "'shown' must be a list of texts or numbers, found a text"),
         ('{"user": "u", "time": 1, "shown": ["a", null]}', "'shown' holds an empty item id"),
         ('{"user": "u", "time": 1, "shown": ["a"], "clicked": ["z"]}', 'under "clicked" is not among'),
         ('{"item": ""}', '"item" is empty'),
-        (
-            '{"user": {"id": 1}, "time": 1, "shown": ["a"]}',
-            "'user' must be a text or a number, found an object",
-        ),
-        (
-            '{"user": true, "time": 1, "shown": ["a"]}',
-            "'user' must be a text or a number, found true or false",
-        ),
+        ('{"user": {"id": 1}, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found an object"),
+        ('{"user": true, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found true or false"),
         ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', "found a list with a list"),
     ],
 )

@@ -87,15 +87,9 @@ def populations(draw) -> Population:
             {name: rng.integers(0, 3, size).astype(np.int32) for name in context},
             {name: Strings.of(["a", "é", ""]) for name in context[:1]},
         ),
-        impressions={
-            name: random_impressions(rng, len(users), n_items, draw(st.booleans())) for name in splits
-        },
+        impressions={name: random_impressions(rng, len(users), n_items, draw(st.booleans())) for name in splits},
         catalogue=draw(st.sampled_from([None, catalogue])),
-        facts=draw(
-            st.dictionaries(
-                TEXT, st.integers(-(2**40), 2**40) | TEXT | st.floats(allow_nan=False), max_size=3
-            )
-        ),
+        facts=draw(st.dictionaries(TEXT, st.integers(-(2**40), 2**40) | TEXT | st.floats(allow_nan=False), max_size=3)),
         fixed_test=draw(st.sampled_from([None, fixed])),
     )
 

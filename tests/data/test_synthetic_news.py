@@ -75,13 +75,7 @@ def test_auc_per_impression_is_sklearns(population: Population) -> None:
 
 def test_no_word_has_two_meanings() -> None:
     subtopics = [words for lists in _news_words.SUBTOPICS.values() for words in lists.values()]
-    lists = [
-        _news_words.COMMON,
-        _news_words.LIFTING,
-        _news_words.DULL,
-        *_news_words.TOPICS.values(),
-        *subtopics,
-    ]
+    lists = [_news_words.COMMON, _news_words.LIFTING, _news_words.DULL, *_news_words.TOPICS.values(), *subtopics]
     words = list(itertools.chain(*lists))
     assert len(set(words)) == len(words)
     assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
@@ -99,9 +93,7 @@ def test_titles_tell_topic_and_tone(population: Population) -> None:
     meanings = {word: topic for topic, words in _news_words.TOPICS.items() for word in words}
     meanings |= {word: name for name, words in of_subtopic.items() for word in words}
     told = 0
-    for title, topic, name in zip(
-        catalogue.titles, catalogue.categories, catalogue.subcategories, strict=True
-    ):
+    for title, topic, name in zip(catalogue.titles, catalogue.categories, catalogue.subcategories, strict=True):
         found = {meanings[word] for word in title.lower().split() if word in meanings}
         assert found <= {topic, name}
         told += name in found
@@ -133,9 +125,7 @@ def _tones(population: Population) -> NDArray[np.float64]:
 
 
 def test_a_user_depends_on_his_key_alone() -> None:
-    few, many = (
-        synthetic_news.generate(users=users, news=500, impressions_per_user=3, seed=7) for users in (60, 300)
-    )
+    few, many = (synthetic_news.generate(users=users, news=500, impressions_per_user=3, seed=7) for users in (60, 300))
     one, other = few.impressions["train"], many.impressions["train"]
     np.testing.assert_array_equal(one.shown.items, other.shown.items[: len(one.shown.items)])
     np.testing.assert_array_equal(one.clicked, other.clicked[: len(one.clicked)])

@@ -33,9 +33,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_does_not() -> None:
 
 
 def test_a_user_depends_on_his_key_alone() -> None:
-    few, many = (
-        synthetic_ratings.generate(users=users, items=500, seed=7).interactions for users in (50, 400)
-    )
+    few, many = (synthetic_ratings.generate(users=users, items=500, seed=7).interactions for users in (50, 400))
     np.testing.assert_array_equal(few.items, many.items[: len(few)])
     np.testing.assert_array_equal(few.ratings, many.ratings[: len(few)])  # type: ignore[index]
 
@@ -87,8 +85,7 @@ def test_the_oracle_is_a_probability() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"users": 0}, {"items": 10}, {"days": 0}, {"mean_history": 1.0}, {"seed": -1}, {"users": 10**8}],
+    "options", [{"users": 0}, {"items": 10}, {"days": 0}, {"mean_history": 1.0}, {"seed": -1}, {"users": 10**8}]
 )
 def test_impossible_sizes_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(BadInput, match="allowed are"):

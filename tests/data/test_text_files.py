@@ -38,9 +38,7 @@ def test_what_is_written_is_read(tmp_path_factory, rows, last):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    rows=st.lists(st.tuples(st.text(st.sampled_from('ab",\n'), max_size=6), fields()), min_size=1, max_size=9)
-)
+@given(rows=st.lists(st.tuples(st.text(st.sampled_from('ab",\n'), max_size=6), fields()), min_size=1, max_size=9))
 def test_quoted_fields_hold_anything(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("quoted")
     lines = [",".join('"' + field.replace('"', '""') + '"' for field in row) for row in rows]
@@ -85,9 +83,7 @@ def test_a_number_that_is_none_is_named(tmp_path, value, fault):
         table.numbers("rating")
 
 
-@pytest.mark.parametrize(
-    ("value", "fault"), [("1.5", "not a whole number"), ("0", "below 1"), ("9", "above 5")]
-)
+@pytest.mark.parametrize(("value", "fault"), [("1.5", "not a whole number"), ("0", "below 1"), ("9", "above 5")])
 def test_integers_keep_their_bounds(tmp_path, value, fault):
     table = read_table(write(tmp_path, f"1::2::{value}\n".encode()), NAMES, separator="::")
     with pytest.raises(BadInput, match=f"line 1: rating '{value}' is {fault}"):
@@ -104,9 +100,7 @@ def test_lines_are_counted_through_quoted_line_breaks(tmp_path):
 
 
 def test_duplicates_go_and_lines_stay(tmp_path):
-    table = read_table(
-        write(tmp_path, b"1::2::3\n1::2::3\n1::2::x\n"), NAMES, separator="::"
-    ).without_duplicates()
+    table = read_table(write(tmp_path, b"1::2::3\n1::2::3\n1::2::x\n"), NAMES, separator="::").without_duplicates()
     assert len(table) == 2
     with pytest.raises(BadInput, match="line 3"):
         table.numbers("rating")

@@ -119,16 +119,12 @@ def test_messages_survive_the_way_through_bytes(protection: LowRank) -> None:
 
 def test_deep_and_shallow_parts_are_clipped_by_themselves() -> None:
     protection = SparseDeep(
-        noisy=NoisyMessage(clip_norm=0.5, scale=0.1, noise="gaussian", clip="update"),
-        share=0.5,
-        deep=("far",),
+        noisy=NoisyMessage(clip_norm=0.5, scale=0.1, noise="gaussian", clip="update"), share=0.5, deep=("far",)
     )
     bounded = protection.bound(uploads())
     rows, far = bounded.tables["items"], bounded.entries["far"]
     for device in range(3):
-        shallow = np.sum(rows.values[7 * device : 7 * device + 7] ** 2) + np.sum(
-            bounded.dense["near"][device] ** 2
-        )
+        shallow = np.sum(rows.values[7 * device : 7 * device + 7] ** 2) + np.sum(bounded.dense["near"][device] ** 2)
         deep = np.sum(far.values[15 * device : 15 * device + 15] ** 2)
         assert np.sqrt([shallow, deep]) == pytest.approx([0.5, 0.5], rel=1e-4)
     assert set(protection.noise_of_sum(SCHEMA, 2, np.random.default_rng(0))) == {"items", "near"}

@@ -63,9 +63,7 @@ def test_everything_that_leaves_went_through_the_protection() -> None:
     class Silence(Unprotected):
         def bound(self, uploads: Uploads) -> Uploads:
             rows = uploads.tables[ITEMS]
-            return Uploads(
-                uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)}
-            )
+            return Uploads(uploads.round_number, 1, {ITEMS: Rows(rows.offsets, rows.index, 0.0 * rows.values)})
 
     device = Device(6, OWN, MfLearner(MfSettings(dim=DIM), SEED), SCHEMA, Silence())
     assert np.all(codec.decode(device.take_part(broadcast(), 0), SCHEMA, 0).tables[ITEMS].values == 0.0)
@@ -90,9 +88,10 @@ def test_a_model_with_rows_missing_is_refused_before_learning() -> None:
 def test_weights_of_gives_back_the_tensors_of_the_model() -> None:
     mixed = Schema((Tensor("items", (3, 2), True), Tensor("layer", (2, 2), False), Tensor("bias", (), False)))
     weights = {
-        "items": np.ones((3, 2), np.float32), "layer": np.eye(2, dtype=np.float32),
+        "items": np.ones((3, 2), np.float32),
+        "layer": np.eye(2, dtype=np.float32),
         "bias": np.array(4.0, np.float32),
-    }  # fmt: skip
+    }
     model = codec.decode(codec.encode(whole_model(mixed, weights, 0), mixed), mixed, 0)
     got = weights_of(model, mixed)
     assert got.keys() == weights.keys()

@@ -33,9 +33,7 @@ class Fixed:
         return Learned(uploads, np.array([1, 1]), np.zeros(2, np.float32))
 
 
-def run(
-    public_seed: int | None, momentum: float, rounds: int = 40
-) -> tuple[Floats, dict[str, Floats], Uploads]:
+def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Floats, dict[str, Floats], Uploads]:
     learner = DgcLearner(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA, public_seed=public_seed)
     private = learner.fresh_private_state(DEVICES)
     sent = np.zeros((2, 20), np.float32)
@@ -70,9 +68,7 @@ def test_local_clipping_bounds_what_is_accumulated() -> None:
     learner = DgcLearner(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA, public_seed=1)
     private = learner.fresh_private_state(DEVICES)
     data = Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32))
-    uploads = learner.learn(
-        Cohort(DEVICES, data, private), {"items": np.zeros((6, 2), np.float32)}, 0
-    ).uploads
+    uploads = learner.learn(Cohort(DEVICES, data, private), {"items": np.zeros((6, 2), np.float32)}, 0).uploads
     sent = np.zeros((2, 20), np.float32)
     sent[np.repeat([0, 1], 2), uploads.entries["layer"].index] = uploads.entries["layer"].values[:, 0]
     assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)
@@ -85,9 +81,7 @@ def test_rows_are_cut_as_published_and_whole_where_a_seed_chooses() -> None:
     assert "items" in public.tables
 
 
-@pytest.mark.parametrize(
-    "change", [{"share": 0.0}, {"share": 2.0}, {"momentum": 1.0}, {"local_clip_norm": 0.0}]
-)
+@pytest.mark.parametrize("change", [{"share": 0.0}, {"share": 2.0}, {"momentum": 1.0}, {"local_clip_norm": 0.0}])
 def test_bad_settings(change: dict[str, float]) -> None:
     with pytest.raises(BadInput, match="dgc"):
         DgcSettings(**change)

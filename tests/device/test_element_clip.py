@@ -16,9 +16,7 @@ SCHEMA = Schema((Tensor("words", (50, 40), by_row=True), Tensor("bias", (30,), b
 def uploads(n: int = 2) -> Uploads:
     generator = np.random.default_rng(1)
     rows = Rows(
-        np.arange(n + 1) * 3,
-        np.tile(np.arange(3, dtype=np.int32), n),
-        generator.normal(size=(3 * n, 40)).astype("f4"),
+        np.arange(n + 1) * 3, np.tile(np.arange(3, dtype=np.int32), n), generator.normal(size=(3 * n, 40)).astype("f4")
     )
     return Uploads(0, n, {"words": rows}, {"bias": generator.normal(size=(n, 30)).astype("f4")})
 

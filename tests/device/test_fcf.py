@@ -10,9 +10,7 @@ from veilrec.device.learner import Cohort
 
 SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)
 N_ITEMS = 25
-HISTORIES = Csr(
-    np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32)
-)  # the second is empty
+HISTORIES = Csr(np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32))  # the second is empty
 
 
 def table() -> np.ndarray:

@@ -36,9 +36,7 @@ def test_rows_give_what_a_sort_gives(count: int) -> None:
         part = slice(found.offsets[device], found.offsets[device + 1])
         expected = np.array(first_largest(rows.values[mine].reshape(-1), count), np.int64)
         assert np.array_equal(found.values[part, 0], rows.values[mine].reshape(-1)[expected])
-        assert np.array_equal(
-            found.index[part], rows.index[mine][expected // WIDTH] * WIDTH + expected % WIDTH
-        )
+        assert np.array_equal(found.index[part], rows.index[mine][expected // WIDTH] * WIDTH + expected % WIDTH)
 
 
 @pytest.mark.parametrize("count", [1, 6, 29, 30])
@@ -54,10 +52,7 @@ def test_dense_tensors_give_what_a_sort_gives(count: int) -> None:
 
 def test_a_view_of_a_larger_array_is_read_right() -> None:
     whole = np.random.default_rng(2).standard_normal((4, 30)).astype(np.float32)
-    part, turned = (
-        largest_of_dense(whole[:, 10:20], 3),
-        largest_of_dense(np.asfortranarray(whole[:, 10:20]), 3),
-    )
+    part, turned = (largest_of_dense(whole[:, 10:20], 3), largest_of_dense(np.asfortranarray(whole[:, 10:20]), 3))
     again = largest_of_dense(whole[:, 10:20].copy(), 3)
     assert part.index.tolist() == turned.index.tolist() == again.index.tolist()
 

@@ -28,12 +28,7 @@ def table_of(settings: MfSettings) -> Floats:
 
 
 def learn(
-    settings: MfSettings,
-    data: Csr,
-    devices: list[int],
-    *,
-    round_number: int = ROUND,
-    freeze_items: bool = False,
+    settings: MfSettings, data: Csr, devices: list[int], *, round_number: int = ROUND, freeze_items: bool = False
 ) -> tuple[Learned, Floats]:
     """What the devices learn in a round, and their user vectors afterwards."""
     learner = MfLearner(settings, SEED, freeze_items=freeze_items)
@@ -53,9 +48,7 @@ def as_table(learned: Learned, device: int, settings: MfSettings) -> Floats:
 def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
     """User vector, change of the item table, touched items, mean loss of the last epoch before each step."""
     user = torch.tensor(
-        MfLearner(s, SEED).fresh_private_state(np.array([device]))[USER][0],
-        dtype=torch.float64,
-        requires_grad=True,
+        MfLearner(s, SEED).fresh_private_state(np.array([device]))[USER][0], dtype=torch.float64, requires_grad=True
     )
     first = torch.tensor(table_of(s), dtype=torch.float64)
     items = first.clone().requires_grad_()
@@ -107,9 +100,7 @@ def test_the_kernel_follows_the_gradient(length: int, batch: int, reduction: Any
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("epochs", [1, 4, 5, 7])
 @pytest.mark.parametrize("length", [1, 13, N_ITEMS])
-def test_full_batches_of_own_items_follow_the_gradient(
-    length: int, epochs: int, reduction: Any, decay: float
-) -> None:
+def test_full_batches_of_own_items_follow_the_gradient(length: int, epochs: int, reduction: Any, decay: float) -> None:
     """Rows that are never moved on the way; a decay of 40 turns them round with every step of rate 0.03."""
     settings = replace(
         SETTINGS, batch=0, negatives=0, epochs=epochs, reduction=reduction, decay=decay, user_rate=0.0005
@@ -236,9 +227,17 @@ def test_item_numbers_outside_the_model_are_refused(packed, items: list[int]) ->
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("dim", 0), ("epochs", 0), ("negatives", -1), ("batch", -1), ("user_rate", math.nan),
-     ("item_rate", -1.0), ("decay", math.inf), ("start", -0.1)],
-)  # fmt: skip
+    [
+        ("dim", 0),
+        ("epochs", 0),
+        ("negatives", -1),
+        ("batch", -1),
+        ("user_rate", math.nan),
+        ("item_rate", -1.0),
+        ("decay", math.inf),
+        ("start", -0.1),
+    ],
+)
 def test_settings_that_cannot_work_are_refused(name: str, value: float) -> None:
     with pytest.raises(BadInput, match=f"local.{name} is {value}"):
         MfSettings(**{name: value})  # type: ignore[arg-type]

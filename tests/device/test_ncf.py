@@ -21,9 +21,17 @@ from veilrec.wire import codec
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
 SMALL = NcfSettings(
-    gmf=5, mlp=6, layers=(7, 4), start=0.5, epochs=2, batch=13,
-    user_rate=0.02, item_rate=0.03, network_rate=0.01, decay=0.05,
-)  # fmt: skip
+    gmf=5,
+    mlp=6,
+    layers=(7, 4),
+    start=0.5,
+    epochs=2,
+    batch=13,
+    user_rate=0.02,
+    item_rate=0.03,
+    network_rate=0.01,
+    decay=0.05,
+)
 
 
 def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
@@ -119,9 +127,7 @@ def test_equals_autograd(optimiser, reduction, batch, layers):
 
 def test_equals_autograd_with_the_default_sizes_and_several_tiles():
     # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
-    settings = replace(
-        NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0
-    )
+    settings = replace(NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
     data = histories((80, 3), n_items=500)
     assert 80 * (1 + settings.negatives) * 0.8 > TILE  # even where a fifth of the examples are repetitions
     compare(settings, data, 500, rtol=2e-5)

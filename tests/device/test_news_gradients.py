@@ -23,9 +23,15 @@ HISTORIES = [LONG, EMPTY, ONE_WORD, [NO_WORD], [5, 5, 6, 5], [1, 2, 3], EMPTY]
 HISTORY_OF = [0, 0, 1, 2, 3, 4, 5, 6]
 DEVICE = [0, 0, 1, 2, 3, 4, 4, 4]  # the last device has three histories, one of them empty
 CANDIDATES = [
-    [1, 2, 3, 4, 5], [20, 21, 22, 23, 24], [1, 2, NONE, NONE, NONE], [10, 11, NONE, NONE, NONE],
-    [NO_WORD, 10, 4, NONE, NONE], [5, 6, 7, 8, 9], [1, 2, 3, 4, 5], [30, NO_WORD, 31, 32, 33],
-]  # fmt: skip
+    [1, 2, 3, 4, 5],
+    [20, 21, 22, 23, 24],
+    [1, 2, NONE, NONE, NONE],
+    [10, 11, NONE, NONE, NONE],
+    [NO_WORD, 10, 4, NONE, NONE],
+    [5, 6, 7, 8, 9],
+    [1, 2, 3, 4, 5],
+    [30, NO_WORD, 31, 32, 33],
+]
 
 
 def examples() -> Examples:

@@ -27,9 +27,7 @@ def impressions() -> Impressions:
 
 
 def draw(logs: Csr, devices: list[int], *, negatives: int = 4, number: int = 0) -> Examples:
-    return draw_examples(
-        logs, np.array(devices, np.int64), negatives=negatives, longest=3, seed=7, number=number
-    )
+    return draw_examples(logs, np.array(devices, np.int64), negatives=negatives, longest=3, seed=7, number=number)
 
 
 def test_a_log_has_history_clicks_and_others_in_time_order() -> None:
@@ -56,9 +54,12 @@ def test_negatives_are_distinct_unclicked_and_keyed_by_device_and_round() -> Non
     everyone = list(range(40))
     examples = draw(logs, everyone)
     rows, _ = np.unique(train.users, return_counts=True)
-    clicked = {(u, i) for u, i in zip(
-        train.users[train.shown.row_numbers()][train.clicked > 0], train.shown.items[train.clicked > 0], strict=True
-    )}  # fmt: skip
+    clicked = {
+        (u, i)
+        for u, i in zip(
+            train.users[train.shown.row_numbers()][train.clicked > 0], train.shown.items[train.clicked > 0], strict=True
+        )
+    }
     assert len(rows) <= 40
     for device, candidates in zip(examples.device, examples.candidates, strict=True):
         real = candidates[candidates != NONE]

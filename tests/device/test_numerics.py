@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from veilrec.device.numerics import (
-    add_scaled,
-    add_scaled_rows,
-    dot,
-    mean_logistic_loss,
-    row_dots,
-    sigmoids,
-)
+from veilrec.device.numerics import add_scaled, add_scaled_rows, dot, mean_logistic_loss, row_dots, sigmoids
 
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 101]
 

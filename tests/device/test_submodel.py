@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from veilrec._csr import Csr
-from veilrec.device.submodel import (
-    Reporter,
-    few_items,
-    narrow,
-    places,
-    simulated_histogram,
-    simulated_reports,
-)
+from veilrec.device.submodel import Reporter, few_items, narrow, places, simulated_histogram, simulated_reports
 from veilrec.privacy.mechanisms.bits import RandomisedResponse
 from veilrec.privacy.mechanisms.memoised import MemoryStore
 from veilrec.privacy.randomness import SeededSource
@@ -76,10 +69,7 @@ def test_a_real_report_is_drawn_once_per_period(fresh: bool) -> None:
     mechanism = RandomisedResponse(length=N_ITEMS, epsilon=1.0, change="one bit")
     reporter, own = Reporter(mechanism, MemoryStore()), np.array([1, 5], np.int32)
     source = SeededSource(7)
-    messages = [
-        reporter.report(own, source, period=number if fresh else 0, round_number=number)
-        for number in range(3)
-    ]
+    messages = [reporter.report(own, source, period=number if fresh else 0, round_number=number) for number in range(3)]
     told = [bits.decode(message, N_ITEMS, number) for number, message in enumerate(messages)]
     assert all(len(message) == bits.size(N_ITEMS) == 12 + 7 for message in messages)
     same = [np.array_equal(told[0], other) for other in told[1:]]

@@ -19,9 +19,7 @@ def test_draws_are_exactly_the_unused_items_when_none_is_left_over() -> None:
 
 @given(st.sets(st.integers(0, 29), max_size=20), st.integers(0, 2**31), st.integers(1, 10))
 def test_draws_are_distinct_and_unused(used: set[int], seed: int, count: int) -> None:
-    drawn = draw_unused(csr([sorted(used, reverse=True)]), np.array([7]), 30, count, seed, purpose=1)[
-        0
-    ].tolist()
+    drawn = draw_unused(csr([sorted(used, reverse=True)]), np.array([7]), 30, count, seed, purpose=1)[0].tolist()
     assert len(set(drawn)) == count
     assert not used & set(drawn)
     assert set(drawn) <= set(range(30))

@@ -114,9 +114,7 @@ MONOTONE = st.sampled_from([lambda x: 3 * x + 7, lambda x: x**3, np.exp, np.arct
 @pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
 @given(scores=SCORES, transform=MONOTONE)
 @settings(deadline=None, max_examples=20)
-def test_monotone_transforms_of_scores_change_nothing(
-    protocol: str, scores: Floats, transform: np.ufunc
-) -> None:
+def test_monotone_transforms_of_scores_change_nothing(protocol: str, scores: Floats, transform: np.ufunc) -> None:
     split = make_split(random_population(30, 130, 3, 20, seed=1), protocol, seed=1)
     changed = transform(scores)
     assert evaluate(split.test, split.train, TableModel(scores, scores)) == evaluate(

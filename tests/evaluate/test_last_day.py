@@ -29,11 +29,20 @@ def clicks(rows: Sequence[tuple[int, int, int]], n_users: int, n_items: int) -> 
 
 LOG = clicks(
     [
-        (0, 1, 10), (0, 2, DAY), (0, 1, DAY + 5),  # day 0, day 1: news 1 is read again
-        (0, 3, 3 * DAY), (0, 2, 3 * DAY + 1), (0, 4, 4 * DAY), (0, 1, 4 * DAY + 9), (0, 5, 4 * DAY + 1),
-        (1, 6, 3 * DAY + 7), (2, 7, 4 * DAY + 3),
-    ], n_users=3, n_items=40,
-)  # fmt: skip
+        (0, 1, 10),
+        (0, 2, DAY),
+        (0, 1, DAY + 5),  # day 0, day 1: news 1 is read again
+        (0, 3, 3 * DAY),
+        (0, 2, 3 * DAY + 1),
+        (0, 4, 4 * DAY),
+        (0, 1, 4 * DAY + 9),
+        (0, 5, 4 * DAY + 1),
+        (1, 6, 3 * DAY + 7),
+        (2, 7, 4 * DAY + 3),
+    ],
+    n_users=3,
+    n_items=40,
+)
 
 
 def learnt(split: Split) -> Impressions:
@@ -128,9 +137,7 @@ def counters(split: Split) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(3)
     own = 0.5 * rng.random((split.n_users, split.n_items))
     np.add.at(own, (users, drawn.shown.items[others]), 1.0)
-    everybody = np.bincount(drawn.shown.items[others], minlength=split.n_items) + 0.5 * rng.random(
-        split.n_items
-    )
+    everybody = np.bincount(drawn.shown.items[others], minlength=split.n_items) + 0.5 * rng.random(split.n_items)
     return own.astype(np.float32), np.tile(everybody, (split.n_users, 1)).astype(np.float32)
 
 
@@ -156,9 +163,7 @@ def test_a_counter_of_drawn_negatives_stays_at_chance(sign: float, validation: b
 def test_the_counter_would_find_clicks_that_training_never_draws() -> None:
     n_users, n_items = 400, 60
     rows = [
-        (user, (user * 7 + step) % n_items, (step % 4) * DAY + step)
-        for user in range(n_users)
-        for step in range(24)
+        (user, (user * 7 + step) % n_items, (step % 4) * DAY + step) for user in range(n_users) for step in range(24)
     ]
     log = clicks(rows, n_users, n_items)
     split = make_split(log, "last-day-20", seed=1)

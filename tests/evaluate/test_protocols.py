@@ -154,9 +154,7 @@ def test_the_same_seed_gives_the_same_split(protocol: str) -> None:
 @pytest.mark.parametrize("protocol", RATING_PROTOCOLS)
 def test_validation_does_not_change_the_test(protocol: str) -> None:
     people = random_population(60, 150, 3, 30, seed=2)
-    assert same(
-        make_split(people, protocol, seed=1).test, make_split(people, protocol, seed=1, validation=True).test
-    )
+    assert same(make_split(people, protocol, seed=1).test, make_split(people, protocol, seed=1, validation=True).test)
 
 
 @given(st.lists(st.lists(st.integers(0, 19), max_size=12), min_size=1, max_size=8), st.integers(0, 99))
@@ -195,17 +193,13 @@ def test_the_default_follows_the_data() -> None:
         ([[0, 1, 2]], 50, "mind", r"toy has no train part: add it, or use the protocol loo-99"),
     ],
 )
-def test_what_cannot_be_split_says_what_to_do(
-    rows: list[list[int]], n_items: int, protocol: str, message: str
-) -> None:
+def test_what_cannot_be_split_says_what_to_do(rows: list[list[int]], n_items: int, protocol: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make_split(population(rows, n_items), protocol, seed=1)
 
 
 def test_validation_that_nobody_has_items_for_is_refused() -> None:
-    with pytest.raises(
-        BadInput, match="no user of toy has 3 distinct items, which loo-99 needs with a validation"
-    ):
+    with pytest.raises(BadInput, match="no user of toy has 3 distinct items, which loo-99 needs with a validation"):
         make_split(population([[0, 1]], 200), "loo-99", seed=1, validation=True)
 
 

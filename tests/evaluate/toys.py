@@ -31,11 +31,7 @@ def population(
 ) -> Population:
     used = csr(rows)
     return Population(
-        "toy",
-        names("u", len(rows)),
-        names("i", n_items),
-        Interactions(used.offsets, used.items),
-        fixed_test=fixed_test,
+        "toy", names("u", len(rows)), names("i", n_items), Interactions(used.offsets, used.items), fixed_test=fixed_test
     )
 
 

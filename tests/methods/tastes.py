@@ -55,9 +55,7 @@ def population() -> Population:
     for _ in range(USERS):
         liked = np.isin(taste_of, generator.choice(TASTES, 3, replace=False))
         chances = popularity * np.where(liked, 9.0 / (popularity @ liked), 1.0 / popularity.sum())
-        rows.append(
-            generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum())
-        )
+        rows.append(generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum()))
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     interactions = Interactions(offsets, np.concatenate(rows).astype(np.int32))
     names = [Strings.of(f"{kind}{n}" for n in range(count)) for kind, count in (("u", USERS), ("i", ITEMS))]

@@ -71,17 +71,13 @@ def test_a_noise_as_published_without_a_finite_epsilon_is_refused() -> None:
     method = get("fednewsrec")
     settings = ["calibration=as-published", "privacy.clip_value=1e308"]
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
-    with pytest.raises(
-        BadInput, match=r"privacy.clip_value is 1e\+308 and privacy.scale 0.015: no finite epsilon"
-    ):
+    with pytest.raises(BadInput, match=r"privacy.clip_value is 1e\+308 and privacy.scale 0.015: no finite epsilon"):
         method.guarantee(config)
 
 
 def test_a_saved_run_cannot_bring_in_what_is_refused() -> None:
     values = get("fedmf").config().model_dump() | {"adapt_epochs": 2**40}
-    with pytest.raises(
-        BadInput, match="setting adapt_epochs of fedmf is 1099511627776: give at most 2,147,483,647"
-    ):
+    with pytest.raises(BadInput, match="setting adapt_epochs of fedmf is 1099511627776: give at most 2,147,483,647"):
         saved_settings(get("fedmf"), values)
 
 

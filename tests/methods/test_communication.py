@@ -11,9 +11,12 @@ from veilrec.data.spec import load
 from veilrec.methods.communication import Counted, selected_items, totals
 
 EXACT = {
-    ("fedmf", "ml-100k"): 2154.24, ("fedmf", "ml-1m"): 9487.36,
-    ("fedncf", "ml-100k"): 10771.2, ("fedncf", "ml-1m"): 47436.8, ("dp-fedmf-svd", "ml-1m"): 4785.93,
-}  # fmt: skip
+    ("fedmf", "ml-100k"): 2154.24,
+    ("fedmf", "ml-1m"): 9487.36,
+    ("fedncf", "ml-100k"): 10771.2,
+    ("fedncf", "ml-1m"): 47436.8,
+    ("dp-fedmf-svd", "ml-1m"): 4785.93,
+}
 
 
 def by_name(selected: dict[str, float]) -> dict[tuple[str, str], Counted]:

@@ -19,18 +19,7 @@ from veilrec.methods.registry import get
 from veilrec.simulate.simulation import Simulation
 from veilrec.wire import bits, codec
 
-from .tastes import (
-    COHORT,
-    ITEMS,
-    ON_RATINGS,
-    SEED,
-    build,
-    measured,
-    same,
-    saved_state,
-    small_problem,
-    trained,
-)
+from .tastes import COHORT, ITEMS, ON_RATINGS, SEED, build, measured, same, saved_state, small_problem, trained
 
 LEARNING = [name for name in ON_RATINGS if name not in ("popularity", "random")]
 FEDERATED = [name for name in ON_RATINGS if get(name).kind == "federated"]
@@ -222,17 +211,13 @@ def test_scores_of_some_items_are_those_of_all(name: str) -> None:
     assert model.n_items == ITEMS
     assert everything.shape == (4, ITEMS)
     assert some.dtype == everything.dtype == np.float32
-    assert np.allclose(
-        some, np.take_along_axis(everything, items.astype(np.int64), axis=1), rtol=1e-4, atol=1e-5
-    )
+    assert np.allclose(some, np.take_along_axis(everything, items.astype(np.int64), axis=1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ON_RATINGS)
 def test_takes_in_new_users(name: str) -> None:
     model = trained(name, "holdout-users").model()
-    histories = Csr(
-        np.array([0, 0, 1, 4]), np.array([5, 1, 2, 3], np.int32)
-    )  # one of them has no history at all
+    histories = Csr(np.array([0, 0, 1, 4]), np.array([5, 1, 2, 3], np.int32))  # one of them has no history at all
     before = saved_state(trained(name, "holdout-users"))
     scores = model.fold_in(histories).score_all(np.arange(3))
     assert scores.shape == (3, ITEMS)

@@ -17,9 +17,7 @@ RIDGE = 3.0
 def random_histories(users: int, n_items: int) -> tuple[Csr, np.ndarray]:
     used = np.random.default_rng(4).random((users, n_items)) < 0.3
     offsets = np.concatenate([[0], np.cumsum(used.sum(1))])
-    items = np.concatenate([np.flatnonzero(row)[::-1] for row in used]).astype(
-        np.int32
-    )  # unsorted, as in time order
+    items = np.concatenate([np.flatnonzero(row)[::-1] for row in used]).astype(np.int32)  # unsorted, as in time order
     return Csr(offsets, items), used.astype(np.float64)
 
 

@@ -30,9 +30,7 @@ def test_the_server_adds_the_regularisation_of_the_items() -> None:
     start = np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
     server = FcfServer(fcf.schema(2, 2), {fcf.ITEMS: start.copy()}, ServerRate(rate=1.0), decay_share=0.1)
     rows = Rows(
-        np.array([0, 2, 4]),
-        np.array([0, 1, 0, 1], np.int32),
-        np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32),
+        np.array([0, 2, 4]), np.array([0, 1, 0, 1], np.int32), np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32)
     )
     server.add(Uploads(0, 2, {fcf.ITEMS: rows}))
     server.step()
@@ -67,9 +65,7 @@ def test_devices_keep_nothing_and_need_not_have_taken_part() -> None:
     assert (np.abs(scores).max(axis=1) > 0).all()
 
 
-@pytest.mark.parametrize(
-    "setting", ["local.dim=0", "local.alpha=-1", "local.decay=0", "local.decay=inf", "start=0"]
-)
+@pytest.mark.parametrize("setting", ["local.dim=0", "local.alpha=-1", "local.decay=0", "local.decay=inf", "start=0"])
 def test_refuses_settings_that_cannot_be_solved(setting: str) -> None:
     with pytest.raises(BadInput, match=f"setting {setting.partition('=')[0]} of fcf is"):
         configure(METHOD, preset="tuned", dataset="", settings=[setting])

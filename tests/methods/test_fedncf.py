@@ -37,9 +37,18 @@ def test_widths_of_layers_can_be_set() -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["local.layers=", "local.layers=8,0", "local.gmf=0", "local.batch=-1", "local.start=nan",
-     "local.decay=inf", "local.optimiser=lion", "local.epochs=0", "local.item_rate=-1"],
-)  # fmt: skip
+    [
+        "local.layers=",
+        "local.layers=8,0",
+        "local.gmf=0",
+        "local.batch=-1",
+        "local.start=nan",
+        "local.decay=inf",
+        "local.optimiser=lion",
+        "local.epochs=0",
+        "local.item_rate=-1",
+    ],
+)
 def test_bad_settings_are_refused(setting: str) -> None:
     with pytest.raises(BadInput, match=setting.partition("=")[0]):
         configured(setting)

@@ -52,9 +52,8 @@ def test_one_backward_pass_real_devices_and_a_cohort_give_the_same_model(calibra
         sent = 0
         for d in map(int, real.sampler.draw(number)):
             device = Device(
-                d, real.train.row(d), real.learner, server.schema, real.protection,
-                tell_examples=server.weighs_examples,
-            )  # fmt: skip
+                d, real.train.row(d), real.learner, server.schema, real.protection, tell_examples=server.weighs_examples
+            )
             message = device.take_part(broadcast, number)
             sent += len(message)
             server.receive(message)
@@ -97,24 +96,13 @@ def test_says_what_it_promises() -> None:
     assert promise("calibration=as-published", "privacy.scale=0").basis == "none"
     assert promise("cohort.sampling=fixed").adjacency == "replace-one"
     proven = promise("privacy.epsilon=3")
-    assert (proven.basis, proven.epsilon, proven.unit, proven.adjacency) == (
-        "proven",
-        3.0,
-        "user",
-        "add-remove",
-    )
+    assert (proven.basis, proven.epsilon, proven.unit, proven.adjacency) == ("proven", 3.0, "user", "add-remove")
 
 
 @pytest.mark.parametrize("name", ["fednewsrec", "fednewsrec-head"])
 def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str) -> None:
     chosen = method(name)
-    settings = [
-        *SMALL,
-        "calibration=as-published",
-        "cohort.size=20",
-        "network=fednewsrec",
-        "text.sentences=none",
-    ]
+    settings = [*SMALL, "calibration=as-published", "cohort.size=20", "network=fednewsrec", "text.sentences=none"]
     config, _ = configure(chosen, preset="tuned", dataset="", settings=settings)
     stated = promised(chosen, config, problem(rounds=12))
     trainer = chosen.build(config, problem(rounds=12))
@@ -183,9 +171,6 @@ def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
     # words of news that nobody was shown: that they are left out would tell what somebody was shown
     news = problem().news
     assert news is not None
-    sizes = [
-        simulation(f"calibration={name}").server.weights["words.weight"].shape[0]
-        for name in ("none", "proven")
-    ]
+    sizes = [simulation(f"calibration={name}").server.weights["words.weight"].shape[0] for name in ("none", "proven")]
     assert len(news.catalogue.titles) > len(np.unique(news.impressions.shown.items))
     assert sizes[1] > sizes[0]

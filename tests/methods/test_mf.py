@@ -51,9 +51,7 @@ def test_users_without_data_keep_their_start_and_can_be_scored() -> None:
     assert np.isfinite(trainer.model().score_all(np.array([0]))).all()
 
 
-@pytest.mark.parametrize(
-    "setting", ["dim=0", "rate=-1", "rate=inf", "decay=-0.1", "negatives=0", "adapt_epochs=0"]
-)
+@pytest.mark.parametrize("setting", ["dim=0", "rate=-1", "rate=inf", "decay=-0.1", "negatives=0", "adapt_epochs=0"])
 def test_refuses_values_that_cannot_learn(setting: str) -> None:
     with pytest.raises(BadInput, match=f"setting {setting.partition('=')[0]} of mf is"):
         configure(METHOD, preset="tuned", dataset="", settings=[setting])

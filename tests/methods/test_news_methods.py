@@ -37,9 +37,7 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_news_methods_are_these() -> None:
-    assert set(NAMES) == {
-        *WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head",
-    }  # fmt: skip
+    assert set(NAMES) == {*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[list[list[str]], list[str]]] = {
     "unknown in histories": (PLAIN, impressions(*[("X1 X2", ODD[1])] * 6)),
     "unknown candidates": (PLAIN, impressions(*[(ODD[0], "X1-1 X2-0 N1-0")] * 6)),
     "one label": (PLAIN, impressions((ODD[0], "N1-1"), (ODD[0], "N1-0 N2-0"))),
-}  # fmt: skip
+}
 
 
 def write(folder: Path, news: list[list[str]], rows: list[str]) -> Path:

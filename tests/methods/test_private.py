@@ -152,9 +152,7 @@ def test_proven_promises_are_of_users_over_the_whole_run(name: str) -> None:
 @pytest.mark.parametrize("name", ["priv-fedmf-sub", "priv-fedncf-sub", "priv-fedncf-sub-compress"])
 def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
     method = get(name)
-    config, _ = configure(
-        method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"]
-    )
+    config, _ = configure(method, preset="tuned", dataset="", settings=["selection.unit=click", "cohort.size=50"])
     promise = method.guarantee(config)
     assert promise.unit == "click"
     assert "Only single clicks" in promise.caveats[0]
@@ -226,9 +224,7 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
 
 
 def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:
-    request = Request(
-        "priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1
-    )
+    request = Request("priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1)
     result = train(prepare(request), tmp_path / "run")
     assert result["metrics"]["ndcg@10"] < result["baselines"]["popularity"]["ndcg@10"]
     stated = Guarantee.from_json(json.loads((tmp_path / "run" / "result.json").read_text())["guarantee"])
@@ -241,11 +237,7 @@ def test_the_honest_value_of_a_run_is_made_of_reports_and_updates() -> None:
     # 300 bits at epsilon 2 in each of 5 rounds, or once; 9 updates of the same rows either way
     method = get("priv-fedmf-sub")
     notes = []
-    for settings in (
-        ["selection.reports=everybody"],
-        ["selection.reports=cohort"],
-        ["selection.fresh=false"],
-    ):
+    for settings in (["selection.reports=everybody"], ["selection.reports=cohort"], ["selection.fresh=false"]):
         config, _ = configure(method, preset="paper", dataset="", settings=[*settings, "cohort.size=30"])
         notes.append(promised(method, config, small_problem()).honest_note)
     totals = [float(note.split("epsilon ")[1].split(" ")[0]) for note in notes]
@@ -288,13 +280,13 @@ def test_a_proven_sum_is_divided_by_a_public_number_only(
     careful = caution if optimiser == "sgd" else caution * COHORT**power
     settings = [f"server.optimiser={optimiser}"]
     divided = build(
-        name, small_problem(),
+        name,
+        small_problem(),
         [*settings, f"aggregation={aggregation}", f"server.rate={rate}", f"server.caution={caution}"],
-    )  # fmt: skip
+    )
     summed = build(
-        name, small_problem(),
-        [*settings, "aggregation=sum", f"server.rate={plain}", f"server.caution={careful}"],
-    )  # fmt: skip
+        name, small_problem(), [*settings, "aggregation=sum", f"server.rate={plain}", f"server.caution={careful}"]
+    )
     for number in range(2):
         divided.step(number)
         summed.step(number)

@@ -14,9 +14,7 @@ def test_scores_are_uniform_and_differ_between_users_items_and_seeds() -> None:
     scores = RandomModel(seed=7, n_items=200).score_all(np.arange(100))
     assert scores.min() >= 0.0
     assert scores.max() < 1.0
-    assert (
-        kstest(scores.ravel(), "uniform").pvalue > 1e-6
-    )  # false alarm: one seed in a million, and ours is fixed
+    assert kstest(scores.ravel(), "uniform").pvalue > 1e-6  # false alarm: one seed in a million, and ours is fixed
     assert len(np.unique(scores)) > 0.99 * scores.size
     assert not np.array_equal(scores, RandomModel(seed=8, n_items=200).score_all(np.arange(100)))
     assert abs(np.corrcoef(scores[0], scores[1])[0, 1]) < 0.35  # 5 standard errors

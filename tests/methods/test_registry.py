@@ -30,9 +30,17 @@ def test_descriptions_are_complete_and_are_json() -> None:
     for method in all_methods():
         described = describe(method)
         assert set(described) == {
-            "name", "kind", "paper", "model", "summary", "datasets", "guarantee", "measured",
-            "presets", "rounds",
-        }  # fmt: skip
+            "name",
+            "kind",
+            "paper",
+            "model",
+            "summary",
+            "datasets",
+            "guarantee",
+            "measured",
+            "presets",
+            "rounds",
+        }
         assert json.loads(json.dumps(described)) == described
         assert described["paper"]
         assert described["datasets"]
@@ -50,11 +58,14 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four days of impressions, four of eight items each, without titles."""
     lines = [
         {
-            "user": f"u{user}", "time": f"2026-01-0{day}T10:00:00Z",
-            "shown": [f"n{(user + day + k) % 8}" for k in range(4)], "clicked": [f"n{(user + day) % 8}"],
+            "user": f"u{user}",
+            "time": f"2026-01-0{day}T10:00:00Z",
+            "shown": [f"n{(user + day + k) % 8}" for k in range(4)],
+            "clicked": [f"n{(user + day) % 8}"],
         }
-        for day in range(1, 5) for user in range(12)
-    ]  # fmt: skip
+        for day in range(1, 5)
+        for user in range(12)
+    ]
     path = tmp_path_factory.mktemp("own") / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

@@ -43,9 +43,7 @@ def test_a_cohort_that_fits_stays() -> None:
     ids=["asked for", "proven", "as published"],
 )
 def test_a_cohort_that_was_asked_for_or_that_privacy_depends_on_never_shrinks(request_: Request) -> None:
-    with pytest.raises(
-        BadInput, match=r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"
-    ):
+    with pytest.raises(BadInput, match=r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"):
         prepare(request_)
 
 

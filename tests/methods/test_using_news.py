@@ -44,9 +44,7 @@ def renamed(whole: Population) -> Population:
     def moved(part: Impressions) -> Impressions:
         shown, past = part.shown, part.histories
         return replace(
-            part,
-            shown=Csr(shown.offsets, number[shown.items]),
-            histories=Csr(past.offsets, number[past.items]),
+            part, shown=Csr(shown.offsets, number[shown.items]), histories=Csr(past.offsets, number[past.items])
         )
 
     def listed(column: Strings | None) -> Strings:
@@ -61,10 +59,12 @@ def renamed(whole: Population) -> Population:
         items=Strings.of(f"X{place}" for place in range(whole.n_items)),
         impressions={name: moved(part) for name, part in whole.impressions.items()},
         catalogue=Catalogue(
-            listed(catalogue.titles), listed(catalogue.categories), listed(catalogue.subcategories),
+            listed(catalogue.titles),
+            listed(catalogue.categories),
+            listed(catalogue.subcategories),
             listed(catalogue.abstracts),
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +144,10 @@ def test_the_order_of_a_new_history_counts(trained: Path) -> None:
 def test_users_of_dev_alone_and_without_any_history_get_news_too(folders: Path, tmp_path: Path) -> None:
     lines = (folders / "first" / "dev" / "behaviors.tsv").read_text().splitlines()
     parts = lines[0].split("\t")
-    extra = ["\t".join([str(10_000 + k), user, parts[2], history, parts[4]]) for k, (user, history) in
-             enumerate([("late", parts[3]), ("new", "")])]  # fmt: skip
+    extra = [
+        "\t".join([str(10_000 + k), user, parts[2], history, parts[4]])
+        for k, (user, history) in enumerate([("late", parts[3]), ("new", "")])
+    ]
     mine = tmp_path / "data"
     for split in ("train", "dev"):
         (mine / split).mkdir(parents=True)

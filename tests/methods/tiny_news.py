@@ -14,9 +14,7 @@ from veilrec.evaluate.split import Split
 from veilrec.methods.base import Method, NewsData, Problem, configure
 from veilrec.simulate.trainer import Trainer
 
-WITHOUT_SENTENCES = (
-    "nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec",
-)  # fmt: skip
+WITHOUT_SENTENCES = ("nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec")
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "size.category_dim=4")
 
 

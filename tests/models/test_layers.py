@@ -66,9 +66,7 @@ def test_additive_attention(values: Tensor, mask: Tensor) -> None:
     for row, length in enumerate(LENGTHS):
         x = values[row, :length].numpy()
         if length:
-            scores = [
-                float(w["query.weight"][0] @ np.tanh(w["hidden.weight"] @ v + w["hidden.bias"])) for v in x
-            ]
+            scores = [float(w["query.weight"][0] @ np.tanh(w["hidden.weight"] @ v + w["hidden.bias"])) for v in x]
             wanted[row] = sum(a * v for a, v in zip(softmax(scores), x, strict=True))
     assert_same(layer(values, mask), wanted)
 

@@ -48,12 +48,7 @@ def test_any_text_can_be_cut(text: str) -> None:
 @installed
 def test_vectors_have_length_one_and_do_not_depend_on_the_batch() -> None:
     model = MiniLm(model_folder())
-    texts = [
-        "Taxes rise again",
-        "",
-        "😀",
-        "A much longer title about something else, with many more words in it",
-    ]
+    texts = ["Taxes rise again", "", "😀", "A much longer title about something else, with many more words in it"]
     together = model.encode(texts)
     apart = np.concatenate([model.encode([text]) for text in texts])
     assert together.shape == (4, 384)

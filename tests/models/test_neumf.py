@@ -48,9 +48,7 @@ def test_compiled_scores_are_those_of_torch(shape: NeumfShape) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     some = np.array([[3, 299], [0, 0], [128, 127]], np.int32)
     np.testing.assert_allclose(
-        scorer.score_some(users.numpy(), some),
-        np.take_along_axis(expected, some.astype(np.int64), 1),
-        atol=1e-5,
+        scorer.score_some(users.numpy(), some), np.take_along_axis(expected, some.astype(np.int64), 1), atol=1e-5
     )
 
 

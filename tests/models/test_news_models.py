@@ -31,10 +31,13 @@ def some_news() -> NewsInput:
         return torch.randint(1, most, (N_NEWS, WORDS), generator=generator) * real
 
     return NewsInput(
-        title=codes(20), abstract=codes(20), category=torch.arange(N_NEWS) % 5,
-        subcategory=torch.arange(N_NEWS) % 6, entities=codes(7),
+        title=codes(20),
+        abstract=codes(20),
+        category=torch.arange(N_NEWS) % 5,
+        subcategory=torch.arange(N_NEWS) % 6,
+        entities=codes(7),
         sentence=torch.randn(N_NEWS, 9, generator=generator, dtype=torch.float64),
-    )  # fmt: skip
+    )
 
 
 HISTORY = torch.tensor([[0, 1, 2, 3], [4, 5, 0, 0], [0, 0, 0, 0]])
@@ -87,9 +90,7 @@ def test_every_parameter_can_learn(name: str) -> None:
     model = make(name)
     with torch.no_grad():  # away from the zeros that some weights start at
         for parameter in model.parameters():
-            parameter.add_(
-                torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape)
-            )
+            parameter.add_(torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape))
     scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum().backward()
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name

@@ -12,9 +12,7 @@ from veilrec.models.news_tensors import encode_in_parts, news_input
 
 
 @pytest.mark.parametrize("network", ["nrms", "naml", "dkn"])
-def test_news_that_are_encoded_in_parts_have_the_same_states(
-    network: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_news_that_are_encoded_in_parts_have_the_same_states(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(1)
 
     def codes(*shape: int) -> object:

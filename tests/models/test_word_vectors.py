@@ -22,9 +22,7 @@ def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:
     assert np.allclose(table, [[-0.5, 0.3], [0, 0], [1, 2]])
 
 
-@pytest.mark.parametrize(
-    ("content", "line"), [("a 1 2\nb 1\n", 2), ("a x\n", 1), ("a\n", 1), ("a 1 nan\n", 1)]
-)
+@pytest.mark.parametrize(("content", "line"), [("a 1 2\nb 1\n", 2), ("a x\n", 1), ("a\n", 1), ("a 1 nan\n", 1)])
 def test_a_malformed_line_is_named(tmp_path: Path, content: str, line: int) -> None:
     path = tmp_path / "glove.txt"
     path.write_text(content)

@@ -42,11 +42,7 @@ def send(folder: Path, name: str, messages: int) -> None:
     with Ledger.open(folder / "ledger") as ledger:
         for number in range(messages):
             version = f"{name}-{number}"
-            drawn = (
-                ask(ledger, version)
-                if number % 2
-                else ledger.release(Noisy(), 0.0, SecureSource()).value.hex()
-            )
+            drawn = ask(ledger, version) if number % 2 else ledger.release(Noisy(), 0.0, SecureSource()).value.hex()
             log_sent(folder / "sent", f"{version} {drawn}")
 
 
@@ -121,10 +117,7 @@ def kill(folder: Path, seed: int, trials: int) -> None:
             time.sleep(dice.uniform(0.0, 0.06))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        print(
-            json.dumps({"killed": os.WIFSIGNALED(status), "by_time": by_time} | outcome(folder, before)),
-            flush=True,
-        )
+        print(json.dumps({"killed": os.WIFSIGNALED(status), "by_time": by_time} | outcome(folder, before)), flush=True)
 
 
 def device(folder: Path, name: str, line: int | None) -> Callable[[], None]:

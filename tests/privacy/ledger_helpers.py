@@ -26,9 +26,7 @@ class Noisy(Mechanism[float, float]):
     claimed_epsilon = 1.0
     claimed_delta = 1e-6
 
-    def __init__(
-        self, cost: Event | None = None, unit: Unit = "click", adjacency: Adjacency = "replace-one"
-    ) -> None:
+    def __init__(self, cost: Event | None = None, unit: Unit = "click", adjacency: Adjacency = "replace-one") -> None:
         self.cost = cost or GaussianEvent(2.0**-10)
         self.unit, self.adjacency = unit, adjacency
         self.sensitivity = Sensitivity(1.0, "L2")
@@ -54,12 +52,7 @@ def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> Answer[Any]:
 
 def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> Answer[bytes]:
     return ledger.message(
-        Noisy(event),
-        5.0,
-        SecureSource(),
-        model_version=version,
-        encode=lambda value: value.hex().encode(),
-        **how,
+        Noisy(event), 5.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode(), **how
     )
 
 

@@ -33,9 +33,7 @@ def test_gaussian_queries_compose_exactly_as_in_section_9(queries: int, epsilon:
 
 
 def test_gaussians_of_any_nesting_are_one_gaussian() -> None:
-    nested = ComposedEvent(
-        ((repeated(GaussianEvent(3.0), 2), 2), (GaussianEvent(0.5), 4), (GaussianEvent(9.0), 0))
-    )
+    nested = ComposedEvent(((repeated(GaussianEvent(3.0), 2), 2), (GaussianEvent(0.5), 4), (GaussianEvent(9.0), 0)))
     assert epsilon_of(nested, 1e-9) == epsilon_gaussian(math.sqrt(37.0), 1e-9)
     assert delta_of(nested, 2.0) == delta_gaussian(2.0, math.sqrt(37.0))
 
@@ -52,16 +50,10 @@ def test_gaussians_of_any_nesting_are_one_gaussian() -> None:
         (760, 15, 5.2349, 4.3822),
     ],
 )
-def test_a_thousand_sampled_rounds_of_section_5(
-    population: int, cohort: int, fixed: float, poisson: float
-) -> None:
+def test_a_thousand_sampled_rounds_of_section_5(population: int, cohort: int, fixed: float, poisson: float) -> None:
     rate = cohort / population
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(
-        fixed, abs=1.1e-4
-    )
-    assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(
-        poisson, abs=1.1e-4
-    )
+    assert epsilon_of(repeated(SampledEvent(1.0, rate, "fixed"), 1000), 1e-6) == pytest.approx(fixed, abs=1.1e-4)
+    assert epsilon_of(repeated(SampledEvent(1.0, rate, "poisson"), 1000), 1e-6) == pytest.approx(poisson, abs=1.1e-4)
 
 
 def test_the_first_row_of_section_5_on_the_grid_of_the_notes() -> None:
@@ -166,12 +158,7 @@ def test_trees_are_gaussian_in_their_depth() -> None:
 
 
 MIXED = ComposedEvent(
-    (
-        (GaussianEvent(0.5), 3),
-        (LaplaceEvent(0.1), 10),
-        (PureEvent(0.2), 5),
-        (SampledEvent(1.0, 0.01, "fixed"), 500),
-    )
+    ((GaussianEvent(0.5), 3), (LaplaceEvent(0.1), 10), (PureEvent(0.2), 5), (SampledEvent(1.0, 0.01, "fixed"), 500))
 )
 
 
@@ -190,9 +177,7 @@ def test_sampling_everybody_is_no_sampling() -> None:
 def test_poisson_agrees_with_dp_accounting() -> None:
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-    theirs = from_gaussian_mechanism(
-        0.8, sampling_prob=0.02, value_discretization_interval=1e-4
-    ).self_compose(200)
+    theirs = from_gaussian_mechanism(0.8, sampling_prob=0.02, value_discretization_interval=1e-4).self_compose(200)
     ours = epsilon_of(repeated(SampledEvent(1.25, 0.02, "poisson"), 200), 1e-5)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=1e-3)
 
@@ -227,10 +212,7 @@ def test_an_unknown_event_raises(event: Event) -> None:
         (PureEvent(math.nan), "epsilon is nan"),
         (TreeEvent(0.0, 4), "noise multiplier above 0"),
         (ComposedEvent(((GaussianEvent(1.0), -1),)), "repeated -1 times"),
-        (
-            ComposedEvent(((SampledEvent(1.0, 0.1, "fixed"), 1), (SampledEvent(1.0, 0.1, "poisson"), 1))),
-            "adjacency",
-        ),
+        (ComposedEvent(((SampledEvent(1.0, 0.1, "fixed"), 1), (SampledEvent(1.0, 0.1, "poisson"), 1))), "adjacency"),
     ],
 )
 def test_an_event_that_makes_no_sense_raises(event: Event, message: str) -> None:

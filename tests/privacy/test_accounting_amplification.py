@@ -18,8 +18,7 @@ from veilrec.privacy.accounting.amplification import (
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "pad", "inner"),
-    [(1, 0.5, 1.489880), (10, 0.5, 10.693124), (1, 0.2, 1.146720), (0.1, 0.9, 0.718673)],
+    ("epsilon", "pad", "inner"), [(1, 0.5, 1.489880), (10, 0.5, 10.693124), (1, 0.2, 1.146720), (0.1, 0.9, 0.718673)]
 )
 def test_what_padding_allows_the_inner_mechanism(epsilon: float, pad: float, inner: float) -> None:
     assert base_epsilon(epsilon, pad_probability=pad) == pytest.approx(inner, abs=5e-7)
@@ -51,9 +50,7 @@ def test_enumeration_attains_the_bound(pad: float, clicks: int) -> None:
         # The mechanism sees either only pads, or that not everything was padded (the worst encoder).
         for seen, chance in (("only pads", pad**clicks), (click, 1.0 - pad**clicks)):
             for code in codes:
-                total[code] += (
-                    chance * (math.exp(inner) if code == seen else 1.0) / (math.exp(inner) + len(codes) - 1)
-                )
+                total[code] += chance * (math.exp(inner) if code == seen else 1.0) / (math.exp(inner) + len(codes) - 1)
         return total
 
     first, second = outputs("a"), outputs("b")

@@ -15,9 +15,7 @@ from veilrec.privacy.accounting.published import (
 
 
 @pytest.mark.parametrize(("population", "cohort"), [*MOVIELENS_TABLE, *FRAPPE_TABLE])
-def test_every_printed_entry_comes_from_counting_each_device_as_a_release(
-    population: int, cohort: int
-) -> None:
+def test_every_printed_entry_comes_from_counting_each_device_as_a_release(population: int, cohort: int) -> None:
     for delta, printed in zip(DELTAS, (MOVIELENS_TABLE | FRAPPE_TABLE)[population, cohort], strict=True):
         ours = paper_convention(population, cohort, delta, releases=ROUNDS * cohort)
         assert ours == pytest.approx(printed, abs=1.5e-4)
@@ -35,9 +33,7 @@ def test_every_printed_entry_comes_from_counting_each_device_as_a_release(
 )
 def test_values_of_autodp(population: int, cohort: int, releases: int, epsilons: tuple[float, ...]) -> None:
     for delta, epsilon in zip(DELTAS, epsilons, strict=True):
-        assert paper_convention(population, cohort, delta, releases=releases) == pytest.approx(
-            epsilon, abs=1e-4
-        )
+        assert paper_convention(population, cohort, delta, releases=releases) == pytest.approx(epsilon, abs=1e-4)
 
 
 @pytest.mark.parametrize(("population", "cohort"), [(4800, 5), (4800, 30), (760, 15)])

@@ -73,9 +73,7 @@ def test_budgets_of_a_mixed_ledger_of_section_9(epsilon: float, rho: float) -> N
 def test_rho_adds_up() -> None:
     mixed = ComposedEvent(((GaussianEvent(0.2), 3), (PureEvent(0.5), 2), (LaplaceEvent(1.0), 1)))
     assert rho_of(mixed) == pytest.approx(3 * 0.02 + 2 * 0.125 + 0.5)
-    assert rho_of(SampledEvent(0.4, 0.01, "fixed")) == pytest.approx(
-        0.08
-    )  # nothing is gained by sampling here
+    assert rho_of(SampledEvent(0.4, 0.01, "fixed")) == pytest.approx(0.08)  # nothing is gained by sampling here
     assert rho_of(NonPrivateEvent()) == math.inf
     assert epsilon_zcdp(0.0, 1e-6) == 0.0
 
@@ -105,9 +103,7 @@ def test_answers_are_the_worst_of_pure_mechanisms(epsilon: float) -> None:
 
     response = dp_event.RandomizedResponseDpEvent(2.0 / (math.exp(epsilon) + 1.0), 2)
     accountant = RdpAccountant(ORDERS, NeighboringRelation.REPLACE_ONE).compose(response, 7)
-    assert epsilon_renyi(repeated(PureEvent(epsilon), 7), 1e-6) == pytest.approx(
-        accountant.get_epsilon(1e-6), rel=1e-6
-    )
+    assert epsilon_renyi(repeated(PureEvent(epsilon), 7), 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-6)
     assert np.all(epsilon_of(LaplaceEvent(epsilon), 1e-6) <= epsilon)
 
 

@@ -44,11 +44,7 @@ def fitting(budget: Budget, event: Event, at_most: int) -> int:
 
 @pytest.mark.parametrize(
     ("epsilon", "mu", "rho", "rho_mixed"),
-    [
-        (2.0, 0.448335, 0.100502, 0.088153),
-        (4.0, 0.837859, 0.351004, 0.311065),
-        (8.0, 1.531545, 1.172815, 1.052358),
-    ],
+    [(2.0, 0.448335, 0.100502, 0.088153), (4.0, 0.837859, 0.351004, 0.311065), (8.0, 1.531545, 1.172815, 1.052358)],
 )
 def test_limits_section_9(epsilon: float, mu: float, rho: float, rho_mixed: float) -> None:
     assert math.sqrt(account("gaussian", epsilon).limit) == pytest.approx(mu, abs=1e-6)
@@ -144,9 +140,7 @@ def test_what_hides_more_is_charged_for_what_is_hidden_in_it(
             if steps is None:
                 assert cost is None
             else:
-                assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(
-                    scaled(steps), *of
-                )
+                assert cost == pytest.approx(budget.cost(scaled(steps), *of)) or cost == budget.cost(scaled(steps), *of)
 
 
 def test_nothing_in_the_clear_has_a_cost() -> None:

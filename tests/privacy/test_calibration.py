@@ -38,9 +38,7 @@ def test_an_epsilon_that_protects_nobody_is_refused() -> None:
 
 def test_more_noise_or_fewer_rounds_or_a_smaller_cohort_spend_less() -> None:
     def spent(noise: float = 1.0, rounds: int = 100, cohort: int = 50) -> float:
-        return epsilon_for(
-            noise, 1e-6, Rounds(rounds=rounds, sampling="fixed", population=1000, cohort=cohort)
-        )
+        return epsilon_for(noise, 1e-6, Rounds(rounds=rounds, sampling="fixed", population=1000, cohort=cohort))
 
     assert spent(noise=1.5) < spent() < spent(noise=0.7)
     assert spent(rounds=50) < spent() < spent(rounds=200)

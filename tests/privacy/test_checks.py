@@ -31,9 +31,7 @@ def test_whole_accepts_numpy_integers() -> None:
     checks.whole(rows=np.int64(3))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "value", [[1.0, math.nan], [1.0, math.inf], [1.0], 1.0, [[1.0, 2.0, 3.0]], ["a", "b"]]
-)
+@pytest.mark.parametrize("value", [[1.0, math.nan], [1.0, math.inf], [1.0], 1.0, [[1.0, 2.0, 3.0]], ["a", "b"]])
 def test_vectors_refuses(value: object) -> None:
     with pytest.raises(BadInput, match="update"):
         checks.vectors(2, update=value)  # type: ignore[arg-type]

@@ -58,8 +58,7 @@ def test_noise_of_1_over_130_uploads_of_section_7() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "mu", "rho"),
-    [(2, 0.448335, 0.100502), (4, 0.837859, 0.351004), (8, 1.531545, 1.172815)],
+    ("epsilon", "mu", "rho"), [(2, 0.448335, 0.100502), (4, 0.837859, 0.351004), (8, 1.531545, 1.172815)]
 )
 def test_budgets_of_the_gaussian_ledger_of_section_9(epsilon: float, mu: float, rho: float) -> None:
     assert mu_for(epsilon, 1e-6) == pytest.approx(mu, abs=5e-7)
@@ -109,9 +108,7 @@ def test_limits() -> None:
     assert [delta_gaussian(float(e), 1.0) for e in range(3)] == many.tolist()
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta"), [(0.0, 1e-6), (-1.0, 1e-6), (math.nan, 1e-6), (1.0, 0.0), (1.0, 1.0)]
-)
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (-1.0, 1e-6), (math.nan, 1e-6), (1.0, 0.0), (1.0, 1.0)])
 def test_impossible_wishes_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(BadInput, match="give a"):
         mu_for(epsilon, delta)

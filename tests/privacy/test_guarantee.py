@@ -12,9 +12,14 @@ from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit, no_guarantee
 
 FULL: dict[str, Any] = {
-    "basis": "proven", "unit": "user", "adjacency": "add-remove", "epsilon": 2.5, "delta": 1e-6,
-    "scope": "whole run", "trust": "nobody",
-}  # fmt: skip
+    "basis": "proven",
+    "unit": "user",
+    "adjacency": "add-remove",
+    "epsilon": 2.5,
+    "delta": 1e-6,
+    "scope": "whole run",
+    "trust": "nobody",
+}
 
 
 @pytest.mark.parametrize("missing", [name for name in FULL if name != "basis"])

@@ -64,11 +64,7 @@ def test_a_message_is_charged_and_then_handed_out(ledger: Ledger) -> None:
     assert report.remaining == pytest.approx(0.5)
     assert report.promised is None
     assert (report.spent.epsilon, report.spent.delta) == (1.0, 0.0)
-    assert (report.spent.unit, report.spent.adjacency, report.spent.scope) == (
-        "click",
-        "replace-one",
-        "lifetime",
-    )
+    assert (report.spent.unit, report.spent.adjacency, report.spent.scope) == ("click", "replace-one", "lifetime")
     assert (report.spent.trust, report.spent.basis) == ("nobody", "proven")
 
 
@@ -103,10 +99,7 @@ class Incomplete(Noisy):
     [
         (lambda ledger: ledger.release(Incomplete(), 5.0, SecureSource()), "does not state its sensitivity"),
         (lambda ledger: ledger.release(Noisy(), float("nan"), SecureSource()), "value is NaN"),
-        (
-            lambda ledger: ledger.release(Noisy(), 5.0, SeededSource(1)),
-            "seeded source, which protects nobody",
-        ),
+        (lambda ledger: ledger.release(Noisy(), 5.0, SeededSource(1)), "seeded source, which protects nobody"),
         (lambda ledger: spend(ledger, NonPrivateEvent()), "in the clear"),
     ],
 )
@@ -237,9 +230,7 @@ def test_a_message_is_repeated_for_free(ledger: Ledger, path: Path) -> None:
     with Ledger.open(path) as again:
         assert ask(again) == first  # also when the budget is gone
         assert not ask(again, "model 3", otherwise=b"").personal
-        assert not ask(
-            again, "model 1", PureEvent(0.5), otherwise=b""
-        ).personal  # other parameters: another message
+        assert not ask(again, "model 1", PureEvent(0.5), otherwise=b"").personal  # other parameters: another message
 
 
 def test_a_new_period_has_a_new_message(ledger: Ledger, path: Path, clock: Clock) -> None:

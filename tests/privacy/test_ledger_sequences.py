@@ -122,10 +122,6 @@ class UseAndAbuse(RuleBasedStateMachine):
 
 
 UseAndAbuse.TestCase.settings = settings(
-    max_examples=20,
-    stateful_step_count=20,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
+    max_examples=20, stateful_step_count=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestUseAndAbuse = UseAndAbuse.TestCase

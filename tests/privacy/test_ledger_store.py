@@ -219,11 +219,7 @@ def test_creating_goes_on_where_a_crash_cut_it_off(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("budgets", "seconds", "message"),
-    [
-        ([], 1.0, "give at least one"),
-        ([CLICK, CLICK], 1.0, "one per unit"),
-        ([CLICK], 0.0, "minimum_period_seconds"),
-    ],
+    [([], 1.0, "give at least one"), ([CLICK, CLICK], 1.0, "one per unit"), ([CLICK], 0.0, "minimum_period_seconds")],
 )
 def test_bad_ledgers(path: Path, budgets: list[Budget], seconds: float, message: str) -> None:
     with pytest.raises(BadInput, match=message):
@@ -275,7 +271,5 @@ def test_killed_at_200_random_points(path: Path) -> None:
     assert sum(trial["killed"] for trial in trials) >= 190
     excess = [trial["charged"] - trial["sent"] for trial in trials]
     assert min(excess) == 0, "a message left that was not charged"
-    assert max(excess) == 1, (
-        "a crash cost more than one message, or none hit the gap between charge and message"
-    )
+    assert max(excess) == 1, "a crash cost more than one message, or none hit the gap between charge and message"
     assert all(trial["repeated"] for trial in trials), "a memoised message was drawn twice or charged twice"

@@ -53,9 +53,7 @@ def test_one_bit_is_one_click_more_or_less() -> None:
 
 def test_padding_covers_clicks_only() -> None:
     plain = noise_of_message(Wish(mechanism="attention", epsilon=1.0, delta=1e-6)).guarantee
-    padded = noise_of_message(
-        Wish(mechanism="attention", epsilon=1.0, delta=1e-6, pad_probability=0.5)
-    ).guarantee
+    padded = noise_of_message(Wish(mechanism="attention", epsilon=1.0, delta=1e-6, pad_probability=0.5)).guarantee
     assert (plain.unit, padded.unit) == ("history", "click")
     assert any("Padding" in caveat for caveat in padded.caveats)
 
@@ -90,10 +88,7 @@ def test_a_training_of_section_5() -> None:
         ({"mechanism": "label", "epsilon": 1.0}, "needs --candidates"),
         ({"mechanism": "k-ary", "epsilon": 1.0, "candidates": 1}, "needs --candidates"),
         ({"mechanism": "randomised-response", "epsilon": 1000.0}, "no finite epsilon describes that"),
-        (
-            {"mechanism": "label", "epsilon": 1.0, "candidates": 5, "pad_probability": 0.5},
-            "takes no --padding",
-        ),
+        ({"mechanism": "label", "epsilon": 1.0, "candidates": 5, "pad_probability": 0.5}, "takes no --padding"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(wish: dict[str, Any], message: str) -> None:

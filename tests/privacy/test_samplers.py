@@ -98,9 +98,7 @@ def test_discrete_laplace_is_exact(scale: Fraction) -> None:
     ratio = math.exp(-1.0 / scale)
     masses = (1.0 - ratio) / (1.0 + ratio) * ratio ** np.abs(support)
     assert _tally(draws, support, masses) > FALSE_ALARM
-    assert (
-        stats.binomtest(int((draws == 0).sum()), draws.size, (1 - ratio) / (1 + ratio)).pvalue > FALSE_ALARM
-    )
+    assert stats.binomtest(int((draws == 0).sum()), draws.size, (1 - ratio) / (1 + ratio)).pvalue > FALSE_ALARM
 
 
 def _tally(draws: Offsets, support: Offsets, masses: Doubles) -> float:
@@ -148,10 +146,7 @@ def test_simulated_gaussian_has_its_sigma_and_is_seeded() -> None:
 
 
 @given(
-    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8),
-    st.floats(1e-3, 1e6),
-    st.integers(0, 2**32),
-    st.booleans(),
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.floats(1e-3, 1e6), st.integers(0, 2**32), st.booleans()
 )
 def test_noisy_values_lie_on_a_lattice_that_does_not_depend_on_them(
     values: list[float], scale: float, seed: int, laplace: bool
@@ -173,10 +168,7 @@ def test_float_noise_separates_values_and_lattice_noise_does_not_section_8() -> 
         return float(((np.abs(noisy) < 0.5) & (noisy * 2.0**53 % 1.0 != 0.0)).mean())
 
     generator = np.random.default_rng(13)
-    for noise, expected in (
-        (generator.laplace(size=200_000), 0.272),
-        (generator.normal(size=200_000), 0.258),
-    ):
+    for noise, expected in ((generator.laplace(size=200_000), 0.272), (generator.normal(size=200_000), 0.258)):
         assert rate(1.0 + noise) == 0.0
         assert rate(0.0 + noise) == pytest.approx(expected, abs=0.01)
     source = SeededSource(14)

@@ -28,9 +28,7 @@ def test_attention_l1_of_section_1(clip_norm: float, basis: int, expected: float
 
 
 @pytest.mark.parametrize(("clip_norm", "basis", "ratio"), [(0.4, 5, 3.146264), (0.5, 3, 2.414214), (1, 5, 2)])
-def test_published_laplace_is_this_much_too_weak_section_1(
-    clip_norm: float, basis: int, ratio: float
-) -> None:
+def test_published_laplace_is_this_much_too_weak_section_1(clip_norm: float, basis: int, ratio: float) -> None:
     assert sensitivity.attention_l1(clip_norm, basis) / clip_norm == pytest.approx(ratio, abs=5e-7)
 
 
@@ -48,10 +46,7 @@ def _clipped_attentions(basis: int, clip_norm: float) -> Doubles:
 def test_attention_diameters_by_brute_force(basis: int, clip_norm: float) -> None:
     points = _clipped_attentions(basis, clip_norm)
     apart = points[:, np.newaxis] - points
-    for order, bound in (
-        (1, sensitivity.attention_l1(clip_norm, basis)),
-        (2, sensitivity.attention_l2(clip_norm)),
-    ):
+    for order, bound in ((1, sensitivity.attention_l1(clip_norm, basis)), (2, sensitivity.attention_l2(clip_norm))):
         largest = np.linalg.norm(apart, order, axis=2).max()
         assert largest <= bound * (1.0 + 1e-12)
         assert largest >= bound * (1.0 - 1e-5)  # attained

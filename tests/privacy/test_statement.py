@@ -17,9 +17,14 @@ from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, 
 from veilrec.privacy.statement import Statement, meaning, most_detected
 
 PROVEN: dict[str, Any] = {
-    "basis": "proven", "unit": "user", "adjacency": "replace-one", "epsilon": 1.0, "delta": 1e-6,
-    "scope": "whole run", "trust": "server",
-}  # fmt: skip
+    "basis": "proven",
+    "unit": "user",
+    "adjacency": "replace-one",
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "scope": "whole run",
+    "trust": "server",
+}
 PUBLISHED = PROVEN | {"basis": "as published", "epsilon": 2.0, "delta": 0.0, "scope": "per message"}
 
 
@@ -44,16 +49,7 @@ def test_every_combination_has_all_its_sections(unit: str, adjacency: str, scope
     ):
         assert parts[name], name
     text = statement.text()
-    for words in (
-        unit,
-        adjacency,
-        scope,
-        f"trusting: {trust}",
-        "proven",
-        "Mind this.",
-        "m on d",
-        "1 in 1,000,000",
-    ):
+    for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
         assert words in text
     assert json.loads(json.dumps(parts)) == parts
 
@@ -132,17 +128,14 @@ def test_guarantees_are_read_back_as_written() -> None:
         assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}]
-)
+@pytest.mark.parametrize("fields", [{}, {"basis": "proven"}, PROVEN | {"epsilon": -1.0}, PROVEN | {"more": 1}])
 def test_what_is_no_guarantee_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match="not a privacy guarantee"):
         Guarantee.from_json(fields)
 
 
 @pytest.mark.parametrize(
-    "extra",
-    [{"honest_epsilon": 1.0}, {"honest_delta": 0.1}, {"honest_epsilon": math.inf, "honest_delta": 0.0}],
+    "extra", [{"honest_epsilon": 1.0}, {"honest_delta": 0.1}, {"honest_epsilon": math.inf, "honest_delta": 0.0}]
 )
 def test_half_an_honest_value_is_refused(extra: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="honest|finite"):

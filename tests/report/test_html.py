@@ -62,10 +62,20 @@ def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary
     page = render(runs, Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
     fedmf, mf = runs
     for expected in (
-        f"{fedmf.metrics['hr@10']:.4f}", f"{mf.metrics['hr@10']:.4f}", "popularity", "random", "0.9100",
-        "no privacy guarantee", *fedmf.guarantee.caveats, fedmf.command(), "veilrec demo", "numpy",
-        "OMP_NUM_THREADS", "loo-99", "150 users",
-    ):  # fmt: skip
+        f"{fedmf.metrics['hr@10']:.4f}",
+        f"{mf.metrics['hr@10']:.4f}",
+        "popularity",
+        "random",
+        "0.9100",
+        "no privacy guarantee",
+        *fedmf.guarantee.caveats,
+        fedmf.command(),
+        "veilrec demo",
+        "numpy",
+        "OMP_NUM_THREADS",
+        "loo-99",
+        "150 users",
+    ):
         assert expected in page
     assert page.count("<svg") == 3
     assert "prefers-color-scheme: dark" in page
@@ -106,9 +116,17 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary], change
 
 def test_a_published_claim_comes_with_what_the_honest_number_counts(runs: list[RunSummary]) -> None:
     claim = Guarantee(
-        basis="as published", unit="user", adjacency="replace-one", epsilon=2.0, delta=0.0, scope="per message",
-        trust="nobody", honest_epsilon=900.0, honest_delta=0.0, honest_note="of one message",
-    )  # fmt: skip
+        basis="as published",
+        unit="user",
+        adjacency="replace-one",
+        epsilon=2.0,
+        delta=0.0,
+        scope="per message",
+        trust="nobody",
+        honest_epsilon=900.0,
+        honest_delta=0.0,
+        honest_note="of one message",
+    )
     page = render([replace(runs[0], guarantee=claim)], Story("a claim"))
     assert "The honest number: of one message." in page
 

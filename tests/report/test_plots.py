@@ -56,6 +56,5 @@ def test_a_mathematical_looking_label_is_not_typeset() -> None:
 def test_nothing_is_loaded_from_elsewhere() -> None:
     addresses = set(re.findall(r'https?://[^"\s]+', inline(CHART)))
     assert all(
-        a.startswith(("http://www.w3.org/", "http://purl.org/", "http://creativecommons.org/"))
-        for a in addresses
+        a.startswith(("http://www.w3.org/", "http://purl.org/", "http://creativecommons.org/")) for a in addresses
     )

@@ -10,9 +10,7 @@ from veilrec.errors import BadInput
 from veilrec.report.runs import RunSummary, main_metric, read_run
 
 
-def test_a_run_is_read_with_its_curve_and_its_traffic(
-    runs: list[RunSummary], run_folders: dict[str, Path]
-) -> None:
+def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], run_folders: dict[str, Path]) -> None:
     run = runs[0]
     result = json.loads((run_folders["fedmf"] / "result.json").read_text())
     assert (run.method, run.kind, run.rounds, run.split) == ("fedmf", "federated", 4, "test")
@@ -56,8 +54,7 @@ def test_a_damaged_run_is_named(
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"metrics": "x"}, {"metrics": {}}, {"metrics": {"hr@10": "x"}}, {"baselines": None}, {"seconds": None}],
+    "change", [{"metrics": "x"}, {"metrics": {}}, {"metrics": {"hr@10": "x"}}, {"baselines": None}, {"seconds": None}]
 )
 def test_numbers_that_are_none_are_named(
     run_folders: dict[str, Path], tmp_path: Path, change: dict[str, object]

@@ -43,9 +43,7 @@ def by_loop(uploads: Uploads, rule: Aggregation) -> dict[str, np.ndarray]:
             touched[rows.index[entry]] += 1
     for row in range(9):
         if touched[row]:
-            items[row] /= {"sum": 1.0, "row-mean": touched[row], "row-sqrt": touched[row] ** 0.5}.get(
-                rule, total
-            )
+            items[row] /= {"sum": 1.0, "row-mean": touched[row], "row-sqrt": touched[row] ** 0.5}.get(rule, total)
     layer /= {"sum": 1.0, "row-sqrt": total**0.5}.get(rule, total)
     return {"items": items, "layer": layer}
 
@@ -61,9 +59,7 @@ def one_by_one(uploads: Uploads) -> list[Uploads]:
     return alone
 
 
-def assert_close(
-    got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6
-) -> None:
+def assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-6) -> None:
     assert got.keys() == expected.keys()
     for name, values in expected.items():
         assert np.abs(got[name] - values).max() <= tolerance * np.abs(values).max()
@@ -96,9 +92,7 @@ def test_rounding_a_sum_moves_it_by_no_more_than_the_noise_was_chosen_for() -> N
     n, clip_norm = 3000, 1.0
     generator = np.random.default_rng(2)
     layers = generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))
-    layers = (layers / np.linalg.norm(layers, axis=(1, 2), keepdims=True).clip(min=clip_norm)).astype(
-        np.float32
-    )
+    layers = (layers / np.linalg.norm(layers, axis=(1, 2), keepdims=True).clip(min=clip_norm)).astype(np.float32)
     aggregator = Aggregator(Schema((Tensor("layer", (2, 4), False),)), "sum")
     aggregator.add(Uploads(0, n, {}, {"layer": layers}))
     exact = np.array([math.fsum(column) for column in layers.reshape(n, -1).T.astype(float)])
@@ -112,9 +106,7 @@ def test_rounding_a_sum_moves_it_by_no_more_than_the_noise_was_chosen_for() -> N
 def test_a_round_without_messages_changes_nothing(rule: Aggregation) -> None:
     aggregator = Aggregator(SCHEMA, rule)
     nobody = Rows(np.array([0]), np.empty(0, np.int32), np.empty((0, 3), np.float32))
-    aggregator.add(
-        Uploads(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64))
-    )
+    aggregator.add(Uploads(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64)))
     for name, values in aggregator.change().items():
         assert values.shape == SCHEMA[name].shape
         assert np.all(values == 0.0)

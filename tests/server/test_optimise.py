@@ -105,9 +105,18 @@ def test_the_state_of_the_start_forgets_everything(settings: ServerRate) -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rate", 0.0), ("rate", math.nan), ("rate", math.inf), ("rate", 2e12), ("caution", 0.0), ("caution", 1e13),
-     ("momentum", 1.0), ("momentum", -0.1), ("second_momentum", 1.0)],
-)  # fmt: skip
+    [
+        ("rate", 0.0),
+        ("rate", math.nan),
+        ("rate", math.inf),
+        ("rate", 2e12),
+        ("caution", 0.0),
+        ("caution", 1e13),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("second_momentum", 1.0),
+    ],
+)
 def test_settings_that_cannot_work_are_refused(name: str, value: float) -> None:
     with pytest.raises(BadInput, match=f"server.{name} is {value}"):
         ServerRate(**{name: value})

@@ -110,8 +110,6 @@ def test_going_on_from_a_checkpoint_is_exact(rate: ServerRate) -> None:
         assert np.array_equal(value, resumed.state()[name])
 
 
-@pytest.mark.parametrize(
-    ("aggregation", "weighs"), [("weighted-mean", True), ("mean", False), ("row-mean", False)]
-)
+@pytest.mark.parametrize(("aggregation", "weighs"), [("weighted-mean", True), ("mean", False), ("row-mean", False)])
 def test_only_the_weighted_mean_asks_for_example_counts(aggregation: str, weighs: bool) -> None:
     assert make_server(aggregation).weighs_examples is weighs

@@ -7,14 +7,7 @@ import pytest
 
 from veilrec._csr import Csr
 from veilrec.server.selection import Threshold
-from veilrec.simulate.choosers import (
-    Choice,
-    HistogramItems,
-    MovedRows,
-    ReportedItems,
-    SeededBasis,
-    SeededParts,
-)
+from veilrec.simulate.choosers import Choice, HistogramItems, MovedRows, ReportedItems, SeededBasis, SeededParts
 from veilrec.wire import bits
 from veilrec.wire.messages import Schema, Tensor
 
@@ -102,9 +95,7 @@ def test_moved_rows_are_in_and_the_rest_gets_its_chance() -> None:
 
 
 def test_seeded_parts_and_bases_are_public() -> None:
-    first, again = (
-        SeededParts(SCHEMA, 4, row_share=0.5, kept_share=0.25, names=("layer",)) for _ in range(2)
-    )
+    first, again = (SeededParts(SCHEMA, 4, row_share=0.5, kept_share=0.25, names=("layer",)) for _ in range(2))
     one, same, other = (
         first.choose(0, np.arange(2), {}),
         again.choose(0, np.arange(9), {}),

@@ -122,14 +122,7 @@ def test_listeners_hear_every_round_and_every_evaluation(tmp_path):
         def on_metrics(self, progress, metrics):
             heard.append(("metrics", progress.rounds_done, metrics["ndcg@10"]))
 
-    run(
-        tmp_path,
-        Counter(),
-        Schedule(rounds=2, evaluate_every=2),
-        metric,
-        split_name="test",
-        listeners=(Ear(),),
-    )
+    run(tmp_path, Counter(), Schedule(rounds=2, evaluate_every=2), metric, split_name="test", listeners=(Ear(),))
     assert heard == [("round", 1, 0.5), ("metrics", 2, 3.0), ("round", 2, 0.5)]
 
 
@@ -155,8 +148,6 @@ def test_speed_leaves_out_the_first_round_of_every_start(tmp_path, monkeypatch):
     assert progress.clients_per_second == pytest.approx(progress.devices / 10.0)  # nothing else to go by
     progress = run(tmp_path, Slow(), Schedule(rounds=3, checkpoint_every=1), metric, split_name="test")
     assert progress.clients_per_second == pytest.approx(progress.devices / 3 / 0.5)
-    resumed = run(
-        tmp_path, Slow(), Schedule(rounds=5, checkpoint_every=1), metric, split_name="test", resume=True
-    )
+    resumed = run(tmp_path, Slow(), Schedule(rounds=5, checkpoint_every=1), metric, split_name="test", resume=True)
     assert (resumed.first_seconds, resumed.learning_seconds) == (20.0, 21.5)
     assert resumed.clients_per_second == pytest.approx(resumed.devices / 5 / 0.5)

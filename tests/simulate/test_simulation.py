@@ -74,9 +74,13 @@ def test_a_simulated_round_is_what_real_devices_and_bytes_give(tiny_train: Csr, 
         for device in chosen.tolist():
             if device not in devices:
                 devices[device] = Device(
-                    device, tiny_train.row(device), MfLearner(LOCAL, SEED), real.schema, Unprotected(),
+                    device,
+                    tiny_train.row(device),
+                    MfLearner(LOCAL, SEED),
+                    real.schema,
+                    Unprotected(),
                     tell_examples=real.weighs_examples,
-                )  # fmt: skip
+                )
             messages.append(devices[device].take_part(broadcast, number))
         arrived = [message for message, comes in zip(messages, arrives, strict=True) if comes]
         for message in arrived:
@@ -123,9 +127,7 @@ def test_drop_outs_learn_but_do_not_count(tiny_train: Csr) -> None:
 
 @pytest.mark.parametrize("aggregation", ["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"])
 @pytest.mark.parametrize("chunk", [1, 16])
-def test_a_round_whose_messages_are_all_lost_changes_nothing(
-    tiny_train: Csr, aggregation: str, chunk: int
-) -> None:
+def test_a_round_whose_messages_are_all_lost_changes_nothing(tiny_train: Csr, aggregation: str, chunk: int) -> None:
     simulation = counting(tiny_train, aggregation, drop_out=1.0 - 1e-9, chunk=chunk)
     report = simulation.step(0)
     assert (report.devices, report.up_bytes, report.up_params) == (20, 0, 0)
@@ -181,9 +183,7 @@ def test_the_model_is_made_of_public_weights_and_private_states(tiny_train: Csr)
 
 def test_keep_picks_whole_messages() -> None:
     rows = Rows(
-        np.array([0, 2, 2, 5]),
-        np.array([1, 2, 3, 4, 5], np.int32),
-        np.arange(10, dtype=np.float32).reshape(5, 2),
+        np.array([0, 2, 2, 5]), np.array([1, 2, 3, 4, 5], np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
     )
     dense = {"layer": np.arange(18, dtype=np.float32).reshape(3, 2, 3)}
     uploads = Uploads(0, 3, {"items": rows}, dense, np.array([7, 8, 9]))
@@ -203,13 +203,7 @@ def test_keep_picks_whole_messages() -> None:
 def test_the_model_that_ranks_may_be_a_running_mean(tiny_train: Csr) -> None:
     plain = fedmf(tiny_train)
     averaged = Simulation(
-        tiny_train,
-        plain.learner,
-        fedmf(tiny_train).server,
-        plain.sampler.settings,
-        no_model,
-        SEED,
-        averaging=0.75,
+        tiny_train, plain.learner, fedmf(tiny_train).server, plain.sampler.settings, no_model, SEED, averaging=0.75
     )
     mean = plain.server.weights[ITEMS].copy()
     for number in range(3):

@@ -15,9 +15,7 @@ from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
-SCHEMA = Schema(
-    (Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True))
-)
+SCHEMA = Schema((Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True)))
 DENSE, ALL_ROWS, BITMAP, LIST = range(4)
 ROUND = 7
 
@@ -70,10 +68,7 @@ BAD = {
     "table sent as dense": (header(1) + b"\0\0" + bytes(160), "does not fit its kind"),
     "dense sent as table": (header(1) + table(1, LIST, 0, b"", 0), "does not fit its kind"),
     "unknown coding": (header(1) + table(0, 8, 0, b"", 0), "coding 8, which does not fit"),
-    "more rows than the table has": (
-        header(1) + table(0, LIST, 21, u16(*range(21)), 42),
-        "21 rows announced",
-    ),
+    "more rows than the table has": (header(1) + table(0, LIST, 21, u16(*range(21)), 42), "21 rows announced"),
     "row past the end": (header(1) + table(0, LIST, 1, u16(20), 2), "stay below 20"),
     "row past the end, u32": (header(1) + table(2, LIST, 1, u32(70_000), 1), "stay below 70000"),
     "row that is negative as int32": (header(1) + table(2, LIST, 1, u32(2**32 - 1), 1), "stay below 70000"),
@@ -95,10 +90,14 @@ def test_each_lie_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("build", [
-    lambda values: header(1) + b"\1\0" + values.tobytes() + bytes(8),
-    lambda values: header(1) + struct.pack("<BBI", 0, LIST, 1) + u16(3) + bytes(4) + values.tobytes(),
-], ids=["dense", "table"])  # fmt: skip
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda values: header(1) + b"\1\0" + values.tobytes() + bytes(8),
+        lambda values: header(1) + struct.pack("<BBI", 0, LIST, 1) + u16(3) + bytes(4) + values.tobytes(),
+    ],
+    ids=["dense", "table"],
+)
 def test_values_have_to_be_finite(build: Callable[[np.ndarray], bytes], value: float) -> None:
     codec.decode(build(np.array([1.0], "<f4")), SCHEMA, ROUND)
     with pytest.raises(BadMessage, match="not finite"):

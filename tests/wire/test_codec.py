@@ -102,10 +102,20 @@ def test_the_layout_is_the_documented_one() -> None:
     rows = Rows(np.array([0, 1]), np.array([17], np.int32), np.array([[1.5]], np.float32))
     uploads = Uploads(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
     expected = (
-        "56524d31" "03000000" "09000000" "02"  # VRM1, round, examples, tensors
-        "00" "03" "01000000" "1100" "0000c03f"  # tensor 0, list, one row: 17, 1.5
-        "01" "00" "00000000" "000000c0"  # tensor 1, dense: 0.0, -2.0
-    )  # fmt: skip
+        "56524d31"
+        "03000000"
+        "09000000"
+        "02"  # VRM1, round, examples, tensors
+        "00"
+        "03"
+        "01000000"
+        "1100"
+        "0000c03f"  # tensor 0, list, one row: 17, 1.5
+        "01"
+        "00"
+        "00000000"
+        "000000c0"  # tensor 1, dense: 0.0, -2.0
+    )
     assert codec.encode(uploads, schema).hex() == expected
 
 

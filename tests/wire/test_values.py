@@ -51,9 +51,7 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
         (Tensor("items", (40, 5), True), Tensor("layer", (3, 4), False), Tensor("bias", (4,), False))
     ).coded(coding)
     rows = Rows(
-        np.array([0, 3, 3]),
-        np.array([1, 7, 30], np.int32),
-        generator.standard_normal((3, 5)).astype(np.float32),
+        np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), generator.standard_normal((3, 5)).astype(np.float32)
     )
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
     sent = Uploads(4, 2, {"items": rows}, dense)

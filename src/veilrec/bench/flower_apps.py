@@ -74,10 +74,7 @@ def _arrays(record: Any) -> dict[str, Floats]:
 def _timed_averaging(users: int, cohort: int, ends: list[float]) -> Any:
     """Federated averaging that notes when each aggregation ends; a failed client fails the benchmark."""
     strategy: Any = FedAvg(
-        fraction_train=cohort / users,
-        min_train_nodes=cohort,
-        min_available_nodes=users,
-        fraction_evaluate=0.0,
+        fraction_train=cohort / users, min_train_nodes=cohort, min_available_nodes=users, fraction_evaluate=0.0
     )
     aggregate = strategy.aggregate_train
 
@@ -85,9 +82,7 @@ def _timed_averaging(users: int, cohort: int, ends: list[float]) -> Any:
         answers = list(replies)
         failed = [answer.error.reason for answer in answers if answer.has_error()]
         if failed or len(answers) != cohort:
-            raise VeilrecError(
-                f"{len(answers)} of {cohort} clients answered, {len(failed)} failed: {failed[:1]}"
-            )
+            raise VeilrecError(f"{len(answers)} of {cohort} clients answered, {len(failed)} failed: {failed[:1]}")
         result = aggregate(server_round, answers)
         ends.append(time.perf_counter())
         return result

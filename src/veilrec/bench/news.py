@@ -62,11 +62,7 @@ def _compare(name: str, calibration: str, options: Options) -> Result:
     simulation.step(0)
     memory = peak_rss_mb()
     usual, frugal = (PlainLoop(simulation, news, frugal=frugal) for frugal in (False, True))
-    contenders: dict[str, Round] = {
-        "ours": simulation.step,
-        "plain_loop": usual.round,
-        "frugal": frugal.round,
-    }
+    contenders: dict[str, Round] = {"ours": simulation.step, "plain_loop": usual.round, "frugal": frugal.round}
     seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, min(options.repeats, _TURNS)).items()}
     ours = seconds.pop("ours")
     extra = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / ours, 3)}
@@ -84,9 +80,16 @@ def simulation_of(
         raise VeilrecError(f"{source} has no news to learn from")
     data = NewsData(population.catalogue, split.train_impressions)
     chosen = [
-        f"calibration={calibration}", f"cohort.size={cohort}", "cohort.sampling=fixed", "privacy.scale=0",
-        "server.optimiser=sgd", "server.rate=0.1", "server.momentum=0", *_SAME_SIZE, *settings,
-    ]  # fmt: skip
+        f"calibration={calibration}",
+        f"cohort.size={cohort}",
+        "cohort.sampling=fixed",
+        "privacy.scale=0",
+        "server.optimiser=sgd",
+        "server.rate=0.1",
+        "server.momentum=0",
+        *_SAME_SIZE,
+        *settings,
+    ]
     config, _ = configure(fednewsrec.METHOD, preset="tuned", dataset="", settings=chosen)
     trainer = fednewsrec.METHOD.build(config, Problem(split.train, split.n_items, _SEED, 1, data))
     if not isinstance(trainer, NewsSimulation):

@@ -26,6 +26,5 @@ def _cohorts(simulation: Simulation, number: int) -> list[Cohort]:
     devices, size = simulation.sampler.draw(number), simulation.chunk
     parts = [devices[start : start + size] for start in range(0, len(devices), size)]
     return [
-        Cohort(part, simulation.train.take(part), {k: v[part] for k, v in simulation.private.items()})
-        for part in parts
+        Cohort(part, simulation.train.take(part), {k: v[part] for k, v in simulation.private.items()}) for part in parts
     ]

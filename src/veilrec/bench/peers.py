@@ -45,9 +45,7 @@ def fedmf_with_negatives(name: str, options: Options) -> Result:
 def fedncf_with_negatives(name: str, options: Options) -> Result:
     """NeuMF as `fedncf` has it by default."""
     ratings = ml_100k()
-    local = LocalWork(
-        "ncf", ratings.n_items, layers=_LAYERS, negatives=4, batch=256, rate=0.0005, reduction="mean"
-    )
+    local = LocalWork("ncf", ratings.n_items, layers=_LAYERS, negatives=4, batch=256, rate=0.0005, reduction="mean")
     return _compare(name, fedncf.METHOD, local, ratings, options)
 
 
@@ -83,19 +81,18 @@ def simulation_of(method: Method[Any], local: LocalWork, ratings: Ratings, cohor
 def settings_of(local: LocalWork, cohort: int) -> Sequence[str]:
     """The work as settings of our methods."""
     common = {
-        "epochs": local.epochs, "negatives": local.negatives, "batch": local.batch,
-        "reduction": local.reduction, "user_rate": local.rate, "item_rate": local.rate, "decay": 0.0,
-    }  # fmt: skip
+        "epochs": local.epochs,
+        "negatives": local.negatives,
+        "batch": local.batch,
+        "reduction": local.reduction,
+        "user_rate": local.rate,
+        "item_rate": local.rate,
+        "decay": 0.0,
+    }
     own: dict[str, Any] = {"dim": local.dim}
     if local.model == "ncf":
         layers = ",".join(map(str, local.layers))
-        own = {
-            "gmf": local.dim,
-            "mlp": local.dim,
-            "layers": layers,
-            "network_rate": local.rate,
-            "optimiser": "adam",
-        }
+        own = {"gmf": local.dim, "mlp": local.dim, "layers": layers, "network_rate": local.rate, "optimiser": "adam"}
     settings = [f"local.{key}={value}" for key, value in (common | own).items()]
     return [*settings, f"cohort.size={cohort}", "aggregation=mean", "server.rate=1.0"]
 
@@ -116,9 +113,7 @@ def _plain_loop(workload: Workload, simulation: Simulation) -> Round:
     return PlainLoop(workload, simulation.sampler.draw).round
 
 
-def _add_pfl(
-    contenders: dict[str, Round], workload: Workload, simulation: Simulation, notes: list[str]
-) -> None:
+def _add_pfl(contenders: dict[str, Round], workload: Workload, simulation: Simulation, notes: list[str]) -> None:
     """A peer is somebody else's code: whatever goes wrong in it is a note, not our failure."""
     if installed("pfl") is None:
         notes.append("pfl is not installed: pip install 'veilrec[bench]'")

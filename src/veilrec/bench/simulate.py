@@ -25,12 +25,7 @@ def run(names: Sequence[str], options: Options, say: Callable[[str], None]) -> R
     for name in names:
         if name not in TASKS:
             raise unknown_name("task", name, TASKS)
-    report: Report = {
-        "tasks": [],
-        "machine": machine.describe(),
-        "quick": options.quick,
-        "repeats": options.repeats,
-    }
+    report: Report = {"tasks": [], "machine": machine.describe(), "quick": options.quick, "repeats": options.repeats}
     for name in names or TASKS:
         say(f"{name}: {TASKS[name].about}")
         result = _in_fresh_process(name, options)

@@ -79,9 +79,7 @@ TASKS: Mapping[str, Task] = {
             at_least={"plain_loop": 10},
         ),
         Task(
-            "fednewsrec-clipped-entries",
-            "the same with every entry clipped, as published",
-            news.with_clipped_entries,
+            "fednewsrec-clipped-entries", "the same with every entry clipped, as published", news.with_clipped_entries
         ),
         Task(
             "news-scoring",

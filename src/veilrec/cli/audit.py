@@ -25,7 +25,7 @@ def audit(
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw claimed against audited epsilon: .svg or .png.")] = None,
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Attack every mechanism on its worst pair of inputs, and say which claims hold.
 
     Published claims that are false, and bugs that were planted, are attacked as well: an audit that does not refute
@@ -105,14 +105,10 @@ def _print(result: Audit, plot: Path | None) -> None:
         f"most {result.false_alarm_rate:.2g}."
     )
     if result.passed:
-        console.print(
-            "Every verdict is the expected one: what is proven holds, what is known to be bad is refuted."
-        )
+        console.print("Every verdict is the expected one: what is proven holds, what is known to be bad is refuted.")
     for verdict in result.verdicts:
         if not verdict.passed:
-            console.print(
-                f"FAILED {verdict.name} ({verdict.calibration}): {_failure(verdict)}", style="bold red"
-            )
+            console.print(f"FAILED {verdict.name} ({verdict.calibration}): {_failure(verdict)}", style="bold red")
     if plot is not None:
         console.print(f"Plot: {plot}", soft_wrap=True)
 

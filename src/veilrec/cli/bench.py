@@ -29,9 +29,7 @@ def simulate(
         list[str] | None, typer.Option("--task", help="Only this task; give it several times for several.")
     ] = None,
     repeats: Annotated[int, typer.Option(help="Turns of every contender; the median counts.")] = 7,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller and shorter: to try it, not to quote.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller and shorter: to try it, not to quote.")] = False,
     peers: Annotated[bool, typer.Option(help="Also run pfl and Flower where they are installed.")] = True,
 ) -> None:
     """Time rounds of the simulator beside a plain torch loop, pfl, Flower, and its own kernel.

@@ -67,9 +67,7 @@ def list_datasets(as_json: Json = False) -> None:
 
 @app.command()
 def check(
-    spec: Annotated[
-        str, typer.Argument(metavar="NAME[:PATH]", help="The data set; see `veilrec data list`.")
-    ],
+    spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="The data set; see `veilrec data list`.")],
     as_json: Json = False,
 ) -> None:
     """Count users, items and rows, show how long histories are, and say what is odd.
@@ -178,9 +176,7 @@ def fetch(
 def export(
     spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A data set with impressions.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
-    format_: Annotated[
-        ExportFormat, typer.Option("--format", help="The format to write.")
-    ] = ExportFormat.mind,
+    format_: Annotated[ExportFormat, typer.Option("--format", help="The format to write.")] = ExportFormat.mind,
     as_json: Json = False,
 ) -> None:
     """Write a data set in a public format, for other tools: MIND's behaviors.tsv and news.tsv.

@@ -29,9 +29,7 @@ class Kind(StrEnum):
 
 
 def demo(
-    kind: Annotated[
-        Kind, typer.Option(help="Made-up data: uses of items, or news with impressions.")
-    ] = Kind.ratings,
+    kind: Annotated[Kind, typer.Option(help="Made-up data: uses of items, or news with impressions.")] = Kind.ratings,
     seed: Annotated[int, typer.Option(min=0, help="Decides the data and every draw.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path(
         "veilrec-demo"
@@ -74,11 +72,7 @@ def _say(text: str) -> None:
 
 def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
     """The command as it would be typed, without what is the default anyway."""
-    given = [
-        ("--kind", kind.value, "ratings"),
-        ("--seed", str(seed), "0"),
-        ("--out", str(out), "veilrec-demo"),
-    ]
+    given = [("--kind", kind.value, "ratings"), ("--seed", str(seed), "0"), ("--out", str(out), "veilrec-demo")]
     given.append(("--report", str(report), "report.html"))
     return " ".join(["veilrec demo", *(f"{name} {value}" for name, value, usual in given if value != usual)])
 
@@ -111,9 +105,7 @@ def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
     console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
     console.print("Next:", markup=False)
-    console.print(
-        f"  veilrec recommend {out / plan.main} --user {finding.user}", soft_wrap=True, markup=False
-    )
+    console.print(f"  veilrec recommend {out / plan.main} --user {finding.user}", soft_wrap=True, markup=False)
     console.print(f"  veilrec train {plan.main} --data csv:YOUR-FILE.csv", soft_wrap=True, markup=False)
 
 

@@ -31,10 +31,7 @@ def doctor(json_output: Json = False) -> None:
         f"{machine['disk_free_gb']:.0f} GB free in the cache folder {machine['cache']}",
         markup=False,
     )
-    parts = [
-        (part["name"], part["version"] or f"missing: {part['get']}", part["use"])
-        for part in findings["parts"]
-    ]
+    parts = [(part["name"], part["version"] or f"missing: {part['get']}", part["use"]) for part in findings["parts"]]
     console.print(_table("Parts", ("part", "version", "for"), parts))
     data = [(entry["name"], entry["found"] or f"no; to get it: {entry['get']}") for entry in findings["data"]]
     console.print(_table("Data sets", ("data set", "found"), data))

@@ -72,9 +72,7 @@ def run() -> None:
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        typer.echo(
-            "veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True
-        )
+        typer.echo("veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True)
         sys.exit(2)
 
 

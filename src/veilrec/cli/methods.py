@@ -36,9 +36,5 @@ def _about(entry: dict[str, Any]) -> Text:
     from rich.text import Text
 
     known = "results in docs/results.md" if entry["measured"] else "not measured yet"
-    lines = (
-        entry["summary"],
-        f"{entry['kind']}, {entry['model']}; {known}",
-        f"privacy: {entry['guarantee']}",
-    )
+    lines = (entry["summary"], f"{entry['kind']}, {entry['model']}; {known}", f"privacy: {entry['guarantee']}")
     return Text("\n".join(lines))

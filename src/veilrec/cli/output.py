@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 
 
 def print_json(value: Mapping[str, Any]) -> None:

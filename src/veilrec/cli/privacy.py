@@ -52,8 +52,7 @@ class Sampled(StrEnum):
 
 @app.command()
 def show(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")],
-    json_output: Json = False,
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")], json_output: Json = False
 ) -> None:
     """The privacy statement of a run: what is protected, how strongly, against whom, and what is not.
 
@@ -95,8 +94,7 @@ def calibrate(
         ),
     ] = None,
     basis: Annotated[
-        int | None,
-        typer.Option(help="Number of basis interests. attention with Laplace noise alone. Default: 5."),
+        int | None, typer.Option(help="Number of basis interests. attention with Laplace noise alone. Default: 5.")
     ] = None,
     clip: Annotated[
         float | None, typer.Option(help="Norm at which attention is clipped; attention alone. Default: 1.")
@@ -105,7 +103,7 @@ def calibrate(
         int | None, typer.Option(help="Number of categories (k-ary) or of items of an impression (label).")
     ] = None,
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """How much noise one message needs for an epsilon.
 
     Examples:
@@ -119,33 +117,35 @@ def calibrate(
     from veilrec.privacy.planning import Wish, noise_of_message
 
     wish = Wish(
-        mechanism=mechanism.value, epsilon=epsilon, delta=delta, sensitivity=sensitivity,
-        pad_probability=padding, basis=basis, clip_norm=clip, candidates=candidates,
-    )  # fmt: skip
+        mechanism=mechanism.value,
+        epsilon=epsilon,
+        delta=delta,
+        sensitivity=sensitivity,
+        pad_probability=padding,
+        basis=basis,
+        clip_norm=clip,
+        candidates=candidates,
+    )
     _tell({"mechanism": mechanism.value}, noise_of_message(wish), json_output)
 
 
 @app.command()
 def account(
     noise_multiplier: Annotated[
-        float,
-        typer.Option(help="Standard deviation of the noise on the sum, over how far one user can move it."),
+        float, typer.Option(help="Standard deviation of the noise on the sum, over how far one user can move it.")
     ],
     rounds: Annotated[int, typer.Option(help="Rounds of training.")],
     delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
     mechanism: Annotated[Accounted, typer.Option(help="What protects the sum.")] = Accounted.gaussian,
     sampling: Annotated[
-        Sampled,
-        typer.Option(help="Who takes part in a round: all (none), a fixed number, each by chance (poisson)."),
+        Sampled, typer.Option(help="Who takes part in a round: all (none), a fixed number, each by chance (poisson).")
     ] = Sampled.none,
-    population: Annotated[
-        int | None, typer.Option(help="Number of users. fixed and poisson need it.")
-    ] = None,
+    population: Annotated[int | None, typer.Option(help="Number of users. fixed and poisson need it.")] = None,
     cohort: Annotated[
         int | None, typer.Option(help="Users in a round (poisson: on average). fixed and poisson need it.")
     ] = None,
     json_output: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """What a training spends on each user, over all its rounds.
 
     The noise multiplier counts from the sensitivity under the adjacency that is printed: with updates clipped
@@ -170,15 +170,12 @@ def account(
             "leave them out"
         )
     plan = epsilon_of_training(
-        noise_multiplier, delta,
+        noise_multiplier,
+        delta,
         Rounds(rounds=rounds, sampling=sampling.value, population=population or 1, cohort=cohort or 1),
-    )  # fmt: skip
-    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
-    _tell(
-        {"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds},
-        plan,
-        json_output,
     )
+    people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
+    _tell({"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds}, plan, json_output)
 
 
 def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:

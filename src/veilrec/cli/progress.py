@@ -100,9 +100,12 @@ def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Liste
     from rich.text import Text
 
     bar = Bar(
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}s"),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{unit}s"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     words = Text(no_wrap=True, overflow="ellipsis")
     with Live(Group(bar, words), console=Console(stderr=True)):
         yield LiveBar(bar, bar.add_task(title, total=rounds), words)

@@ -15,14 +15,11 @@ Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")
 def evaluate(
     run: Run,
     protocol: Annotated[
-        str | None,
-        typer.Option(help="Another protocol than the run's; its test items must not have been trained on."),
+        str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Another data set, for methods that read titles: its dev part, or all of one part."
-        ),
+        typer.Option(help="Another data set, for methods that read titles: its dev part, or all of one part."),
     ] = None,
     json_output: Json = False,
 ) -> None:
@@ -50,9 +47,7 @@ def evaluate(
 
 def recommend(
     run: Run,
-    user: Annotated[
-        str | None, typer.Option(help="A user of the data set, by the data set's own id.")
-    ] = None,
+    user: Annotated[str | None, typer.Option(help="A user of the data set, by the data set's own id.")] = None,
     history: Annotated[
         str | None, typer.Option(help="A new user: item ids, separated by commas, the latest last.")
     ] = None,
@@ -76,9 +71,7 @@ def recommend(
     if (user is None) == (history is None):
         raise BadInput("give either --user ID (a user of the data) or --history ID,ID,... (a new user)")
     prepared, _ = open_run(run)
-    found = (
-        recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
-    )
+    found = recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
     if json_output:
         print_json({"user": user, "recommendations": found})
         return

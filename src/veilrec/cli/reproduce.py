@@ -28,8 +28,7 @@ def reproduce(
     ] = False,
     seeds: Annotated[int, typer.Option(help="Runs of every row, with seeds 0, 1, ...")] = 3,
     data: Annotated[
-        str | None,
-        typer.Option(help="Other data than the paper's: NAME, NAME:FOLDER. See `veilrec data list`."),
+        str | None, typer.Option(help="Other data than the paper's: NAME, NAME:FOLDER. See `veilrec data list`.")
     ] = None,
     protocol: Annotated[str | None, typer.Option(help="Another evaluation than the experiment's.")] = None,
     preset: Annotated[
@@ -45,9 +44,7 @@ def reproduce(
     jobs: Annotated[int, typer.Option(help="Runs at the same time, each in a process with one thread.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder; experiments in one folder share their runs. Default: runs/reproduce-TABLE."
-        ),
+        typer.Option(help="Folder; experiments in one folder share their runs. Default: runs/reproduce-TABLE."),
     ] = None,
     json_output: Json = False,
 ) -> None:
@@ -86,12 +83,8 @@ def _list(json_output: bool) -> None:
     if json_output:
         print_json({name: {"title": e.title, "paper": e.paper} for name, e in EXPERIMENTS.items()})
         return
-    rows = [
-        (e.name, ", ".join(dict.fromkeys(p.source for p in e.panels)), e.title) for e in EXPERIMENTS.values()
-    ]
-    _print(
-        Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None
-    )
+    rows = [(e.name, ", ".join(dict.fromkeys(p.source for p in e.panels)), e.title) for e in EXPERIMENTS.values()]
+    _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
 
 
 def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Summary, Path]:
@@ -105,9 +98,7 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
 
     folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
     plan = make_plan(experiment(table), options, folder)
-    _say(
-        f"{table}: {counted(len(plan.trials()), 'run')} on {', '.join(p.data for p in plan.panels)}, in {folder}"
-    )
+    _say(f"{table}: {counted(len(plan.trials()), 'run')} on {', '.join(p.data for p in plan.panels)}, in {folder}")
     return summarise(plan, execute(plan.trials(), jobs=jobs, say=_say, follow=following)), folder
 
 

@@ -19,9 +19,7 @@ DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. S
 
 
 def train(
-    method: Annotated[
-        str, typer.Argument(help="Method to train. See `veilrec methods`.", autocompletion=method_names)
-    ],
+    method: Annotated[str, typer.Argument(help="Method to train. See `veilrec methods`.", autocompletion=method_names)],
     data: Annotated[str, typer.Option(help=DATA_HELP, autocompletion=data_names)] = "synthetic-ratings",
     rounds: Annotated[
         int | None, typer.Option(help="Rounds (epochs for centralised methods). Default: the method's.")
@@ -39,29 +37,20 @@ def train(
     ] = "tuned",
     calibration: Annotated[
         str | None,
-        typer.Option(
-            help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."
-        ),
+        typer.Option(help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."),
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated."),
+        list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: runs/METHOD-DATA-seedN.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/METHOD-DATA-seedN.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
     evaluate_every: Annotated[
         int | None, typer.Option(help="Evaluate after so many rounds. Default: 20 times in a run.")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Write a checkpoint after so many rounds.")] = 20,
     early_stop: Annotated[
         int | None,
-        typer.Option(
-            help="Hold out a validation part and stop after so many evaluations without gain on it."
-        ),
+        typer.Option(help="Hold out a validation part and stop after so many evaluations without gain on it."),
     ] = None,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
@@ -87,9 +76,17 @@ def train(
         raise BadInput("--resume needs --out: the folder of the run to go on with")
     chosen = [] if calibration is None else [f"calibration={calibration}"]
     request = training.Request(
-        method=method, data=data, seed=seed, protocol=protocol, preset=preset, settings=(*chosen, *(settings or ())),
-        rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, patience=early_stop,
-    )  # fmt: skip
+        method=method,
+        data=data,
+        seed=seed,
+        protocol=protocol,
+        preset=preset,
+        settings=(*chosen, *(settings or ())),
+        rounds=rounds,
+        evaluate_every=evaluate_every,
+        checkpoint_every=checkpoint_every,
+        patience=early_stop,
+    )
     folder = out or training.default_out(request)
     unit = "round" if get(method).kind == "federated" else "epoch"
     try:

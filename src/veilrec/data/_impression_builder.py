@@ -62,17 +62,13 @@ def uses(histories: Csr, train: Impressions) -> Interactions:
 
 def count_facts(impressions: Mapping[str, Impressions]) -> dict[str, int]:
     """Counts over all splits that `data check` shows."""
-    facts = dict.fromkeys(
-        ("rows", "shown", "clicks", "impressions_without_both_labels", "empty_histories"), 0
-    )
+    facts = dict.fromkeys(("rows", "shown", "clicks", "impressions_without_both_labels", "empty_histories"), 0)
     for part in impressions.values():
         clicks = clicks_per_impression(part)
         facts["rows"] += len(part)
         facts["shown"] += len(part.clicked)
         facts["clicks"] += int(clicks.sum())
-        facts["impressions_without_both_labels"] += int(
-            ((clicks == 0) | (clicks == part.shown.lengths())).sum()
-        )
+        facts["impressions_without_both_labels"] += int(((clicks == 0) | (clicks == part.shown.lengths())).sum())
         facts["empty_histories"] += int((part.histories.lengths()[part.history_of] == 0).sum())
     return facts
 
@@ -82,9 +78,7 @@ def refuse_unlearnable(source: Path, items: Strings, clicks: int) -> None:
     if len(items) < 2:
         raise BadInput(f"{source}: the only item is {items[0]!r}, and at least 2 items are needed")
     if not clicks:
-        raise BadInput(
-            f"{source}: no impression has a click, so there is nothing to learn; give a log with clicks"
-        )
+        raise BadInput(f"{source}: no impression has a click, so there is nothing to learn; give a log with clicks")
 
 
 def clicks_per_impression(impressions: Impressions) -> Offsets:
@@ -147,9 +141,7 @@ def _mark(
 
 
 @jit
-def _keep_first_uses(
-    offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices
-) -> int:
+def _keep_first_uses(offsets: Offsets, items: Indices, used_by: Offsets, lengths: Offsets, out: Indices) -> int:
     kept = 0
     for row in range(len(offsets) - 1):
         for place in range(offsets[row], offsets[row + 1]):

@@ -11,9 +11,7 @@ _DRIFT = 0.5  # the share of the last day's weights that has nothing to do with 
 
 
 @jit
-def draw_interests(
-    state: draws.State, options: int, interests: Offsets, at_start: Doubles, at_end: Doubles
-) -> None:
+def draw_interests(state: draws.State, options: int, interests: Offsets, at_start: Doubles, at_end: Doubles) -> None:
     """Fill in distinct interests below `options` (low ones are likelier), their first and last weights."""
     total_start, total_end = 0.0, 0.0
     for k in range(INTERESTS):

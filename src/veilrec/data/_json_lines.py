@@ -96,11 +96,5 @@ def _kind(value: object) -> str:
     if isinstance(value, list) and value:
         odd = [one for one in value if not isinstance(one, str | int | float) or isinstance(one, bool)]
         return f"a list with {_kind(odd[0])}" if odd else "a list"
-    names = {
-        dict: "an object",
-        list: "an empty list",
-        bool: "true or false",
-        str: "a text",
-        type(None): "null",
-    }
+    names = {dict: "an object", list: "an empty list", bool: "true or false", str: "a text", type(None): "null"}
     return names.get(type(value), "a number")

@@ -10,8 +10,35 @@ from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.strings import Strings
 
-_ONSETS = ("b", "br", "c", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "pl",
-    "r", "s", "sh", "st", "t", "tr", "v", "w", "z")  # fmt: skip
+_ONSETS = (
+    "b",
+    "br",
+    "c",
+    "ch",
+    "d",
+    "dr",
+    "f",
+    "fl",
+    "g",
+    "gr",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "pl",
+    "r",
+    "s",
+    "sh",
+    "st",
+    "t",
+    "tr",
+    "v",
+    "w",
+    "z",
+)
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
 _CODAS = ("", "", "", "", "", "", "", "l", "n", "r", "s", "t")
 

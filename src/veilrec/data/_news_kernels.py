@@ -33,12 +33,7 @@ def draw_lengths(
 
 @jit
 def draw_histories(
-    seed: int,
-    tones: Indices,
-    archive_offsets: Offsets,
-    archive_items: Indices,
-    offsets: Offsets,
-    items: Indices,
+    seed: int, tones: Indices, archive_offsets: Offsets, archive_items: Indices, offsets: Offsets, items: Indices
 ) -> None:
     """What each user read before the first day: mostly news of his interests, the better toned of two."""
     n_archive = len(archive_items)

@@ -63,9 +63,7 @@ def _dictionary(n_news: int, generator: np.random.Generator) -> tuple[Strings, M
         "lifting": vocabulary.LIFTING,
         "dull": vocabulary.DULL,
         "topic": [word for topic in TOPICS for word in vocabulary.TOPICS[topic]],
-        "subtopic": [
-            word for topic in TOPICS for words in vocabulary.SUBTOPICS[topic].values() for word in words
-        ],
+        "subtopic": [word for topic in TOPICS for words in vocabulary.SUBTOPICS[topic].values() for word in words],
     }
     known = {word for words in lists.values() for word in words}
     n_names = round(20 * n_news**0.5)
@@ -79,11 +77,7 @@ def _dictionary(n_news: int, generator: np.random.Generator) -> tuple[Strings, M
 
 
 def _draw_words(
-    subtopics: Indices,
-    kinds: Mapping[str, _Kind],
-    shortest: int,
-    longest: int,
-    generator: np.random.Generator,
+    subtopics: Indices, kinds: Mapping[str, _Kind], shortest: int, longest: int, generator: np.random.Generator
 ) -> Csr:
     """Word numbers of a sentence per news, without its tone."""
     offsets = offsets_of(generator.integers(shortest, longest + 1, len(subtopics)))

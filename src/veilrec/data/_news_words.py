@@ -13,8 +13,7 @@ _KINDS = {
         "unbelievable sensational"
     ),
     "dull": (
-        "routine procedural minor unchanged postponed technicality formality tedious ordinary boring "
-        "footnote trivial"
+        "routine procedural minor unchanged postponed technicality formality tedious ordinary boring footnote trivial"
     ),
 }
 
@@ -49,8 +48,7 @@ _TOPICS = {
         "masterpiece festival performance entertainment"
     ),
     "food": (
-        "taste delicious flavour kitchen ingredients meal chef eat fresh tasty hungry cook dish menu dinner "
-        "lunch"
+        "taste delicious flavour kitchen ingredients meal chef eat fresh tasty hungry cook dish menu dinner lunch"
     ),
     "cars": (
         "vehicle driver engine wheels driving road motor model dealer horsepower mileage speed brakes "
@@ -66,128 +64,83 @@ _TOPICS = {
 _SUBTOPICS = {
     "politics": {
         "elections": (
-            "election vote ballot candidate poll campaign voters primary turnout recount landslide "
-            "constituency"
+            "election vote ballot candidate poll campaign voters primary turnout recount landslide constituency"
         ),
         "diplomacy": (
-            "embassy ambassador treaty summit sanctions diplomat foreign ceasefire allies border "
-            "negotiations alliance"
+            "embassy ambassador treaty summit sanctions diplomat foreign ceasefire allies border negotiations alliance"
         ),
-        "justice": (
-            "court judge trial lawsuit verdict prosecutor attorney jury supreme appeal ruling constitutional"
-        ),
-        "defence": (
-            "army military troops soldiers navy missile weapons war general airstrike battalion veterans"
-        ),
+        "justice": ("court judge trial lawsuit verdict prosecutor attorney jury supreme appeal ruling constitutional"),
+        "defence": ("army military troops soldiers navy missile weapons war general airstrike battalion veterans"),
     },
     "sport": {
         "football": (
-            "goal striker goalkeeper league midfielder penalty offside derby kickoff relegation winger "
-            "defender"
+            "goal striker goalkeeper league midfielder penalty offside derby kickoff relegation winger defender"
         ),
-        "tennis": (
-            "serve racket wimbledon backhand forehand tiebreak volley grandslam baseline deuce singles clay"
-        ),
-        "cycling": (
-            "cyclist peloton sprint stage bicycle climber saddle pedal breakaway velodrome tandem helmet"
-        ),
-        "swimming": (
-            "pool swimmer freestyle backstroke butterfly medley relay lane breaststroke diving lap goggles"
-        ),
+        "tennis": ("serve racket wimbledon backhand forehand tiebreak volley grandslam baseline deuce singles clay"),
+        "cycling": ("cyclist peloton sprint stage bicycle climber saddle pedal breakaway velodrome tandem helmet"),
+        "swimming": ("pool swimmer freestyle backstroke butterfly medley relay lane breaststroke diving lap goggles"),
     },
     "money": {
         "markets": "stocks shares index investors trading bonds rally nasdaq dividend hedge equities bull",
         "banking": "bank loan interest mortgage credit lender savings deposit debt account borrowers branch",
-        "housing": (
-            "house property rent landlord tenants apartment estate homeowners realtor lease bedroom suburb"
-        ),
-        "jobs": (
-            "workers wages unemployment hiring salary employer union layoffs strike payroll career pension"
-        ),
+        "housing": ("house property rent landlord tenants apartment estate homeowners realtor lease bedroom suburb"),
+        "jobs": ("workers wages unemployment hiring salary employer union layoffs strike payroll career pension"),
     },
     "health": {
         "nutrition": (
-            "vitamin protein calories obesity diet fibre sugar cholesterol weight metabolism supplements "
-            "fasting"
+            "vitamin protein calories obesity diet fibre sugar cholesterol weight metabolism supplements fasting"
         ),
-        "fitness": (
-            "workout gym muscles yoga exercise jogging stretching cardio squats treadmill trainer endurance"
-        ),
+        "fitness": ("workout gym muscles yoga exercise jogging stretching cardio squats treadmill trainer endurance"),
         "mental": (
             "anxiety depression stress therapist sleep mindfulness psychologist burnout loneliness mood "
             "meditation counselling"
         ),
         "infections": (
-            "virus vaccine flu outbreak infection epidemic pandemic immunity measles antibodies fever "
-            "quarantine"
+            "virus vaccine flu outbreak infection epidemic pandemic immunity measles antibodies fever quarantine"
         ),
     },
     "science": {
-        "space": (
-            "rocket nasa orbit planet astronaut telescope moon mars satellite galaxy asteroid spacecraft"
-        ),
-        "animals": (
-            "species wildlife elephant whale birds wolves habitat endangered shark insects mammals zoo"
-        ),
+        "space": ("rocket nasa orbit planet astronaut telescope moon mars satellite galaxy asteroid spacecraft"),
+        "animals": ("species wildlife elephant whale birds wolves habitat endangered shark insects mammals zoo"),
         "physics": (
-            "quantum particle atom laser gravity electrons neutrino collider magnetic superconductor photon "
-            "nuclear"
+            "quantum particle atom laser gravity electrons neutrino collider magnetic superconductor photon nuclear"
         ),
         "computing": (
-            "software computer algorithm robot chip programming internet hackers browser laptop smartphone "
-            "server"
+            "software computer algorithm robot chip programming internet hackers browser laptop smartphone server"
         ),
     },
     "travel": {
         "beaches": "beach island sand surf lagoon coral resort snorkelling palm tropical sunbathing seaside",
-        "cities": (
-            "city museum hotel downtown cathedral skyline subway plaza nightlife hostel boulevard landmark"
-        ),
+        "cities": ("city museum hotel downtown cathedral skyline subway plaza nightlife hostel boulevard landmark"),
         "mountains": "mountain hiking trail ridge peak ski alpine glacier valley climbing backpack hut",
         "flights": "airline airport flight plane passengers boarding runway pilot cabin delayed terminal jet",
     },
     "culture": {
-        "films": (
-            "movie film actor director hollywood cinema oscar screenplay sequel thriller trailer blockbuster"
-        ),
+        "films": ("movie film actor director hollywood cinema oscar screenplay sequel thriller trailer blockbuster"),
         "music": "song album singer concert band guitar rapper melody orchestra drummer lyrics tour",
-        "books": (
-            "novel author book publisher poetry writer chapter library bestseller memoir fiction literary"
-        ),
+        "books": ("novel author book publisher poetry writer chapter library bestseller memoir fiction literary"),
         "art": (
-            "painting gallery sculpture exhibition canvas curator portrait drawing mural watercolour "
-            "auction painter"
+            "painting gallery sculpture exhibition canvas curator portrait drawing mural watercolour auction painter"
         ),
     },
     "food": {
         "baking": "bread cake flour oven dough cookies pastry yeast chocolate frosting muffin pie",
-        "wine": (
-            "vineyard grapes bottle cellar tasting champagne sommelier vintage chardonnay cork merlot winery"
-        ),
-        "vegetables": (
-            "salad tomato carrots spinach broccoli vegan potatoes onions cabbage lettuce beans cucumber"
-        ),
+        "wine": ("vineyard grapes bottle cellar tasting champagne sommelier vintage chardonnay cork merlot winery"),
+        "vegetables": ("salad tomato carrots spinach broccoli vegan potatoes onions cabbage lettuce beans cucumber"),
         "meat": "beef steak chicken barbecue pork grill sausage bacon burger turkey lamb ribs",
     },
     "cars": {
-        "electric": (
-            "battery charging electric tesla volt plug charger hybrid kilowatt lithium recharge socket"
-        ),
-        "racing": (
-            "race overtaking mclaren circuit grandprix pit qualifying podium racer nascar ferrari chequered"
-        ),
+        "electric": ("battery charging electric tesla volt plug charger hybrid kilowatt lithium recharge socket"),
+        "racing": ("race overtaking mclaren circuit grandprix pit qualifying podium racer nascar ferrari chequered"),
         "classics": (
-            "antique restored collector convertible chrome roadster heirloom cadillac mustang porsche rust "
-            "oldtimer"
+            "antique restored collector convertible chrome roadster heirloom cadillac mustang porsche rust oldtimer"
         ),
         "trucks": "truck pickup axle cargo diesel towing lorry freight hauling tractor payload forklift",
     },
     "weather": {
         "storms": "hurricane tornado storm thunder lightning winds gale cyclone hail evacuation surge gusts",
         "snow": "snow blizzard ice frost avalanche freezing winter snowfall sleet snowplough icy cold",
-        "heat": (
-            "heatwave drought sunshine hot wildfire scorching summer thermometer humidity sunburn dry blazing"
-        ),
+        "heat": ("heatwave drought sunshine hot wildfire scorching summer thermometer humidity sunburn dry blazing"),
         "rain": "rain flood showers umbrella drizzle clouds river puddles monsoon downpour wet rainfall",
     },
 }

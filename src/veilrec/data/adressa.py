@@ -49,15 +49,11 @@ def read(folder: Path) -> Population:
 
 
 def _day_files(folder: Path) -> list[Path]:
-    places = (
-        [folder, *sorted(child for child in folder.iterdir() if child.is_dir())] if folder.is_dir() else []
-    )
+    places = [folder, *sorted(child for child in folder.iterdir() if child.is_dir())] if folder.is_dir() else []
     found = {place: [path for path in sorted(place.iterdir()) if _is_day(path)] for place in places}
     holders = [place for place, paths in found.items() if paths]
     if not holders:
-        raise BadInput(
-            f"no day file such as 20170101 (or 20170101.gz) in {folder}: unpack one_week.tar.gz there"
-        )
+        raise BadInput(f"no day file such as 20170101 (or 20170101.gz) in {folder}: unpack one_week.tar.gz there")
     if holders[0] != folder and len(holders) > 1:
         raise BadInput(f"{folder} holds several logs: name one of {', '.join(map(str, holders))}")
     return found[holders[0]]
@@ -77,17 +73,14 @@ def _read_day(path: Path) -> tuple[pl.DataFrame, int]:
 
 def _times(events: JsonLines) -> pl.Series:
     times = events.frame["time"].cast(pl.Float64, strict=False)
-    events.refuse(
-        times.is_null() | (times.abs() > 1e12).fill_null(False), "time is not in seconds since 1970"
-    )
+    events.refuse(times.is_null() | (times.abs() > 1e12).fill_null(False), "time is not in seconds since 1970")
     return times.cast(pl.Int64)
 
 
 def _catalogue(clicks: pl.DataFrame) -> Catalogue:
     """The first title and category that an article has in any event, in the order of the items."""
     known = clicks.group_by("id", maintain_order=True).agg(
-        pl.col(name).filter(pl.col(name).fill_null("") != "").first().fill_null("")
-        for name in ("title", "category1")
+        pl.col(name).filter(pl.col(name).fill_null("") != "").first().fill_null("") for name in ("title", "category1")
     )
     categories = known["category1"].str.split("|").list.first().fill_null("")
     return Catalogue(pack(known["title"]), pack(categories), pack(known["category1"]))

@@ -133,19 +133,13 @@ def _odd(
     for split in population.impressions.values():
         seen |= np.bincount(split.shown.items, minlength=population.n_items) > 0
     found = [
-        (
-            int((lengths < 2).sum()),
-            "users with fewer than 2 items: nothing is left to learn from once one is held out",
-        ),
+        (int((lengths < 2).sum()), "users with fewer than 2 items: nothing is left to learn from once one is held out"),
         (int((~seen).sum()), "items that nobody ever used or was shown"),
         (int(facts.get("duplicates_merged", 0)), "rows that repeated another exactly and were merged"),
         (0 if log.ratings is None else int((log.ratings < 0).sum()), "ratings below 0"),
         (unknown["candidates"], "shown candidates that the catalogue does not know"),
         (unknown["in_histories"], "clicks in histories that the catalogue does not know"),
-        (
-            int(facts.get("test_items_among_negatives", 0)),
-            "published test items that stand among their own negatives",
-        ),
+        (int(facts.get("test_items_among_negatives", 0)), "published test items that stand among their own negatives"),
     ]
     found += [
         (counts.without_both_labels, f"impressions of {name} without both a click and a non-click")
@@ -155,7 +149,7 @@ def _odd(
         found += [
             (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
             (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
-        ]  # fmt: skip
+        ]
     odd = [f"{count:,} {what}" for count, what in found if count]
     odd += text.odd() if text is not None else ()
     if last is not None and last > _YEAR_2100:
@@ -175,8 +169,7 @@ def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:
     counts = np.bincount(exponents)
     first = int(np.flatnonzero(counts)[0])
     return tuple(
-        Bin(0 if k == 0 else 2 ** (k - 1), 0 if k == 0 else 2**k - 1, int(counts[k]))
-        for k in range(first, len(counts))
+        Bin(0 if k == 0 else 2 ** (k - 1), 0 if k == 0 else 2**k - 1, int(counts[k])) for k in range(first, len(counts))
     )
 
 
@@ -191,8 +184,7 @@ def _rating_bins(population: Population) -> tuple[Bin, ...]:
         return _doubling_bins(ratings.astype(np.int64))
     counts, edges = np.histogram(ratings, bins=10)
     return tuple(
-        Bin(float(low), float(high), int(n))
-        for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
+        Bin(float(low), float(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)
     )
 
 
@@ -236,10 +228,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         rows.append(("time", f"{report.first_time} to {report.last_time}"))
     for name, split in report.splits.items():
         rows.append(
-            (
-                f"{name} impressions",
-                f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})",
-            )
+            (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
     for key, value in report.facts.items():
         if key not in _SAID_ELSEWHERE:

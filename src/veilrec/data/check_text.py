@@ -54,7 +54,7 @@ class TextReport:
                 self.entities_without_vector,
                 f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
             ),
-        )  # fmt: skip
+        )
         return (f"{count:,} {what}" for count, what in found if count)
 
 
@@ -67,9 +67,7 @@ def check_text(population: Population) -> TextReport | None:
     words = tokenise(titles)
     lengths = words.list.len().to_numpy()
     untitled: Bools = lengths == 0
-    named = find_entities(
-        Strings.of([""] * len(titles)) if catalogue.entities is None else catalogue.entities, words
-    )
+    named = find_entities(Strings.of([""] * len(titles)) if catalogue.entities is None else catalogue.entities, words)
     entities = named.ids.explode().drop_nulls().unique()
     parts = population.impressions.values()
     return TextReport(

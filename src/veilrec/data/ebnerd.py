@@ -45,11 +45,7 @@ class _Split:
 
     def id_columns(self) -> list[pl.Series]:
         """Article ids: shown, clicked, in histories."""
-        lists = (
-            self.behaviours["article_ids_inview"],
-            self.behaviours["article_ids_clicked"],
-            self.histories,
-        )
+        lists = (self.behaviours["article_ids_inview"], self.behaviours["article_ids_clicked"], self.histories)
         return [column.explode().drop_nulls() for column in lists]
 
     def impressions(
@@ -70,9 +66,7 @@ def read(folder: Path) -> Population:
     articles = _read_articles(folder)
     user_codes, users = encode_together([part.behaviours["user_id"] for part in splits.values()])
     known = [] if articles is None else [articles["article_id"]]
-    codes, items = encode_together(
-        [*known, *(column for part in splits.values() for column in part.id_columns())]
-    )
+    codes, items = encode_together([*known, *(column for part in splits.values() for column in part.id_columns())])
     codes = codes[len(known) :]
     impressions, not_shown = {}, 0
     for k, (split, part) in enumerate(splits.items()):
@@ -87,9 +81,7 @@ def read(folder: Path) -> Population:
         facts["news_without_text"] = len(items) - len(articles)
     refuse_unlearnable(folder, items, facts["clicks"])
     catalogue = None if articles is None else _catalogue(articles, len(items))
-    return Population(
-        "ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
-    )
+    return Population("ebnerd", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts)
 
 
 def _find_splits(folder: Path) -> dict[str, Path]:
@@ -113,9 +105,7 @@ def _read_split(folder: Path) -> _Split:
     for name in ("article_ids_inview", "article_ids_clicked"):
         _refuse_types(path, behaviours, name, pl.List, "a list")
     distinct = behaviours.unique(["impression_id", "user_id"], keep="first", maintain_order=True)
-    distinct = distinct.with_columns(
-        _without_nulls(name) for name in ("article_ids_inview", "article_ids_clicked")
-    )
+    distinct = distinct.with_columns(_without_nulls(name) for name in ("article_ids_inview", "article_ids_clicked"))
     if (distinct["article_ids_inview"].list.len() == 0).any():
         row = int((distinct["article_ids_inview"].list.len() == 0).arg_max() or 0)
         raise BadInput(f"{path}: impression {distinct['impression_id'][row]} shows no article")
@@ -161,9 +151,7 @@ def _read_columns(path: Path, names: Sequence[str]) -> pl.DataFrame:
             )
         return pl.read_parquet(path, columns=list(names))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput(
-            f"{path} is not a whole parquet file ({str(error).splitlines()[0]}): get it again"
-        ) from None
+        raise BadInput(f"{path} is not a whole parquet file ({str(error).splitlines()[0]}): get it again") from None
 
 
 def _refuse_nulls(path: Path, frame: pl.DataFrame, names: Sequence[str]) -> None:
@@ -180,7 +168,6 @@ def _refuse_types(path: Path, frame: pl.DataFrame, name: str, wanted: type[pl.Da
 def _catalogue(articles: pl.DataFrame, n_items: int) -> Catalogue:
     unknown = pl.Series([""], dtype=pl.String).new_from_index(0, n_items - len(articles))
     titles, abstracts, categories = (
-        pack(pl.concat([articles[name].fill_null(""), unknown]))
-        for name in ("title", "subtitle", "category_str")
+        pack(pl.concat([articles[name].fill_null(""), unknown])) for name in ("title", "subtitle", "category_str")
     )
     return Catalogue(titles, categories, abstracts=abstracts)

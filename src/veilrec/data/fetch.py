@@ -27,9 +27,7 @@ _TIMEOUT_SECONDS = 30
 _RANGE_NOT_SATISFIABLE = 416
 _PARTIAL_CONTENT = 206
 
-Progress: TypeAlias = Callable[
-    [int, int | None], None
-]  # bytes so far; bytes in all, where the server says so
+Progress: TypeAlias = Callable[[int, int | None], None]  # bytes so far; bytes in all, where the server says so
 Members: TypeAlias = list[tuple[PurePosixPath, Callable[[], IO[bytes] | None]]]  # names, and how to open them
 
 
@@ -43,10 +41,7 @@ class Archive:
     sha256_inside: Mapping[str, str] = field(default_factory=dict)  # of unpacked files
 
 
-_GROUPLENS = (
-    "https://files.grouplens.org/datasets/movielens/",
-    "http://files.grouplens.org/datasets/movielens/",
-)
+_GROUPLENS = ("https://files.grouplens.org/datasets/movielens/", "http://files.grouplens.org/datasets/movielens/")
 
 ARCHIVES: Mapping[str, Archive] = {
     "ml-100k": Archive(
@@ -174,8 +169,7 @@ def _check_md5(part: Path, archive: Archive) -> None:
         found = hashlib.file_digest(source, "md5").hexdigest()
     if found != archive.md5:
         raise BadInput(
-            f"{archive.file} has the md5 checksum {found}, published is {archive.md5}: "
-            "the file was removed, try again"
+            f"{archive.file} has the md5 checksum {found}, published is {archive.md5}: the file was removed, try again"
         )
 
 

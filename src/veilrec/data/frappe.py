@@ -66,9 +66,7 @@ def extended(population: Population, seed: int) -> LabelledUses:
     free = _free_items(population)
     if len(users) and int(free.min()) < _NEGATIVES_PER_USE:
         user = population.users[int(free.argmin())]
-        raise BadInput(
-            f"user {user} has used all but {free.min()} of {n_items} items: at least 2 must be left"
-        )
+        raise BadInput(f"user {user} has used all but {free.min()} of {n_items} items: at least 2 must be left")
     generator = np.random.default_rng(seed)
     first = generator.integers(0, free[users])
     second = generator.integers(0, free[users] - 1)
@@ -116,7 +114,5 @@ def _catalogue(meta: Path | None, item_ids: pl.Series) -> Catalogue | None:
     columns = pl.DataFrame({"item": item_ids}).join(listing, on="item", how="left", maintain_order="left")
     columns = columns.select(known)
     return Catalogue(
-        titles=pack(columns["name"]),
-        categories=pack(columns["category"]),
-        abstracts=pack(columns["description"]),
+        titles=pack(columns["name"]), categories=pack(columns["category"]), abstracts=pack(columns["description"])
     )

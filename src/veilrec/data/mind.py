@@ -30,16 +30,7 @@ from veilrec.data.text_files import Table, find_file, find_optional, pack, read_
 from veilrec.errors import BadInput, bad_line
 
 BEHAVIOUR_COLUMNS = ("impression_id", "user", "time", "history", "candidates")
-NEWS_COLUMNS = (
-    "id",
-    "category",
-    "subcategory",
-    "title",
-    "abstract",
-    "url",
-    "title_entities",
-    "abstract_entities",
-)
+NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
 TIME_FORMAT = "%m/%d/%Y %I:%M:%S %p"
 _SPLITS = ("train", "dev")
 
@@ -73,9 +64,7 @@ class _Behaviours:
 def read(folder: Path) -> Population:
     """Read MIND from a folder with train/ and dev/ (or names that end so), or from one with both files."""
     folders = find_splits(folder)
-    behaviours = {
-        split: _read_behaviours(find_file(path, "behaviors.tsv")) for split, path in folders.items()
-    }
+    behaviours = {split: _read_behaviours(find_file(path, "behaviors.tsv")) for split, path in folders.items()}
     news = pl.concat([_read_news(find_file(path, "news.tsv")) for path in folders.values()])
     news = news.unique("id", keep="first", maintain_order=True)
 
@@ -119,9 +108,7 @@ def find_splits(folder: Path) -> dict[str, Path]:
         raise BadInput(f"{folder} holds {len(found)} data sets: name one of {', '.join(sorted(found))}")
     ((name, splits),) = found.items()
     if "train" not in splits:
-        raise BadInput(
-            f"{name} has dev but no train: put a folder train/ with behaviors.tsv and news.tsv beside it"
-        )
+        raise BadInput(f"{name} has dev but no train: put a folder train/ with behaviors.tsv and news.tsv beside it")
     return {split: splits[split] for split in _SPLITS if split in splits}
 
 
@@ -232,7 +219,5 @@ def _read_vectors(path: Path) -> pl.DataFrame:
     faulty = (widths != width) | (widths < 2) | values.list.eval(pl.element().is_null()).list.any()
     if faulty.any():
         row = int(faulty.arg_max() or 0)
-        raise bad_line(
-            path, row + 1, f"expected an entity id and {max(width - 1, 1)} numbers, separated by tabs"
-        )
+        raise bad_line(path, row + 1, f"expected an entity id and {max(width - 1, 1)} numbers, separated by tabs")
     return pl.DataFrame({"id": fields.list.first(), "vector": values.list.to_array(width - 1)})

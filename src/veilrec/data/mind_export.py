@@ -51,9 +51,7 @@ def _news(population: Population, items: pl.Series) -> pl.DataFrame:
     columns = {"id": items}
     for name in ("categories", "subcategories", "titles", "abstracts"):
         strings: Strings | None = getattr(catalogue, name, None)
-        columns[name] = (
-            _blank(items) if strings is None else _column(strings).str.replace_all(r"[\t\r\n]", " ")
-        )
+        columns[name] = _blank(items) if strings is None else _column(strings).str.replace_all(r"[\t\r\n]", " ")
     columns["url"] = _blank(items)
     given = None if catalogue is None else catalogue.entities
     entities = _blank(items) if given is None else _column(given)
@@ -66,9 +64,7 @@ def _blank(items: pl.Series) -> pl.Series:
     return pl.Series([""], dtype=pl.String).new_from_index(0, len(items))
 
 
-def _behaviours(
-    impressions: Impressions, users: pl.Series, items: pl.Series, first: int
-) -> Iterator[pl.DataFrame]:
+def _behaviours(impressions: Impressions, users: pl.Series, items: pl.Series, first: int) -> Iterator[pl.DataFrame]:
     for low in range(0, len(impressions), _ROWS_AT_ONCE):
         rows = np.arange(low, min(low + _ROWS_AT_ONCE, len(impressions)))
         shown = impressions.shown.take(rows)
@@ -90,11 +86,7 @@ def _behaviours(
 
 def _joined(rows: Csr, words: pl.Series) -> pl.Series:
     """The words of each row with blanks between them; "" for an empty row."""
-    grouped = (
-        pl.DataFrame({"row": rows.row_numbers(), "word": words})
-        .group_by("row")
-        .agg(pl.col("word").str.join(" "))
-    )
+    grouped = pl.DataFrame({"row": rows.row_numbers(), "word": words}).group_by("row").agg(pl.col("word").str.join(" "))
     every = pl.DataFrame({"row": np.arange(len(rows), dtype=np.int64)})
     return every.join(grouped, on="row", how="left", maintain_order="left")["word"].fill_null("")
 

@@ -17,18 +17,7 @@ from veilrec.errors import BadInput
 # in the order of u.item's flags (u.genre)
 _GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
-    *(
-        "Fantasy",
-        "Film-Noir",
-        "Horror",
-        "Musical",
-        "Mystery",
-        "Romance",
-        "Sci-Fi",
-        "Thriller",
-        "War",
-        "Western",
-    ),
+    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
 )
 _ROW = ("user", "item", "rating", "time")
 _NEGATIVES = 99
@@ -54,9 +43,7 @@ def read_1m(folder: Path) -> Population:
     """MovieLens 1M: users in the order of their ids, items as they first appear in ratings.dat."""
     rows = read_table(find_file(folder, "ratings.dat"), _ROW, separator="::")
     table = rows.without_duplicates()
-    sorted_items, first_row, codes = np.unique(
-        table.integers("item", low=1), return_index=True, return_inverse=True
-    )
+    sorted_items, first_row, codes = np.unique(table.integers("item", low=1), return_index=True, return_inverse=True)
     by_appearance = np.argsort(first_row)
     rank = np.empty(len(by_appearance), np.int64)
     rank[by_appearance] = np.arange(len(by_appearance))
@@ -89,11 +76,7 @@ def _population(
     users, user_codes = np.unique(table.integers("user", low=1), return_inverse=True)
     ratings = table.integers("rating", low=1, high=5).astype(np.float64)
     interactions = pack_interactions(
-        user_codes,
-        item_codes.astype(np.int32),
-        len(users),
-        ratings=ratings,
-        times=table.integers("time", low=0),
+        user_codes, item_codes.astype(np.int32), len(users), ratings=ratings, times=table.integers("time", low=0)
     )
     counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
     return Population(name, _ids(users), _ids(items), interactions, catalogue=catalogue, facts=counted)
@@ -110,9 +93,7 @@ def _catalogue(films: Table, genres: pl.Series, items: Offsets) -> Catalogue:
     if len(repeated):
         raise films.error(int(repeated[1]), f"item {films.frame['item'][int(repeated[1])]} is listed twice")
     wanted = pl.DataFrame({"item": items}).join(listing, on="item", how="left", maintain_order="left")
-    return Catalogue(
-        titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null(""))
-    )
+    return Catalogue(titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null("")))
 
 
 def _published_test(folder: Path, population: Population) -> tuple[Indices, Indices] | None:
@@ -131,12 +112,8 @@ def _published_test(folder: Path, population: Population) -> tuple[Indices, Indi
     items = positives.integers("item", low=0, high=last)
     sampled = np.stack([negatives.integers(name, low=0, high=last) for name in names[1:]], axis=1)
     if not np.array_equal(users, np.arange(population.n_users)):
-        raise BadInput(
-            f"{positives.path} must have one line for each of the {population.n_users} users, in order"
-        )
-    if [f"({user},{item})" for user, item in zip(users, items, strict=True)] != negatives.frame[
-        "pair"
-    ].to_list():
+        raise BadInput(f"{positives.path} must have one line for each of the {population.n_users} users, in order")
+    if [f"({user},{item})" for user, item in zip(users, items, strict=True)] != negatives.frame["pair"].to_list():
         raise BadInput(f"{negatives.path} does not name the pairs of {positives.path}: get both files again")
     _check_fit(positives, negatives, items, sampled, population.interactions)
     return items.astype(np.int32), sampled.astype(np.int32)
@@ -152,9 +129,7 @@ def _check_fit(
     rated[np.repeat(owners, np.diff(interactions.offsets)) * n_items + interactions.items] = True
     strangers = np.flatnonzero(~rated[owners * n_items + items])
     if len(strangers):
-        raise positives.error(
-            int(strangers[0]), "the test item is not among the user's ratings in ratings.dat"
-        )
+        raise positives.error(int(strangers[0]), "the test item is not among the user's ratings in ratings.dat")
     used = rated[owners[:, None] * n_items + sampled] & (sampled != items[:, None])
     known = np.flatnonzero(used.any(axis=1))
     if len(known):

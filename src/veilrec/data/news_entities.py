@@ -49,9 +49,7 @@ def _read(column: Strings) -> tuple[list[int], list[str], list[str], int]:
         if len(text) <= len("[]"):
             continue
         try:
-            mentions = [
-                (str(e["WikidataId"]), str(form)) for e in json.loads(text) for form in e["SurfaceForms"]
-            ]
+            mentions = [(str(e["WikidataId"]), str(form)) for e in json.loads(text) for form in e["SurfaceForms"]]
         except (ValueError, TypeError, KeyError, RecursionError):
             unreadable += 1
             continue

@@ -85,9 +85,7 @@ def _kinds(everything: JsonLines) -> tuple[JsonLines, JsonLines]:
     """The lines that describe items, and those that are impressions."""
     frame = everything.frame
     item, shown = frame["item"].is_not_null(), frame["shown"].is_not_null()
-    everything.refuse(
-        item == shown, 'expected either "shown" (an impression) or "item" (a description of one)'
-    )
+    everything.refuse(item == shown, 'expected either "shown" (an impression) or "item" (a description of one)')
     described, log = everything.where(item), everything.where(shown)
     described.refuse(described.frame["item"] == "", '"item" is empty')
     for name in ("user", "time"):
@@ -110,9 +108,7 @@ def _times(log: JsonLines) -> Offsets:
         seconds = _seconds(text)
         if seconds is None:
             row = int((texts == text).arg_max() or 0)
-            raise bad_line(
-                log.path, int(log.lines[row]), f"time {text!r} is neither ISO 8601 nor seconds since 1970"
-            )
+            raise bad_line(log.path, int(log.lines[row]), f"time {text!r} is neither ISO 8601 nor seconds since 1970")
         known[text] = seconds
     table = pl.DataFrame(
         {"time": distinct, "seconds": list(known.values())}, schema={"time": TEXT, "seconds": pl.Int64}
@@ -137,9 +133,7 @@ def _seconds(text: str) -> int | None:
 
 def _without_duplicates(log: JsonLines, times: Offsets) -> tuple[JsonLines, Offsets, int]:
     keys = log.frame.select(
-        "user",
-        pl.Series("time", times),
-        *(pl.col(name).list.join("\x1f") for name in ("shown", "clicked", "history")),
+        "user", pl.Series("time", times), *(pl.col(name).list.join("\x1f") for name in ("shown", "clicked", "history"))
     )
     first = keys.to_struct().is_first_distinct()
     return log.where(first), times[first.to_numpy()], int((~first).sum())

@@ -57,14 +57,10 @@ def is_packed(folder: Path) -> bool:
 def load(folder: Path) -> Population:
     """Read a packed population; its arrays stay on disk until they are touched."""
     if not is_packed(folder):
-        raise BadInput(
-            f"{folder} is no packed population (no {MANIFEST}): write one with `veilrec data import`"
-        )
+        raise BadInput(f"{folder} is no packed population (no {MANIFEST}): write one with `veilrec data import`")
     manifest = json.loads((folder / MANIFEST).read_bytes())
     if manifest["format"] != FORMAT:
-        raise BadInput(
-            f"{folder} has format {manifest['format']}, this veilrec reads {FORMAT}: import the files again"
-        )
+        raise BadInput(f"{folder} has format {manifest['format']}, this veilrec reads {FORMAT}: import the files again")
     arrays = {name: _map(folder / f"{name}.npy", stated) for name, stated in manifest["arrays"].items()}
     return _put_together(manifest, arrays)
 
@@ -157,8 +153,7 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
             context_values,
         ),
         impressions={
-            name: _impressions(arrays, f"impressions.{number}")
-            for number, name in enumerate(manifest["impressions"])
+            name: _impressions(arrays, f"impressions.{number}") for number, name in enumerate(manifest["impressions"])
         },
         catalogue=_catalogue(arrays),
         facts=manifest["facts"],

@@ -105,9 +105,7 @@ class Population:
     facts: Mapping[str, int | float | str] = field(
         default_factory=dict
     )  # what the reader counted: rows, merged duplicates
-    fixed_test: tuple[Indices, Indices] | None = (
-        None  # published leave-one-out: items [users], negatives [users, 99]
-    )
+    fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
 
     @property
     def n_users(self) -> int:

@@ -33,15 +33,11 @@ def parse(spec: str) -> Spec:
     """Take a specification apart; only the first colon counts, so that `csv:C:\\logs\\clicks.csv` works."""
     name, colon, rest = spec.strip().partition(":")
     if spec and name not in DATASETS and Path(spec).expanduser().exists():
-        raise BadInput(
-            f"{spec!r} is a path without a data set's name: write NAME:{spec}, for instance csv:{spec}"
-        )
+        raise BadInput(f"{spec!r} is a path without a data set's name: write NAME:{spec}, for instance csv:{spec}")
     dataset = find_dataset(name)
     if colon and not rest:
         alone = "" if dataset.kind == "own file" else f"{name} or "
-        raise BadInput(
-            f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}"
-        )
+        raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}")
     if dataset.kind == "made up":
         return Spec(dataset, options=_options(spec, rest))
     if dataset.kind == "own file" and not rest:
@@ -98,9 +94,7 @@ def _places(dataset: Dataset) -> list[Path]:
 def _load_own(asked: Spec) -> Population:
     path, name = asked.path, asked.dataset.name
     if path is None or not path.exists():
-        raise BadInput(
-            f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`"
-        )
+        raise BadInput(f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`")
     if path.is_dir():
         from veilrec.data import packed
 
@@ -127,9 +121,7 @@ def _folder_within(folder: Path, dataset: Dataset) -> Path:
         inside = [child for child in sorted(folder.iterdir()) if child.is_dir() and _matches(child, (mark,))]
         if len(inside) > 1:
             names = ", ".join(child.name for child in inside)
-            raise BadInput(
-                f"{folder} holds several folders with {mark} ({names}): give the path of one of them"
-            )
+            raise BadInput(f"{folder} holds several folders with {mark} ({names}): give the path of one of them")
         if inside:
             return inside[0]
     raise BadInput(f"no {dataset.marks[0]} (or {dataset.marks[0]}.gz) in {folder}: {_expected(dataset)}")

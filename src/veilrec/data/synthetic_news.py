@@ -55,9 +55,7 @@ def generate(
             "allowed are 1 to 10000000 users, 200 to 1000000 news, 2 to 1000 days, seed from 0"
         )
     if not 1 <= visits_per_user <= kernels.MOST_VISITS / 4:
-        raise BadInput(
-            f"impressions_per_user is {visits_per_user}: allowed is 1 to {kernels.MOST_VISITS // 4}"
-        )
+        raise BadInput(f"impressions_per_user is {visits_per_user}: allowed is 1 to {kernels.MOST_VISITS // 4}")
     generator = np.random.default_rng([seed, n_news])
     published = np.sort(generator.uniform(-_ARCHIVE_DAYS, days, n_news))
     subtopic = (N_SUBTOPICS * generator.random(n_news) ** 1.2).astype(np.int32)
@@ -68,9 +66,7 @@ def generate(
     last_day = drawn.times >= FIRST_DAY + (days - 1) * _DAY
     train = chosen_impressions(drawn, ~last_day)
     interactions = uses(histories, train)
-    dev = replace(
-        chosen_impressions(drawn, last_day), histories=Csr(interactions.offsets, interactions.items)
-    )
+    dev = replace(chosen_impressions(drawn, last_day), histories=Csr(interactions.offsets, interactions.items))
     impressions = {"train": train, "dev": dev}
     return Population(
         "synthetic-news",
@@ -88,9 +84,7 @@ def _draw_pasts(
 ) -> tuple[Csr, Offsets]:
     """Every user's history before the first day, and where his impressions begin in the list of all."""
     n_archive = int(np.searchsorted(published, 0.0))
-    archive = csr_from_pairs(
-        subtopic[:n_archive].astype(np.int64), np.arange(n_archive, dtype=np.int32), N_SUBTOPICS
-    )
+    archive = csr_from_pairs(subtopic[:n_archive].astype(np.int64), np.arange(n_archive, dtype=np.int32), N_SUBTOPICS)
     lengths, visits = np.empty(users, np.int64), np.empty(users, np.int64)
     longest = min(200, n_archive // 4)
     kernels.draw_lengths(seed, _MEAN_HISTORY, longest, visits_per_user, lengths, visits)
@@ -101,13 +95,7 @@ def _draw_pasts(
 
 
 def _draw_impressions(
-    seed: int,
-    days: int,
-    published: Doubles,
-    subtopic: Indices,
-    tones: Indices,
-    visit_offsets: Offsets,
-    histories: Csr,
+    seed: int, days: int, published: Doubles, subtopic: Indices, tones: Indices, visit_offsets: Offsets, histories: Csr
 ) -> Impressions:
     n_visits = int(visit_offsets[-1])
     moments, lengths = np.empty(n_visits), np.empty(n_visits, np.int64)
@@ -115,17 +103,7 @@ def _draw_impressions(
     shown = Csr(offsets_of(lengths), np.empty(int(lengths.sum()), np.int32))
     clicked, oracle = np.empty(len(shown.items), np.uint8), np.empty(len(shown.items), np.float32)
     kernels.draw_impressions(
-        seed,
-        days,
-        published,
-        subtopic,
-        tones,
-        visit_offsets,
-        moments,
-        shown.offsets,
-        shown.items,
-        clicked,
-        oracle,
+        seed, days, published, subtopic, tones, visit_offsets, moments, shown.offsets, shown.items, clicked, oracle
     )
     users = np.repeat(np.arange(len(histories), dtype=np.int32), np.diff(visit_offsets))
     times = FIRST_DAY + (moments * _DAY).astype(np.int64)

@@ -83,9 +83,20 @@ def generate(
     ratings = np.empty(offsets[-1], np.float32)
     times = np.empty(offsets[-1], np.int64)
     _draw_uses(
-        seed, days, world.popularity, np.cumsum(world.popularity), world.first, world.quality,
-        world.members.offsets, world.members.items, world.member_cdf, offsets, chosen, ratings, times,
-    )  # fmt: skip
+        seed,
+        days,
+        world.popularity,
+        np.cumsum(world.popularity),
+        world.first,
+        world.quality,
+        world.members.offsets,
+        world.members.items,
+        world.member_cdf,
+        offsets,
+        chosen,
+        ratings,
+        times,
+    )
     interactions = Interactions(offsets, chosen, ratings, times)
     facts = {"rows": int(offsets[-1]), "seed": seed, "days": days, **_reachable(world, interactions)}
     return Population(
@@ -118,9 +129,7 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
     before = np.concatenate([[0.0], running])[members.offsets[:-1]]
     cdf = (running - np.repeat(before, members.lengths())) / np.repeat(mass, members.lengths())
     quality = generator.standard_normal(n_items, np.float32)
-    return RatingsWorld(
-        seed, popularity, first.astype(np.int32), second.astype(np.int32), quality, members, cdf, mass
-    )
+    return RatingsWorld(seed, popularity, first.astype(np.int32), second.astype(np.int32), quality, members, cdf, mass)
 
 
 def _write_catalogue(world: RatingsWorld) -> Catalogue:
@@ -135,8 +144,7 @@ def _write_catalogue(world: RatingsWorld) -> Catalogue:
     every = np.arange(n_items + 1, dtype=np.int64)
     names = np.ascontiguousarray(world.first * _CLUSTER_WORDS, dtype=np.int32)
     return Catalogue(
-        titles=sentences(words, Csr(2 * every, chosen.reshape(-1))),
-        categories=sentences(words, Csr(every, names)),
+        titles=sentences(words, Csr(2 * every, chosen.reshape(-1))), categories=sentences(words, Csr(every, names))
     )
 
 
@@ -155,10 +163,7 @@ def _reachable(world: RatingsWorld, interactions: Interactions) -> dict[str, flo
     scores = world.oracle_scores(*pairs).reshape(candidates.shape)
     counts = np.bincount(interactions.items, minlength=len(world.popularity)).astype(np.float64)
     counts_seen = counts[candidates] - (np.arange(1 + others) == 0)  # without the held-out use itself
-    return {
-        "oracle_hr@10": round(_hit_rate(scores), 4),
-        "popularity_hr@10": round(_hit_rate(counts_seen), 4),
-    }
+    return {"oracle_hr@10": round(_hit_rate(scores), 4), "popularity_hr@10": round(_hit_rate(counts_seen), 4)}
 
 
 def _hit_rate(scores: Doubles, cutoff: int = 10) -> float:
@@ -208,15 +213,7 @@ def _draw_uses(
             item = -1
             for _ in range(50):
                 item = _draw_item(
-                    state,
-                    moment,
-                    interests,
-                    at_start,
-                    at_end,
-                    popularity_cdf,
-                    member_offsets,
-                    members,
-                    member_cdf,
+                    state, moment, interests, at_start, at_end, popularity_cdf, member_offsets, members, member_cdf
                 )
                 if used_by[item] != user:
                     break
@@ -274,9 +271,7 @@ def _score_pairs(
         item = items[pair]
         share = _ANY_INTEREST
         for k in range(INTERESTS):
-            membership = 1.0 * (first[item] == interests[k]) + _SECOND_CLUSTER * (
-                second[item] == interests[k]
-            )
+            membership = 1.0 * (first[item] == interests[k]) + _SECOND_CLUSTER * (second[item] == interests[k])
             share += (1.0 - _ANY_INTEREST) * at_end[k] * membership / cluster_mass[interests[k]]
         scores[pair] = share * popularity[item]
 

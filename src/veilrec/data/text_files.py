@@ -63,9 +63,7 @@ def read_first_line(path: Path) -> str:
     if b"\r" in line.rstrip(b"\r\n"):
         raise bad_line(path, 1, "lines end in bare carriage returns; save the file with line feeds")
     if len(line) == _LONGEST_HEADER:
-        raise bad_line(
-            path, 1, f"longer than {_LONGEST_HEADER:,} bytes; give a text file with a short header"
-        )
+        raise bad_line(path, 1, f"longer than {_LONGEST_HEADER:,} bytes; give a text file with a short header")
     return _checked(path, line.removeprefix(_BYTE_ORDER_MARK)).decode().rstrip("\r\n")
 
 
@@ -160,12 +158,7 @@ class Table:
 
 
 def read_table(
-    path: Path,
-    names: Sequence[str] | None = None,
-    *,
-    separator: str,
-    encoding: str = "utf-8",
-    quoted: bool = False,
+    path: Path, names: Sequence[str] | None = None, *, separator: str, encoding: str = "utf-8", quoted: bool = False
 ) -> Table:
     """Split a file into text columns; without `names` the first line is the header.
 
@@ -229,11 +222,7 @@ def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str
         blank = ends[row] == (ends[row - 1] + 1 if row else 0)
         raise _wrong_count(path, row + first_line, len(names), separator, 0 if blank else int(fields[row]))
     frame = pl.read_csv(
-        content,
-        separator=mark.decode(),
-        has_header=False,
-        quote_char=None,
-        schema=dict.fromkeys(names, pl.String),
+        content, separator=mark.decode(), has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.String)
     ).fill_null("")
     if frame.height != len(ends):
         raise BadInput(f"{path} could not be split into lines: {len(ends)} lines, {frame.height} rows")

@@ -27,10 +27,7 @@ class Vocabulary:
     def codes(self, words: pl.Series) -> Indices:
         """The code of every word of a column."""
         known = pl.DataFrame(
-            {
-                "word": pl.Series(self.words, dtype=pl.String),
-                "code": np.arange(_FIRST, len(self), dtype=np.int32),
-            }
+            {"word": pl.Series(self.words, dtype=pl.String), "code": np.arange(_FIRST, len(self), dtype=np.int32)}
         )
         found = pl.DataFrame({"word": words}).join(known, on="word", how="left", maintain_order="left")
         return found["code"].fill_null(UNKNOWN).to_numpy().astype(np.int32)

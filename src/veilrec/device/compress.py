@@ -132,10 +132,7 @@ class LargestEntries(Unprotected):
 
     def perturb_each(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
         """Choose, then add noise to what was chosen."""
-        entries = {
-            t.name: largest_of_rows(uploads.tables[t.name], share_of(t.size, self.share))
-            for t in schema.tables
-        }
+        entries = {t.name: largest_of_rows(uploads.tables[t.name], share_of(t.size, self.share)) for t in schema.tables}
         return self.noisy.add_noise(replace(uploads, tables={}, entries=entries), source)
 
     def counted_parameters(self, table: Tensor) -> int:
@@ -184,13 +181,10 @@ class SparseDeep(Unprotected):
         """Choose in the deep part, then clip both."""
         deep, shallow = _split(uploads.dense, self.deep)
         largest = {
-            name: largest_of_dense(values, share_of(values[0].size, self.share))
-            for name, values in deep.items()
+            name: largest_of_dense(values, share_of(values[0].size, self.share)) for name, values in deep.items()
         }
         first = clip_whole(replace(uploads, dense=shallow), self.noisy.clip_norm)
-        second = clip_whole(
-            Uploads(uploads.round_number, uploads.count, entries=largest), self.noisy.clip_norm
-        )
+        second = clip_whole(Uploads(uploads.round_number, uploads.count, entries=largest), self.noisy.clip_norm)
         return replace(first, entries=second.entries)
 
     def perturb(self, uploads: Uploads, schema: Schema, source: Source) -> Uploads:
@@ -231,9 +225,7 @@ class PublicEntries(Unprotected):
         return clip_whole(replace(uploads, dense=whole, entries=entries), self.clip_norm)
 
 
-def _split(
-    tensors: Mapping[str, Floats], names: tuple[str, ...]
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def _split(tensors: Mapping[str, Floats], names: tuple[str, ...]) -> tuple[dict[str, Floats], dict[str, Floats]]:
     inside = {name: values for name, values in tensors.items() if name in names}
     return inside, {name: values for name, values in tensors.items() if name not in names}
 

@@ -21,10 +21,18 @@ class Device:
     """A cohort of one behind the door: bytes in, bytes out."""
 
     def __init__(
-        self, number: int, items: Indices, learner: Learner, schema: Schema, protection: Protection,
-        *, source: Source | None = None, tell_examples: bool = False, submodel: bool = False,
+        self,
+        number: int,
+        items: Indices,
+        learner: Learner,
+        schema: Schema,
+        protection: Protection,
+        *,
+        source: Source | None = None,
+        tell_examples: bool = False,
+        submodel: bool = False,
         upload_values: ValueCoding | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number = np.array([number], np.int64)
         self.items = np.ascontiguousarray(items, dtype=np.int32)
         self.learner = learner

@@ -49,9 +49,7 @@ class DgcLearner:
     ) -> None:
         self.inner = inner
         self.settings = settings
-        self.public_seed = (
-            public_seed  # None: the largest entries, as published; else those that the seed names
-        )
+        self.public_seed = public_seed  # None: the largest entries, as published; else those that the seed names
         self._tensors = schema.dense
         self._tables = schema.tables
         self._size = sum(tensor.size for tensor in schema.dense)
@@ -65,9 +63,7 @@ class DgcLearner:
         """Learn, accumulate, and send a part."""
         learned = self.inner.learn(cohort, model, round_number)
         uploads = learned.uploads
-        flat = np.concatenate(
-            [uploads.dense[t.name].reshape(uploads.count, -1) for t in self._tensors], axis=1
-        )
+        flat = np.concatenate([uploads.dense[t.name].reshape(uploads.count, -1) for t in self._tensors], axis=1)
         momentum, error = cohort.private[MOMENTUM], cohort.private[ERROR]
         accumulate(momentum, error, flat, self.settings)
         entries, start = {}, 0

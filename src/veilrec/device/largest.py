@@ -40,12 +40,17 @@ def largest_of_rows(rows: Rows, count: int) -> Rows:
     _threads.run_all(
         [
             partial(
-                _choose, rows.offsets[first : end + 1], rows.index, bits,
-                offsets[first : end + 1], places, kept.view(np.uint32)[:, 0],
+                _choose,
+                rows.offsets[first : end + 1],
+                rows.index,
+                bits,
+                offsets[first : end + 1],
+                places,
+                kept.view(np.uint32)[:, 0],
             )
             for first, end in _threads.even_parts(lengths, _threads.available())
         ]
-    )  # fmt: skip
+    )
     return Rows(offsets, places, kept)
 
 

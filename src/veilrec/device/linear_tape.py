@@ -23,9 +23,7 @@ class LinearTape:
         self._layers = {name: part for name, part in module.named_modules() if isinstance(part, nn.Linear)}
 
     def __enter__(self) -> LinearTape:
-        self._hooks = [
-            layer.register_forward_hook(partial(self._note, name)) for name, layer in self._layers.items()
-        ]
+        self._hooks = [layer.register_forward_hook(partial(self._note, name)) for name, layer in self._layers.items()]
         return self
 
     def _note(self, name: str, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -39,9 +37,7 @@ class LinearTape:
         for hook in self._hooks:
             hook.remove()
 
-    def gradients(
-        self, total: Tensor, leaves: Sequence[Tensor]
-    ) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+    def gradients(self, total: Tensor, leaves: Sequence[Tensor]) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
         """Gradients of weights and biases, [rows, ...] each, and of the leaves."""
         outputs = [output for uses in self._uses.values() for _, output in uses]
         found = torch.autograd.grad(total, [*outputs, *leaves], materialize_grads=True)

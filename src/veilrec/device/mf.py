@@ -91,19 +91,22 @@ class MfLearner:
 
     def _rates(self) -> tuple[np.float32, np.float32, np.float32]:
         s = self.settings
-        return (
-            np.float32(s.user_rate),
-            np.float32(0.0 if self.freeze_items else s.item_rate),
-            np.float32(s.decay),
-        )
+        return (np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate), np.float32(s.decay))
 
     def _learn_full_batches(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
         s, data = self.settings, cohort.data
         values = np.empty((len(data.items), s.dim), np.float32)
         learn_full_batches(
-            data.offsets, data.items, cohort.private[USER], table,
-            s.epochs, s.reduction == "mean", *self._rates(), values, loss,
-        )  # fmt: skip
+            data.offsets,
+            data.items,
+            cohort.private[USER],
+            table,
+            s.epochs,
+            s.reduction == "mean",
+            *self._rates(),
+            values,
+            loss,
+        )
         return Rows(data.offsets, data.items, values)
 
     def _learn_examples(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
@@ -113,28 +116,53 @@ class MfLearner:
         index = np.empty(int(most.sum()), np.int32)
         values = np.empty((len(index), s.dim), np.float32)
         _learn(
-            cohort.devices, data.offsets, data.items, cohort.private[USER], table,
-            s.epochs, s.negatives, s.batch, s.reduction == "mean", *self._rates(),
-            self.seed, round_number, offsets, index, values, loss,
-        )  # fmt: skip
+            cohort.devices,
+            data.offsets,
+            data.items,
+            cohort.private[USER],
+            table,
+            s.epochs,
+            s.negatives,
+            s.batch,
+            s.reduction == "mean",
+            *self._rates(),
+            self.seed,
+            round_number,
+            offsets,
+            index,
+            values,
+            loss,
+        )
         return Rows(offsets, index[: offsets[-1]], values[: offsets[-1]])
 
 
 def _check_items(items: Indices, n_items: int) -> None:
     """Compiled code does not check what it looks up."""
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < n_items:
-        raise BadInput(
-            f"item numbers from {items.min()} to {items.max()}: the model has items 0 to {n_items - 1}"
-        )
+        raise BadInput(f"item numbers from {items.min()} to {items.max()}: the model has items 0 to {n_items - 1}")
 
 
 @jit
 def _learn(
-    devices: Offsets, offsets: Offsets, data: Indices, users: Floats, table: Floats,
-    epochs: int, negatives: int, batch: int, mean: bool,
-    user_rate: np.float32, item_rate: np.float32, decay: np.float32, seed: int, round_number: int,
-    out_offsets: Offsets, out_index: Indices, out_values: Floats, out_loss: Floats,
-) -> None:  # fmt: skip
+    devices: Offsets,
+    offsets: Offsets,
+    data: Indices,
+    users: Floats,
+    table: Floats,
+    epochs: int,
+    negatives: int,
+    batch: int,
+    mean: bool,
+    user_rate: np.float32,
+    item_rate: np.float32,
+    decay: np.float32,
+    seed: int,
+    round_number: int,
+    out_offsets: Offsets,
+    out_index: Indices,
+    out_values: Floats,
+    out_loss: Floats,
+) -> None:
     n_items, dim = table.shape
     longest = 0
     for device in range(len(devices)):
@@ -188,10 +216,19 @@ def _learn(
                     )
                 else:
                     _one_batch(
-                        user, out_values, items[begin:end], slots[begin:end], labels[begin:end],
-                        errors[begin:end], exponents, repeats, user_gradient,
-                        user_rate * scale, item_rate * scale, decay,
-                    )  # fmt: skip
+                        user,
+                        out_values,
+                        items[begin:end],
+                        slots[begin:end],
+                        labels[begin:end],
+                        errors[begin:end],
+                        exponents,
+                        repeats,
+                        user_gradient,
+                        user_rate * scale,
+                        item_rate * scale,
+                        decay,
+                    )
         out_loss[device] = mean_logistic_loss(errors[:size])
         for slot in range(first, used):
             for q in range(dim):
@@ -201,9 +238,8 @@ def _learn(
 
 @jit
 def one_example(
-    user: Floats, item: Floats, label: np.float32,
-    user_rate: np.float32, item_rate: np.float32, decay: np.float32,
-) -> np.float32:  # fmt: skip
+    user: Floats, item: Floats, label: np.float32, user_rate: np.float32, item_rate: np.float32, decay: np.float32
+) -> np.float32:
     """One step of SGD on both vectors; returns the error sigmoid(score) - label before it."""
     score = np.float32(0.0)
     for q in range(len(user)):
@@ -219,10 +255,19 @@ def one_example(
 
 @jit
 def _one_batch(
-    user: Floats, rows: Floats, items: Indices, slots: Indices, labels: Floats,
-    errors: Floats, exponents: Indices, repeats: Indices, user_gradient: Floats,
-    user_rate: np.float32, item_rate: np.float32, decay: np.float32,
-) -> None:  # fmt: skip
+    user: Floats,
+    rows: Floats,
+    items: Indices,
+    slots: Indices,
+    labels: Floats,
+    errors: Floats,
+    exponents: Indices,
+    repeats: Indices,
+    user_gradient: Floats,
+    user_rate: np.float32,
+    item_rate: np.float32,
+    decay: np.float32,
+) -> None:
     size = len(slots)
     row_dots(rows, slots, user, errors)
     sigmoids(errors, size, exponents)

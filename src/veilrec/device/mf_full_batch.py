@@ -23,9 +23,18 @@ _TOGETHER = 5  # epochs whose changes are added up in one pass; fewer are filled
 
 @jit
 def learn_full_batches(
-    offsets: Offsets, data: Indices, users: Floats, table: Floats, epochs: int, mean: bool,
-    user_rate: np.float32, item_rate: np.float32, decay: np.float32, out_values: Floats, out_loss: Floats,
-) -> None:  # fmt: skip
+    offsets: Offsets,
+    data: Indices,
+    users: Floats,
+    table: Floats,
+    epochs: int,
+    mean: bool,
+    user_rate: np.float32,
+    item_rate: np.float32,
+    decay: np.float32,
+    out_values: Floats,
+    out_loss: Floats,
+) -> None:
     """Every device's epochs on its own items, which are distinct; users are changed in place."""
     longest = 0
     for device in range(len(users)):
@@ -48,9 +57,19 @@ def learn_full_batches(
         kept = _ONE  # s^k
         for epoch in range(epochs):
             _one_step(
-                items, users[device], table, errors, exponents, path, weights, gradient,
-                epoch, kept, user_rate * scale, decay,
-            )  # fmt: skip
+                items,
+                users[device],
+                table,
+                errors,
+                exponents,
+                path,
+                weights,
+                gradient,
+                epoch,
+                kept,
+                user_rate * scale,
+                decay,
+            )
             for earlier in range(epoch):
                 weights[earlier] *= shrink
             weights[epoch] = -step
@@ -61,9 +80,19 @@ def learn_full_batches(
 
 @jit
 def _one_step(
-    items: Indices, user: Floats, table: Floats, errors: Floats, exponents: Indices, path: Floats, weights: Floats,
-    gradient: Floats, epoch: int, kept: np.float32, user_rate: np.float32, decay: np.float32,
-) -> None:  # fmt: skip
+    items: Indices,
+    user: Floats,
+    table: Floats,
+    errors: Floats,
+    exponents: Indices,
+    path: Floats,
+    weights: Floats,
+    gradient: Floats,
+    epoch: int,
+    kept: np.float32,
+    user_rate: np.float32,
+    decay: np.float32,
+) -> None:
     """Note the user vector and the errors of an epoch, and move the user vector."""
     size = len(items)
     error = errors[epoch, :size]  # contiguous, unlike a slice of all epochs
@@ -87,13 +116,7 @@ def _one_step(
 
 @jit
 def _write_changes(
-    items: Indices,
-    table: Floats,
-    shrunk: np.float32,
-    errors: Floats,
-    path: Floats,
-    weights: Floats,
-    out: Floats,
+    items: Indices, table: Floats, shrunk: np.float32, errors: Floats, path: Floats, weights: Floats, out: Floats
 ) -> None:
     """out[i] = (s^K - 1) q_i0 + sum over m of w_mK e_im p_m, in one pass for the usual five epochs."""
     for m in range(len(weights)):

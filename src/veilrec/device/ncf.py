@@ -109,9 +109,14 @@ class NcfLearner:
         lengths = cohort.data.lengths()
         network = shape.flat(model)
         given = Given(
-            self.seed, round_number, cohort.devices, cohort.data.offsets, cohort.data.items,
-            shape.filled_rows(model[ITEMS]), network,
-        )  # fmt: skip
+            self.seed,
+            round_number,
+            cohort.devices,
+            cohort.data.offsets,
+            cohort.data.items,
+            shape.filled_rows(model[ITEMS]),
+            network,
+        )
         most = np.minimum(lengths * (1 + s.negatives * s.epochs), len(model[ITEMS]))
         learnt = space_for(most, shape.filled_rows(cohort.private[USER]), len(network))
         learn_in_threads(shape.tower(), self._rules(), given, most, learnt)
@@ -126,7 +131,13 @@ class NcfLearner:
         s = self.settings
         public = 0.0 if self.freeze_public else 1.0
         return Rules(
-            s.epochs, s.negatives, s.batch, s.reduction == "mean", s.optimiser == "adam",
-            np.float32(s.user_rate), np.float32(public * s.item_rate), np.float32(public * s.network_rate),
+            s.epochs,
+            s.negatives,
+            s.batch,
+            s.reduction == "mean",
+            s.optimiser == "adam",
+            np.float32(s.user_rate),
+            np.float32(public * s.item_rate),
+            np.float32(public * s.network_rate),
             np.float32(s.decay),
-        )  # fmt: skip
+        )

@@ -128,14 +128,7 @@ def _learn_device(
 
 @jit
 def _find_slots(
-    table: Floats,
-    items: Indices,
-    slots: Indices,
-    first: int,
-    used: int,
-    slot_of: Indices,
-    state: Device,
-    met: Indices,
+    table: Floats, items: Indices, slots: Indices, first: int, used: int, slot_of: Indices, state: Device, met: Indices
 ) -> int:
     """Where every item of an epoch lies; one that was not met before gets the next slot."""
     for j in range(len(items)):

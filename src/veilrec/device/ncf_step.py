@@ -119,14 +119,7 @@ def make_scratch(tower: Tower) -> Scratch:
 
 @jit
 def learn_batch(
-    tower: Tower,
-    rules: Rules,
-    device: Device,
-    batch: Batch,
-    distinct: int,
-    examples: int,
-    step: int,
-    scratch: Scratch,
+    tower: Tower, rules: Rules, device: Device, batch: Batch, distinct: int, examples: int, step: int, scratch: Scratch
 ) -> None:
     """One step of the optimiser."""
     scale = _ONE / np.float32(examples) if rules.mean else _ONE
@@ -156,13 +149,7 @@ def learn_batch(
 
 @jit
 def _forward(
-    tower: Tower,
-    network: Floats,
-    rows: Floats,
-    slots: Indices,
-    labels: Floats,
-    errors: Floats,
-    scratch: Scratch,
+    tower: Tower, network: Floats, rows: Floats, slots: Indices, labels: Floats, errors: Floats, scratch: Scratch
 ) -> None:
     """Errors sigmoid(score) - label of one tile."""
     size, filled = len(slots), whole_blocks(len(slots))
@@ -200,10 +187,7 @@ def _backward(tower: Tower, network: Floats, size: int, scratch: Scratch) -> Non
     add_combination(slopes[:size], scratch.gmf_rows, scratch.gmf_sums)
     _, weights, _ = output_weights(tower, network)
     _, weight_gradient, bias_gradient = output_weights(tower, scratch.network_gradient)
-    top, deltas = (
-        layer_rows(tower, scratch.tile, deepest, filled),
-        layer_rows(tower, scratch.deltas, deepest, filled),
-    )
+    top, deltas = (layer_rows(tower, scratch.tile, deepest, filled), layer_rows(tower, scratch.deltas, deepest, filled))
     add_combination(slopes, top, weight_gradient)
     for j in range(filled):
         bias_gradient[0] += slopes[j]
@@ -253,9 +237,7 @@ def _move_rows(
 
 
 @jit
-def _finish_gradients(
-    tower: Tower, network: Floats, user: Floats, decay: np.float32, scratch: Scratch
-) -> None:
+def _finish_gradients(tower: Tower, network: Floats, user: Floats, decay: np.float32, scratch: Scratch) -> None:
     """What depends on a batch through sums alone: the user, the user's half of W_1, and w_g."""
     output, _, _ = output_weights(tower, network)
     output_gradient, _, _ = output_weights(tower, scratch.network_gradient)
@@ -279,9 +261,7 @@ def _move_whole(by_adam: bool, rate: np.float32, pace: Pace, state: Floats, grad
 
 
 @jit
-def _move(
-    by_adam: bool, rate: np.float32, pace: Pace, states: Floats, slot: int, q: int, gradient: Vector
-) -> None:
+def _move(by_adam: bool, rate: np.float32, pace: Pace, states: Floats, slot: int, q: int, gradient: Vector) -> None:
     if by_adam:
         adam(states, slot, q, gradient, rate, pace)
     else:

@@ -35,9 +35,7 @@ class NewsSettings:
 def schema(model: NewsModel, frozen: frozenset[str]) -> Schema:
     """The tensors that learn; the table of words goes by row."""
     learning = ((name, value) for name, value in model.named_parameters() if name not in frozen)
-    return Schema(
-        tuple(messages.Tensor(name, tuple(value.shape), by_row=name == WORDS) for name, value in learning)
-    )
+    return Schema(tuple(messages.Tensor(name, tuple(value.shape), by_row=name == WORDS) for name, value in learning))
 
 
 def start_weights(model: NewsModel, frozen: frozenset[str]) -> dict[str, Floats]:
@@ -95,9 +93,8 @@ class NewsLearner:
         """What the devices of a round learn from."""
         s = self.settings
         return draw_examples(
-            cohort.data, cohort.devices, negatives=s.negatives, longest=s.history, seed=self.seed,
-            number=round_number,
-        )  # fmt: skip
+            cohort.data, cohort.devices, negatives=s.negatives, longest=s.history, seed=self.seed, number=round_number
+        )
 
 
 def _descending(found: Gradients, round_number: int, n: int, counts: Offsets) -> Uploads:

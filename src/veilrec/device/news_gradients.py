@@ -133,9 +133,7 @@ class CutAtNews:
             np.add.at(values, own.device[rows], loss * shares[rows])
             for name, value in dense.items():
                 _add_up(value, own.owner[histories], found[name])
-        of_titles, words = titles.pull_back(
-            whole, encoded, pairs, in_vectors, learns_words=self._learns_words
-        )
+        of_titles, words = titles.pull_back(whole, encoded, pairs, in_vectors, learns_words=self._learns_words)
         return Gradients(dense | of_titles, words if self._learns_words else None, values)
 
     def _by_history(
@@ -168,9 +166,12 @@ class CutAtNews:
         )
         count = len(encoded.vectors)
         of_titles, words = titles.pull_back(
-            whole, encoded, Pairs(np.array([0, count]), np.arange(count)), in_vectors.numpy(),
+            whole,
+            encoded,
+            Pairs(np.array([0, count]), np.arange(count)),
+            in_vectors.numpy(),
             learns_words=self._learns_words,
-        )  # fmt: skip
+        )
         dense = {name: g.numpy()[np.newaxis] for name, g in zip(of_users, found, strict=True)}
         return Gradients(dense | of_titles, words if self._learns_words else None, each.detach().numpy())
 
@@ -209,9 +210,7 @@ class _LossesOfStates(nn.Module):
 
 def _fields(batch: Batch) -> tuple[Tensor, ...]:
     """Of a batch, all but its news."""
-    return (
-        batch.histories, batch.history_mask, batch.history_of, batch.candidates, batch.candidate_mask
-    )  # fmt: skip
+    return (batch.histories, batch.history_mask, batch.history_of, batch.candidates, batch.candidate_mask)
 
 
 def _tensors(weights: Weights) -> dict[str, Tensor]:

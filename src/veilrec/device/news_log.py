@@ -41,9 +41,16 @@ def pack_logs(impressions: Impressions, n_users: int, longest: int = 50) -> Csr:
     order = np.lexsort((impressions.times, impressions.users)).astype(np.int64)
     offsets = np.zeros(n_users + 1, np.int64)
     arguments = (
-        order, impressions.users, impressions.shown.offsets, impressions.shown.items, impressions.clicked,
-        impressions.histories.offsets, impressions.histories.items, impressions.history_of, longest,
-    )  # fmt: skip
+        order,
+        impressions.users,
+        impressions.shown.offsets,
+        impressions.shown.items,
+        impressions.clicked,
+        impressions.histories.offsets,
+        impressions.histories.items,
+        impressions.history_of,
+        longest,
+    )
     _measure(*arguments, offsets)
     np.cumsum(offsets, out=offsets)
     rows = np.empty(offsets[-1], np.int32)
@@ -58,9 +65,7 @@ def count_clicks(logs: Csr) -> Offsets:
     return counts
 
 
-def draw_examples(
-    logs: Csr, devices: Offsets, *, negatives: int, longest: int, seed: int, number: int
-) -> Examples:
+def draw_examples(logs: Csr, devices: Offsets, *, negatives: int, longest: int, seed: int, number: int) -> Examples:
     """The examples of round (or epoch) `number`; the draws of a row are keyed by its device's number."""
     counts = count_clicks(logs)
     total = int(counts.sum())
@@ -82,9 +87,17 @@ def _usable(clicked: Bytes, low: int, high: int) -> bool:
 
 @jit
 def _measure(  # type: ignore[no-untyped-def]
-    order: Offsets, users: Indices, shown_offsets: Offsets, shown: Indices, clicked: Bytes,
-    history_offsets: Offsets, histories: Indices, history_of: Indices, longest, sizes: Offsets,
-) -> None:  # fmt: skip
+    order: Offsets,
+    users: Indices,
+    shown_offsets: Offsets,
+    shown: Indices,
+    clicked: Bytes,
+    history_offsets: Offsets,
+    histories: Indices,
+    history_of: Indices,
+    longest,
+    sizes: Offsets,
+) -> None:
     for row in order:
         low, high = shown_offsets[row], shown_offsets[row + 1]
         if _usable(clicked, low, high):
@@ -94,9 +107,18 @@ def _measure(  # type: ignore[no-untyped-def]
 
 @jit
 def _pack(  # type: ignore[no-untyped-def]
-    order: Offsets, users: Indices, shown_offsets: Offsets, shown: Indices, clicked: Bytes,
-    history_offsets: Offsets, histories: Indices, history_of: Indices, longest, at: Offsets, out: Indices,
-) -> None:  # fmt: skip
+    order: Offsets,
+    users: Indices,
+    shown_offsets: Offsets,
+    shown: Indices,
+    clicked: Bytes,
+    history_offsets: Offsets,
+    histories: Indices,
+    history_of: Indices,
+    longest,
+    at: Offsets,
+    out: Indices,
+) -> None:
     for row in order:
         low, high = shown_offsets[row], shown_offsets[row + 1]
         if not _usable(clicked, low, high):
@@ -153,9 +175,16 @@ def _count_histories(offsets: Offsets, rows: Indices) -> int:
 
 @jit
 def _draw(  # type: ignore[no-untyped-def]
-    offsets: Offsets, rows: Indices, devices: Offsets, negatives, seed, number,
-    candidates: Indices, history_of: Offsets, histories: Indices,
-) -> None:  # fmt: skip
+    offsets: Offsets,
+    rows: Indices,
+    devices: Offsets,
+    negatives,
+    seed,
+    number,
+    candidates: Indices,
+    history_of: Offsets,
+    histories: Indices,
+) -> None:
     example, history = 0, -1
     for device in range(len(devices)):
         start = _draws.stream(seed, _draws.LEARNING, number, devices[device])

@@ -74,10 +74,12 @@ class OwnNews:
         own = np.repeat(np.isin(np.arange(len(counts)), devices), counts)
         return _stack(self.shares()[examples], device, n), Batch(
             _stack(self.items[own], np.repeat(np.arange(n), counts[devices]), n),
-            _stack(self.histories[rows, :width], owner, n), _stack(self.history_mask[rows, :width], owner, n),
+            _stack(self.histories[rows, :width], owner, n),
+            _stack(self.history_mask[rows, :width], owner, n),
             _stack(self.history_of[examples] - first, device, n),
-            _stack(self.candidates[examples], device, n), _stack(self.candidate_mask[examples], device, n),
-        )  # fmt: skip
+            _stack(self.candidates[examples], device, n),
+            _stack(self.candidate_mask[examples], device, n),
+        )
 
 
 def own_news(examples: Examples, n: int) -> OwnNews:
@@ -95,9 +97,16 @@ def own_news(examples: Examples, n: int) -> OwnNews:
     histories[history_mask] = place[:split] - offsets[np.repeat(owner, history_mask.sum(1))]
     candidates[candidate_mask] = place[split:] - offsets[np.repeat(examples.device, candidate_mask.sum(1))]
     return OwnNews(
-        pairs % span, offsets, owner, histories, history_mask, examples.device, examples.history_of, candidates,
+        pairs % span,
+        offsets,
+        owner,
+        histories,
+        history_mask,
+        examples.device,
+        examples.history_of,
+        candidates,
         candidate_mask,
-    )  # fmt: skip
+    )
 
 
 def _stack(values: NDArray[np.generic], owner: Offsets, n: int) -> Tensor:

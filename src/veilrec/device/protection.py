@@ -70,9 +70,7 @@ class Unprotected:
         """Nothing."""
         return uploads
 
-    def noise_of_sum(
-        self, schema: Schema, devices: int, generator: np.random.Generator
-    ) -> dict[str, Floats]:  # fmt: skip
+    def noise_of_sum(self, schema: Schema, devices: int, generator: np.random.Generator) -> dict[str, Floats]:
         """Nothing."""
         return {}
 

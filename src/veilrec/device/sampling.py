@@ -11,9 +11,16 @@ from veilrec._jit import jit
 
 @jit
 def draw_epoch(
-    own: Indices, is_own: Indices, stamp: int, n_items: int, negatives: int, start: np.uint64, counter: int,
-    items: Indices, labels: Floats,
-) -> int:  # fmt: skip
+    own: Indices,
+    is_own: Indices,
+    stamp: int,
+    n_items: int,
+    negatives: int,
+    start: np.uint64,
+    counter: int,
+    items: Indices,
+    labels: Floats,
+) -> int:
     """Fill an epoch: every own item once, in random order, each followed by items drawn from all others.
 
     `own` is shuffled in place. `is_own[i] == stamp` marks the device's training items: only those are left

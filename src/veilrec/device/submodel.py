@@ -84,9 +84,8 @@ def simulated_reports(
 
 @jit
 def _count_reports(
-    offsets: Offsets, items: Indices, devices: Offsets, flips_below: np.uint64, seed: int, period: int,
-    counts: Offsets,
-) -> None:  # fmt: skip
+    offsets: Offsets, items: Indices, devices: Offsets, flips_below: np.uint64, seed: int, period: int, counts: Offsets
+) -> None:
     own = np.full(len(counts), -1, np.int64)
     for row in range(len(devices)):
         for entry in range(offsets[row], offsets[row + 1]):
@@ -105,9 +104,7 @@ def simulated_histogram(data: Csr, devices: Offsets, n_items: int, most: int, *,
 
 
 @jit
-def _count_few(
-    offsets: Offsets, items: Indices, devices: Offsets, most: int, seed: int, counts: Offsets
-) -> None:
+def _count_few(offsets: Offsets, items: Indices, devices: Offsets, most: int, seed: int, counts: Offsets) -> None:
     for row in range(len(devices)):
         own = items[offsets[row] : offsets[row + 1]].copy()
         start = _draws.stream(seed, _draws.REPORT, 0, devices[row])

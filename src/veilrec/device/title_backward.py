@@ -244,17 +244,13 @@ def _through_words(  # type: ignore[no-untyped-def]
     for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
         title = given.title_of[pair]
         length = titles.offsets[title + 1] - titles.offsets[title]
-        _unsee(
-            scratch.words[at : at + length], scratch.place, scratch.to_convolved[at : at + length], by_word
-        )
+        _unsee(scratch.words[at : at + length], scratch.place, scratch.to_convolved[at : at + length], by_word)
         at += length
     for slot in range(count):
         scratch.place[distinct[slot]] = -1
         for q in range(own.shape[1]):
             own[slot, q] = given.table[distinct[slot], q]
-    np.dot(
-        by_word.T, own, scratch.to_kernel
-    )  # [window * filters, word_dim], to lie as [filters, window * word_dim]
+    np.dot(by_word.T, own, scratch.to_kernel)  # [window * filters, word_dim], to lie as [filters, window * word_dim]
     filters, word_dim = scratch.to_convolved.shape[1], own.shape[1]
     for row in range(len(scratch.to_kernel)):
         begin = row // filters * word_dim

@@ -57,9 +57,7 @@ def encode(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
     share, vectors = np.empty(rows, np.float32), np.empty((len(codes), dim), np.float32)
     kernels.pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
     vectors = _cut(vectors, heads, weights[HIDDEN].shape[1])
-    return Titles(
-        heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors
-    )
+    return Titles(heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors)
 
 
 def pull_back(
@@ -74,13 +72,21 @@ def pull_back(
     words = starts(counts)
     index, values = np.empty(words[-1], np.int32), np.empty((words[-1], given.table.shape[1]), np.float32)
     shapes = {name: weights[name].shape for name in _DENSE} | {
-        PROJECTIONS: given.projections.shape, HIDDEN: (len(weights[HIDDEN]), titles.mixed.shape[1])
-    }  # fmt: skip
+        PROJECTIONS: given.projections.shape,
+        HIDDEN: (len(weights[HIDDEN]), titles.mixed.shape[1]),
+    }
     dense = {name: np.zeros((n, *shape), np.float32) for name, shape in shapes.items()}
     found = Found(
-        dense[KERNEL], dense[KERNEL_BIAS], dense[PROJECTIONS], dense[HIDDEN], dense[HIDDEN_BIAS],
-        dense[QUERY][:, 0], words, index, values,
-    )  # fmt: skip
+        dense[KERNEL],
+        dense[KERNEL_BIAS],
+        dense[PROJECTIONS],
+        dense[HIDDEN],
+        dense[HIDDEN_BIAS],
+        dense[QUERY][:, 0],
+        words,
+        index,
+        values,
+    )
     backward.pull_back(titles, given, found)
     dim = weights[HIDDEN].shape[1]
     by_column = dense[PROJECTIONS].swapaxes(1, 2)
@@ -102,9 +108,18 @@ def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradient
     kernel = weights[KERNEL].reshape(filters, -1, table.shape[1]).swapaxes(0, 1).reshape(-1, table.shape[1])
     centre = np.repeat(_widen(titles.vectors, titles.heads), np.diff(titles.offsets), axis=0)
     return Given(
-        pairs.offsets, pairs.title, _widen(gradients, titles.heads), table, kernel, projections, content - centre,
-        titles.mixed - centre, in_hidden, in_mixed, in_scores,
-    )  # fmt: skip
+        pairs.offsets,
+        pairs.title,
+        _widen(gradients, titles.heads),
+        table,
+        kernel,
+        projections,
+        content - centre,
+        titles.mixed - centre,
+        in_hidden,
+        in_mixed,
+        in_scores,
+    )
 
 
 def _widened(weights: Mapping[str, Floats], heads: int) -> tuple[Floats, Floats]:

@@ -23,9 +23,7 @@ class Titles(NamedTuple):
     words: Indices  # [rows]
     convolved: Floats  # [rows, filters]
     projected: Floats  # [rows, 3 * dim], queries, keys, values
-    attention: (
-        Floats  # of every title [heads, length, length], one behind the other; then LANES that nobody uses
-    )
+    attention: Floats  # of every title [heads, length, length], one behind the other; then LANES that nobody uses
     mixed: Floats  # [rows, dim], after self-attention
     hidden: Floats  # [rows, attention]
     share: Floats  # [rows], the weight of a word in its title

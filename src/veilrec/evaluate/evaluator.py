@@ -51,9 +51,7 @@ def _sampled_ranks(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubl
     return ranks
 
 
-def _full_ranks(
-    users: Offsets, positives: Csr, excluded: Csr, scorer: Scorer, *, one_by_one: bool
-) -> Doubles:
+def _full_ranks(users: Offsets, positives: Csr, excluded: Csr, scorer: Scorer, *, one_by_one: bool) -> Doubles:
     ranks = np.empty(len(positives.items), np.float64)
     for part in _parts(len(users), scorer.n_items):
         rows = np.arange(part.start, part.stop, dtype=np.int64)
@@ -76,9 +74,7 @@ def _evaluate_impressions(impressions: Impressions, model: Model) -> dict[str, f
     offsets = np.concatenate([[0], np.cumsum(shown.lengths()[counted])])
     wanted = impressions.clicked[entries]
     clicks = keep_entries(Csr(offsets, lists.items), wanted > 0)
-    metrics = impression_metrics(
-        ranks_in_lists(scores[entries], offsets, wanted), clicks.offsets, np.diff(offsets)
-    )
+    metrics = impression_metrics(ranks_in_lists(scores[entries], offsets, wanted), clicks.offsets, np.diff(offsets))
     return metrics | {"cases": float(counted.sum()), "skipped": float((~counted).sum())}
 
 
@@ -109,9 +105,7 @@ def _parts(rows: int, width: int) -> Iterator[slice]:
 def _checked(scores: Floats, shape: tuple[int, ...]) -> Floats:
     """The scores, if they can be ranked; infinite ones become the largest finite ones."""
     if scores.shape != shape:
-        raise VeilrecError(
-            f"the model is broken: it gave scores of shape {scores.shape} where {shape} was asked for"
-        )
+        raise VeilrecError(f"the model is broken: it gave scores of shape {scores.shape} where {shape} was asked for")
     if np.isfinite(scores).all():
         return scores
     if np.isnan(scores).any():

@@ -94,12 +94,7 @@ def _clicks(impressions: Impressions) -> tuple[Offsets, Indices]:
 
 
 def known_items(
-    impressions: Impressions,
-    n_users: int,
-    n_items: int,
-    hidden: Offsets | None = None,
-    *,
-    clicks: bool = True,
+    impressions: Impressions, n_users: int, n_items: int, hidden: Offsets | None = None, *, clicks: bool = True
 ) -> Csr:
     """The distinct items of each user's histories, then clicks unless told otherwise, in time order.
 

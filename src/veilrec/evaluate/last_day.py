@@ -94,13 +94,7 @@ def _held_out(candidates: Bools, seed: int) -> Bools:
 
 
 def _among_sampled(
-    population: Population,
-    reads: _Reads,
-    asked: Bools,
-    histories: Csr,
-    used: Csr,
-    seed: int,
-    purpose: Purpose,
+    population: Population, reads: _Reads, asked: Bools, histories: Csr, used: Csr, seed: int, purpose: Purpose
 ) -> Impressions:
     """An impression a click: the click, then 20 items outside the user's row of `used`."""
     users, items = reads.users[asked], reads.items[asked]

@@ -58,9 +58,7 @@ def impression_metrics(ranks: Doubles, offsets: Offsets, shown: Offsets) -> dict
 def _ndcg(ranks: Doubles, offsets: Offsets, k: int) -> Doubles:
     best = np.concatenate([[0.0], np.cumsum(_gains(np.arange(1.0, k + 1), k))])
     ndcg: Doubles = _sums(_gains(ranks, k), offsets) / best[np.minimum(np.diff(offsets), k)]
-    return np.minimum(
-        ndcg, 1.0
-    )  # more than k positives that tie at a place within k would gain more than the best
+    return np.minimum(ndcg, 1.0)  # more than k positives that tie at a place within k would gain more than the best
 
 
 def _gains(ranks: Doubles, k: int) -> Doubles:

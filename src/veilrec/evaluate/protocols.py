@@ -46,9 +46,7 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
     if seed >= 2**63:
         raise BadInput(f"seed {seed} is too large: give a whole number below 2**63")
     if population.n_items < 2:
-        raise BadInput(
-            f"{population.name} has fewer than 2 items, so there is nothing to rank: bring more data"
-        )
+        raise BadInput(f"{population.name} has fewer than 2 items, so there is nothing to rank: bring more data")
     if protocol == "mind":
         return split_impressions(population, seed, validation)
     if protocol == "last-day-20":
@@ -56,9 +54,7 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
 
     pairs = population.interactions.pairs()
     if len(pairs.items) == 0:
-        raise BadInput(
-            f"{population.name} has no interactions to learn from: bring data with at least a click"
-        )
+        raise BadInput(f"{population.name} has no interactions to learn from: bring data with at least a click")
     needed = 3 if validation else 2
     able = pairs.lengths() >= needed
     if not able.any():
@@ -177,6 +173,4 @@ def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Ca
     counts = np.zeros(len(pairs), np.int64)
     counts[users] = pairs.lengths()[users] // 2
     marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)
-    return Cases(
-        users, keep_entries(pairs, marked).take(users), adapt=keep_entries(pairs, ~marked).take(users)
-    )
+    return Cases(users, keep_entries(pairs, marked).take(users), adapt=keep_entries(pairs, ~marked).take(users))

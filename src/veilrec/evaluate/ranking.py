@@ -25,9 +25,7 @@ def ranks_among_all(scores: Floats, positives: Csr, excluded: Csr, *, one_by_one
     `one_by_one` ranks each positive without the other positives of its row.
     """
     ranks = np.empty(len(positives.items), np.float64)
-    _rank_among_all(
-        scores, positives.offsets, positives.items, excluded.offsets, excluded.items, one_by_one, ranks
-    )
+    _rank_among_all(scores, positives.offsets, positives.items, excluded.offsets, excluded.items, one_by_one, ranks)
     return ranks
 
 

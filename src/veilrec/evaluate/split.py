@@ -17,14 +17,10 @@ class Cases:
 
     users: Offsets  # [T], index in the population; a row of the scorer unless the protocol folds the user in
     positives: Csr  # T rows
-    candidates: Indices | None = (
-        None  # loo-99, [T, 1 + 99]: column 0 the held-out item, then the sampled ones
-    )
+    candidates: Indices | None = None  # loo-99, [T, 1 + 99]: column 0 the held-out item, then the sampled ones
     adapt: Csr | None = None  # holdout-users, T rows: what the device adapts on
     impressions: Impressions | None = None  # mind, T impressions
-    set_aside: Csr | None = (
-        None  # T rows: the validation items of a test user, which are no rivals of the test items
-    )
+    set_aside: Csr | None = None  # T rows: the validation items of a test user, which are no rivals of the test items
 
     def __len__(self) -> int:
         return len(self.users)

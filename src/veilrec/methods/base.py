@@ -68,9 +68,7 @@ class Method(Generic[C]):
     guarantee_of_run: Callable[[C, Problem], Guarantee] | None = (
         None  # the same with what only a run knows: its rounds, devices and items
     )
-    item_parameters: int | None = (
-        None  # floats per item that the communication paper counts; None: not counted there
-    )
+    item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
     rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
 
@@ -102,9 +100,7 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
     _merge(values, asked)
     rounds = values.pop("rounds", method.rounds)
     try:
-        return _countable(method, method.config.model_validate(values)), TypeAdapter(int).validate_python(
-            rounds
-        )
+        return _countable(method, method.config.model_validate(values)), TypeAdapter(int).validate_python(rounds)
     except ValidationError as error:
         raise BadInput(_explain(method, error)) from None
 
@@ -162,9 +158,7 @@ def _parse(setting: str) -> dict[str, Any]:
 
 def _explain(method: Method[Any], error: ValidationError) -> str:
     first = error.errors()[0]
-    path = (
-        ".".join(str(part) for part in first["loc"]) or "rounds"
-    )  # the only one outside of the configuration
+    path = ".".join(str(part) for part in first["loc"]) or "rounds"  # the only one outside of the configuration
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return str(unknown_name(f"setting of {method.name}", path, setting_names(method.config)))
     return f"setting {path} of {method.name} is {first['input']!r}: {first['msg'].lower()}"

@@ -68,27 +68,39 @@ def totals(selected: Mapping[str, float]) -> list[Counted]:
         counted += [
             Counted("fedmf", dataset, _PRINTED["fedmf"][dataset], total(rows * mf, dataset), f"{whole} {mf}"),
             Counted(
-                "priv-fedmf-sub", dataset, _PRINTED["priv-fedmf-sub"][dataset], total(items * mf, dataset),
+                "priv-fedmf-sub",
+                dataset,
+                _PRINTED["priv-fedmf-sub"][dataset],
+                total(items * mf, dataset),
                 f"{part} {mf}",
             ),
             Counted("fedncf", dataset, _PRINTED["fedncf"][dataset], total(rows * ncf, dataset), f"{whole} {ncf}"),
             Counted(
-                "priv-fedncf-sub-compress", dataset, _PRINTED["priv-fedncf-sub-compress"][dataset],
-                total(items * ncf, dataset), f"{part} {ncf}; the printed number does not come out of this",
+                "priv-fedncf-sub-compress",
+                dataset,
+                _PRINTED["priv-fedncf-sub-compress"][dataset],
+                total(items * ncf, dataset),
+                f"{part} {ncf}; the printed number does not come out of this",
             ),
-        ]  # fmt: skip
+        ]
     if "ml-1m" in selected:
         rows = ROWS["ml-1m"]
         counted += [
             Counted(
-                "dp-fedmf-svd", "ml-1m", 4785.93, total(RANK * (rows + mf + 1), "ml-1m"),
+                "dp-fedmf-svd",
+                "ml-1m",
+                4785.93,
+                total(RANK * (rows + mf + 1), "ml-1m"),
                 f"rank {RANK}: {RANK} ({rows} + {mf} + 1)",
             ),
             Counted(
-                "dp-fedmf-topk", "ml-1m", 4943.68, total(HALF * rows * mf, "ml-1m"),
+                "dp-fedmf-topk",
+                "ml-1m",
+                4943.68,
+                total(HALF * rows * mf, "ml-1m"),
                 f"half of {rows} rows of {mf}; the printed number is 200 more, and no share gives it",
             ),
-        ]  # fmt: skip
+        ]
     return counted
 
 

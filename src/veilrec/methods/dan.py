@@ -12,8 +12,5 @@ METHOD = centralised(
     paper="Zhu et al., DAN: Deep Attention Neural Network for News Recommendation, AAAI 2019",
     model="CNNs over title and entities, attention and GRU over clicks",
     summary="interests and their sequence, attended to by the candidate",
-    deviations=(
-        "A GRU in place of the LSTM.",
-        "A scaled dot product in place of the cosine, which hardly learns.",
-    ),
+    deviations=("A GRU in place of the LSTM.", "A scaled dot product in place of the cosine, which hardly learns."),
 )

@@ -33,9 +33,12 @@ def laplace(privacy: PrivacySettings) -> NoisyMessage:
 def laplace_event(config: DpFedMfConfig, rows: int) -> Event:
     """What a message of so many rows with that noise really tells of a user."""
     mechanism = RowwiseLaplace(
-        rows=rows, width=config.local.dim, clip_norm=config.privacy.clip_norm, epsilon=config.privacy.epsilon,
+        rows=rows,
+        width=config.local.dim,
+        clip_norm=config.privacy.clip_norm,
+        epsilon=config.privacy.epsilon,
         calibration="as-published",
-    )  # fmt: skip
+    )
     return mechanism.event()
 
 
@@ -56,7 +59,7 @@ _AS_PUBLISHED: dict[str, Any] = {
         "privacy": {"epsilon": 2.0, "clip_norm": 1.0},
         "cohort": {"size": 100, "sampling": "fixed"},
         "server": {"rate": 1.0},
-    },
+    }
 }
 PAPER_PRESETS = merged({name: FEDMF_PRESETS[name] for name in ("paper", "paper@ml-1m")}, _AS_PUBLISHED)
 EVERYBODY = {"size": 0}
@@ -64,12 +67,15 @@ EVERYBODY = {"size": 0}
 # holds for any data was chosen on frappe.
 TUNED: dict[str, Any] = {
     "tuned": {
-        "rounds": 10, "cohort": EVERYBODY, "local": {"dim": 8, "epochs": 6}, "server": {"rate": 0.1},
+        "rounds": 10,
+        "cohort": EVERYBODY,
+        "local": {"dim": 8, "epochs": 6},
+        "server": {"rate": 0.1},
         "privacy": {"clip_norm": 0.25},
     },
     "tuned@ml-100k": {"server": {"rate": 0.3}},
     "tuned@ml-1m": {"rounds": 15, "local": {"dim": 16}},
-}  # fmt: skip
+}
 
 METHOD = Method(
     name="dp-fedmf",

@@ -39,9 +39,7 @@ def build(config: DpFedMfSvdConfig, problem: Problem) -> Trainer:
         return FAMILY.simulate(config, problem, low_rank)
     clip_norm, seed = config.privacy.clip_norm, problem.seed
     protection = PublicBasis(clip_norm=clip_norm, rank=config.rank, public_seed=seed)
-    return FAMILY.proven(
-        config, problem, protection, chooser=SeededBasis(config.local.dim, config.rank, seed)
-    )
+    return FAMILY.proven(config, problem, protection, chooser=SeededBasis(config.local.dim, config.rank, seed))
 
 
 METHOD = Method(

@@ -58,10 +58,7 @@ def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
     return FAMILY.guarantee(config, "The rows of a round are chosen by the released model.")
 
 
-PRESETS_OF_SHARE: dict[str, Any] = {
-    "paper": {"compression": {"share": 0.5}},
-    "tuned": {"compression": {"share": 0.7}},
-}
+PRESETS_OF_SHARE: dict[str, Any] = {"paper": {"compression": {"share": 0.5}}, "tuned": {"compression": {"share": 0.7}}}
 
 METHOD = Method(
     name="dp-fedmf-topk",

@@ -65,12 +65,15 @@ PAPER_PRESETS = merged({"paper": PAPER_PRESET}, _AS_PUBLISHED)
 # Chosen on the validation item of seed 1 at epsilon 8, as those of dp-fedmf: everybody, few rounds, a small model.
 TUNED: dict[str, Any] = {
     "tuned": {
-        "rounds": 10, "cohort": EVERYBODY, "local": {"gmf": 8, "mlp": 8, "layers": (8, 4)},
-        "server": {"rate": 0.1}, "privacy": {"clip_norm": 0.25},
+        "rounds": 10,
+        "cohort": EVERYBODY,
+        "local": {"gmf": 8, "mlp": 8, "layers": (8, 4)},
+        "server": {"rate": 0.1},
+        "privacy": {"clip_norm": 0.25},
     },
     "tuned@ml-100k": {"server": {"rate": 0.3}},
     "tuned@ml-1m": {"rounds": 15, "local": {"gmf": 16, "mlp": 16, "layers": (16, 8)}},
-}  # fmt: skip
+}
 
 METHOD = Method(
     name="dp-fedncf",

@@ -50,9 +50,7 @@ METHOD = Method(
     paper="Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019",
     model="linear item-item model",
     summary="closed-form weights between all pairs of items, learnt from everybody's data in one place",
-    datasets=tuple(
-        name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")
-    ),  # too many items
+    datasets=tuple(name for name in EVERY_DATASET if name not in ("mind", "adressa", "ebnerd")),  # too many items
     config=EaseConfig,
     build=build,
     guarantee=guarantee,

@@ -12,7 +12,5 @@ METHOD = centralised(
     paper="Okura et al., Embedding-based News Recommendation for Millions of Users, KDD 2017",
     model="mean word vector, GRU over clicks",
     summary="titles as bags of words, users by a GRU",
-    deviations=(
-        "The news part learns from clicks; it is not trained beforehand as a denoising autoencoder.",
-    ),
+    deviations=("The news part learns from clicks; it is not trained beforehand as a denoising autoencoder.",),
 )

@@ -75,9 +75,13 @@ class Family(Generic[C]):
         message = self.tells(config, problem.n_items)
         times = participations(config.cohort, problem)
         return honest(
-            promise, message, repeated(message, times), self.honest_delta(config),
-            note=self.honest_note, doing=takes_part(times),
-        )  # fmt: skip
+            promise,
+            message,
+            repeated(message, times),
+            self.honest_delta(config),
+            note=self.honest_note,
+            doing=takes_part(times),
+        )
 
     def honest_delta(self, config: C) -> float:
         """The delta at which the honest value is stated."""

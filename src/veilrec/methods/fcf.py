@@ -47,9 +47,7 @@ class FcfServer(Server):
     gradient, and the regularisation takes the same share.
     """
 
-    def __init__(
-        self, schema: Schema, weights: Mapping[str, Floats], rate: ServerRate, decay_share: float
-    ) -> None:
+    def __init__(self, schema: Schema, weights: Mapping[str, Floats], rate: ServerRate, decay_share: float) -> None:
         super().__init__(schema, weights, "mean", rate)
         self._decay_share = np.float32(decay_share)
 
@@ -101,8 +99,7 @@ def build(config: FcfConfig, problem: Problem) -> Trainer:
 def guarantee(config: FcfConfig) -> Guarantee:
     """Nothing is promised."""
     return no_guarantee(
-        "The server sees a device's gradient of every item, and can compute from it exactly which items the"
-        " user has.",
+        "The server sees a device's gradient of every item, and can compute from it exactly which items the user has.",
         "A simulated run protects nobody.",
     )
 
@@ -119,10 +116,7 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=200,
-    presets={
-        "tuned@ml-100k": {"rounds": 150},
-        "tuned@ml-1m": {"cohort": {"size": 200}},
-    },
+    presets={"tuned@ml-100k": {"rounds": 150}, "tuned@ml-1m": {"cohort": {"size": 200}}},
     deviations=(
         "sizes, rates and regularisation are ours, chosen on validation items, not the paper's",
         "a round takes a cohort of devices instead of all, and the gradient is scaled to match",

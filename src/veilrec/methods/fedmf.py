@@ -64,9 +64,15 @@ def build(config: FedMfConfig, problem: Problem) -> Trainer:
 
 
 def make_simulation(
-    config: FedMfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0,
-    chooser: Chooser | None = None, values: ValueCoding = "float32", averaging: float = 0.0,
-) -> Simulation:  # fmt: skip
+    config: FedMfConfig,
+    problem: Problem,
+    protection: Protection,
+    *,
+    sigma: float = 0.0,
+    chooser: Chooser | None = None,
+    values: ValueCoding = "float32",
+    averaging: float = 0.0,
+) -> Simulation:
     """Federated matrix factorisation with any protection of what leaves a device, on any part of the items."""
     local, seed = config.local, problem.seed
     schema = mf.schema(problem.n_items, local.dim).coded(values)

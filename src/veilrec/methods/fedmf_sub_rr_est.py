@@ -21,9 +21,7 @@ class FedMfSubConfig(SelectionConfig, FedMfConfig):
 
 def make(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Trainer:
     """FedMF on the items that randomised reports choose, with or without undoing the lies."""
-    chooser = reported(
-        config.selection, problem, published_bits(config.selection, problem), estimate=estimate
-    )
+    chooser = reported(config.selection, problem, published_bits(config.selection, problem), estimate=estimate)
     return make_simulation(config, problem, Unprotected(), chooser=chooser)
 
 
@@ -35,9 +33,7 @@ def build(config: FedMfSubConfig, problem: Problem) -> Trainer:
 def guarantee(config: FedMfSubConfig) -> Guarantee:
     """Nothing is promised, because the updates are in the clear."""
     selection = config.selection
-    adding_up = (
-        " A device draws new reports again and again, whose epsilons add up." if selection.fresh else ""
-    )
+    adding_up = " A device draws new reports again and again, whose epsilons add up." if selection.fresh else ""
     return no_guarantee(
         "Updates leave in the clear, and show the items of a user. The reports by themselves: each bit of one report "
         f"is ({selection.epsilon:g}, 0)-DP per click, add-remove, per message, trusting nobody, proven.{adding_up}",

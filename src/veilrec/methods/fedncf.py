@@ -60,9 +60,14 @@ def build(config: FedNcfConfig, problem: Problem) -> Trainer:
 
 
 def make_simulation(
-    config: FedNcfConfig, problem: Problem, protection: Protection, *, sigma: float = 0.0,
-    chooser: Chooser | None = None, wrap: Callable[[Learner], Learner] | None = None,
-) -> Simulation:  # fmt: skip
+    config: FedNcfConfig,
+    problem: Problem,
+    protection: Protection,
+    *,
+    sigma: float = 0.0,
+    chooser: Chooser | None = None,
+    wrap: Callable[[Learner], Learner] | None = None,
+) -> Simulation:
     """Federated NCF with any protection of what leaves a device, on any part of the items."""
     local, seed = config.local, problem.seed
     weights = ncf.start_weights(problem.n_items, local.shape, local.start, seed)
@@ -72,14 +77,25 @@ def make_simulation(
         return NeumfModel(private[ncf.USER], public, adapter)
 
     server = Server(
-        ncf.schema(problem.n_items, local.shape), weights, config.aggregation, config.server, sigma=sigma,
+        ncf.schema(problem.n_items, local.shape),
+        weights,
+        config.aggregation,
+        config.server,
+        sigma=sigma,
         every_row=protection.fills_messages,
-    )  # fmt: skip
+    )
     learner: Learner = ncf.NcfLearner(local, seed)
     return Simulation(
-        problem.train, learner if wrap is None else wrap(learner), server, config.cohort, make_model, seed,
-        protection=protection, chooser=chooser, chunk=_DEVICES_AT_ONCE,
-    )  # fmt: skip
+        problem.train,
+        learner if wrap is None else wrap(learner),
+        server,
+        config.cohort,
+        make_model,
+        seed,
+        protection=protection,
+        chooser=chooser,
+        chunk=_DEVICES_AT_ONCE,
+    )
 
 
 def guarantee(config: FedNcfConfig) -> Guarantee:

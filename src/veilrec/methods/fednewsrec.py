@@ -33,14 +33,7 @@ from veilrec.methods.news_common import (
     TextConfig,
     news_of,
 )
-from veilrec.methods.private import (
-    SIMULATED,
-    PrivacySettings,
-    participations,
-    proven,
-    sigma_of_sum,
-    takes_part,
-)
+from veilrec.methods.private import SIMULATED, PrivacySettings, participations, proven, sigma_of_sum, takes_part
 from veilrec.privacy.accounting import epsilon_renyi
 from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -113,15 +106,9 @@ def build(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec"
     schema = news.schema(prepared.model, prepared.frozen)
     sigma = _sigma(config, replace(problem, train=logs), sum(tensor.size for tensor in schema.tensors))
     server = Server(
-        schema,
-        news.start_weights(prepared.model, prepared.frozen),
-        config.aggregation,
-        config.server,
-        sigma=sigma,
+        schema, news.start_weights(prepared.model, prepared.frozen), config.aggregation, config.server, sigma=sigma
     )
-    return NewsSimulation(
-        logs, learner, server, config.cohort, make_model, seed, protection=_protection(config)
-    )
+    return NewsSimulation(logs, learner, server, config.cohort, make_model, seed, protection=_protection(config))
 
 
 def _prepared(config: FedNewsConfig, data: NewsData, seed: int) -> Prepared:
@@ -182,18 +169,22 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
         return proven(p.epsilon, p.delta, config.cohort, *some, public=PUBLIC)
     if config.calibration == "as-published" and p.scale > 0.0:
         return Guarantee(
-            basis="as published", unit="user", adjacency="replace-one", epsilon=_claimed(config), delta=0.0,
-            scope="per message", trust="nobody",
+            basis="as published",
+            unit="user",
+            adjacency="replace-one",
+            epsilon=_claimed(config),
+            delta=0.0,
+            scope="per message",
+            trust="nobody",
             caveats=(
                 "The claim holds for one entry of one message; a message has an entry for every parameter of the"
                 " model, every round sends another, and the number of clicks is sent in the clear.",
                 SIMULATED,
             ),
             honest_note="All entries of a message move together, so its epsilon is this times their number.",
-        )  # fmt: skip
+        )
     return no_guarantee(
-        "The server sees each device's gradient, and in it the words of the news that the device has seen.",
-        SIMULATED,
+        "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
     )
 
 
@@ -211,11 +202,13 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
     times, delta = participations(config.cohort, taking_part), config.privacy.delta
     upload, run = (_composed(_claimed(config), entries * count, delta) for count in (1, times))
     return replace(
-        claim, honest_epsilon=upload, honest_delta=delta,
+        claim,
+        honest_epsilon=upload,
+        honest_delta=delta,
         honest_note=f"That is one upload of {entries:,} entries, which all move together; over a run in which a device"
         f" {takes_part(times)}, epsilon {run:,.0f} at delta {delta:g}; the number of clicks, sent in the clear, is not"
         " covered at all.",
-    )  # fmt: skip
+    )
 
 
 def _claimed(config: FedNewsConfig) -> float:
@@ -252,13 +245,18 @@ METHOD = Method(
     presets={
         # Noise grows with the square root of the number of parameters: a model a sixth as large, more devices a round.
         "tuned:proven": {
-            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8}, "cohort": {"size": 500},
-            "server": {"rate": 0.02}, "rounds": 60,
+            "size": {"word_dim": 16, "heads": 2, "head_dim": 8, "attention": 8},
+            "cohort": {"size": 500},
+            "server": {"rate": 0.02},
+            "rounds": 60,
         },
         "paper": {
-            "size": PAPER_SIZES, "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0}, "rounds": 1500,
-            "calibration": "as-published", "cohort": {"sampling": "fixed"},
-        }
+            "size": PAPER_SIZES,
+            "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0},
+            "rounds": 1500,
+            "calibration": "as-published",
+            "cohort": {"sampling": "fixed"},
+        },
     },
     deviations=(
         "g_u is the gradient of the mean over a device's clicks, as in the authors' code: with the sum of eq. 2 and"
@@ -267,4 +265,4 @@ METHOD = Method(
         "A user without clicks has a vector of its own, learnt from such users.",
         "proven: whole-update clipping, equal weights, Gaussian noise on the sum (ours).",
     ),
-)  # fmt: skip
+)

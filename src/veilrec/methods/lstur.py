@@ -10,7 +10,5 @@ METHOD = centralised(
     model="CNN over words, categories; attention and GRU over clicks",
     summary="long-term interests start a GRU over recent clicks",
     network="lstur-ini",
-    deviations=(
-        "No user ids: the long-term vector is attention over the whole history, not a vector per user.",
-    ),
+    deviations=("No user ids: the long-term vector is attention over the whole history, not a vector per user.",),
 )

@@ -43,9 +43,14 @@ class MfTrainer:
         self.config = config
         self.problem = problem
         settings = mf.MfSettings(
-            dim=config.dim, start=config.start, epochs=config.adapt_epochs, negatives=config.negatives,
-            user_rate=config.rate, item_rate=config.rate, decay=config.decay,
-        )  # fmt: skip
+            dim=config.dim,
+            start=config.start,
+            epochs=config.adapt_epochs,
+            negatives=config.negatives,
+            user_rate=config.rate,
+            item_rate=config.rate,
+            decay=config.decay,
+        )
         self.adapter = mf.MfLearner(settings, problem.seed, freeze_items=True)
         everybody = np.arange(len(problem.train), dtype=np.int64)
         self.users = self.adapter.fresh_private_state(everybody)[mf.USER]
@@ -55,9 +60,16 @@ class MfTrainer:
         """One epoch."""
         c, train = self.config, self.problem.train
         loss = _epoch(
-            train.offsets, train.items, self.users, self.items, c.negatives,
-            np.float32(c.rate), np.float32(c.decay), self.problem.seed, number,
-        )  # fmt: skip
+            train.offsets,
+            train.items,
+            self.users,
+            self.items,
+            c.negatives,
+            np.float32(c.rate),
+            np.float32(c.decay),
+            self.problem.seed,
+            number,
+        )
         return StepReport(loss=float(loss))
 
     def model(self) -> FedMfModel:
@@ -137,9 +149,6 @@ METHOD = Method(
     build=build,
     guarantee=guarantee,
     rounds=30,
-    presets={
-        "tuned@ml-100k": {"decay": 0.01, "rounds": 35},
-        "tuned@ml-1m": {"decay": 0.003, "rounds": 20},
-    },
+    presets={"tuned@ml-100k": {"decay": 0.01, "rounds": 35}, "tuned@ml-1m": {"decay": 0.003, "rounds": 20}},
     measured=("ml-100k", "ml-1m"),
 )

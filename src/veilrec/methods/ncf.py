@@ -54,10 +54,16 @@ class NcfTrainer:
         self.config = config
         self.problem = problem
         settings = ncf.NcfSettings(
-            gmf=config.gmf, mlp=config.mlp, layers=config.layers, start=config.start,
-            epochs=config.adapt_epochs, negatives=config.negatives, batch=32, user_rate=config.adapt_rate,
+            gmf=config.gmf,
+            mlp=config.mlp,
+            layers=config.layers,
+            start=config.start,
+            epochs=config.adapt_epochs,
+            negatives=config.negatives,
+            batch=32,
+            user_rate=config.adapt_rate,
             decay=config.decay,
-        )  # fmt: skip
+        )
         self.adapter = ncf.NcfLearner(settings, problem.seed, freeze_public=True)
         n_users = len(problem.train)
         start = ncf.start_weights(problem.n_items, settings.shape, config.start, problem.seed)
@@ -132,9 +138,7 @@ class NcfTrainer:
         return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
 
 
-def draw_examples(
-    train: Csr, n_items: int, negatives: int, seed: int, epoch: int
-) -> tuple[Offsets, Offsets, Floats]:
+def draw_examples(train: Csr, n_items: int, negatives: int, seed: int, epoch: int) -> tuple[Offsets, Offsets, Floats]:
     """Users, items and labels of an epoch: what every device would draw for itself, user after user."""
     drawn = np.where(train.lengths() < n_items, negatives, 0)
     offsets = np.zeros(len(train) + 1, np.int64)
@@ -146,9 +150,16 @@ def draw_examples(
 
 @jit
 def _draw_examples(  # type: ignore[no-untyped-def]
-    offsets: Offsets, data: Indices, n_items, drawn: Offsets, out_offsets: Offsets,
-    seed, epoch, items: Indices, labels: Floats,
-):  # fmt: skip
+    offsets: Offsets,
+    data: Indices,
+    n_items,
+    drawn: Offsets,
+    out_offsets: Offsets,
+    seed,
+    epoch,
+    items: Indices,
+    labels: Floats,
+):
     is_own = np.full(n_items, -1, np.int32)
     for user in range(len(offsets) - 1):
         mine = data[offsets[user] : offsets[user + 1]]

@@ -45,9 +45,7 @@ class SizeConfig(Config):
         return NewsSizes(**self.model_dump())
 
 
-PAPER_SIZES: Mapping[str, Any] = {
-    "word_dim": 300, "heads": 20, "head_dim": 20, "attention": 200, "category_dim": 100,
-}  # fmt: skip
+PAPER_SIZES: Mapping[str, Any] = {"word_dim": 300, "heads": 20, "head_dim": 20, "attention": 200, "category_dim": 100}
 
 
 class TextConfig(Config):
@@ -106,10 +104,18 @@ def news_of(problem: Problem, method: str) -> NewsData:
 
 
 def centralised(
-    name: str, *, paper: str, model: str, summary: str, network: str | None = None,
-    config: type[NewsConfig] = NewsConfig, abstracts: bool = False, rounds: int = 8,
-    presets: Mapping[str, Mapping[str, Any]] | None = None, deviations: tuple[str, ...] = (),
-) -> Method[NewsConfig]:  # fmt: skip
+    name: str,
+    *,
+    paper: str,
+    model: str,
+    summary: str,
+    network: str | None = None,
+    config: type[NewsConfig] = NewsConfig,
+    abstracts: bool = False,
+    rounds: int = 8,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    deviations: tuple[str, ...] = (),
+) -> Method[NewsConfig]:
     """A method that learns one news model from everybody's impressions; a round is an epoch."""
     tuned = {} if config is PlmConfig else {"tuned@synthetic-news": _MADE_UP}
 

@@ -44,9 +44,15 @@ class Prepared:
 
 
 def prepare(
-    network: str, size: SizeConfig, text: TextConfig, data: NewsData, seed: int, *, abstracts: bool = False,
+    network: str,
+    size: SizeConfig,
+    text: TextConfig,
+    data: NewsData,
+    seed: int,
+    *,
+    abstracts: bool = False,
     whole_catalogue: bool = False,
-) -> Prepared:  # fmt: skip
+) -> Prepared:
     """Read the text and start the model; the same seed gives the same weights.
 
     The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news.
@@ -58,9 +64,8 @@ def prepare(
     n_news = len(data.catalogue.titles)
     learnt = np.ones(n_news, np.bool_) if whole_catalogue else occurring(data.impressions, n_news)
     codes = news_text(
-        data.catalogue, learnt, abstracts=abstracts,
-        known_words=None if vectors is None else vectors.words,
-    )  # fmt: skip
+        data.catalogue, learnt, abstracts=abstracts, known_words=None if vectors is None else vectors.words
+    )
     sentences = _sentences(text, data.catalogue, data.catalogue)
     given = codes.entity_vectors
     shape = NewsShape(
@@ -80,14 +85,10 @@ def prepare(
 
 
 def _input(codes: NewsText, sentences: Floats | None) -> NewsInput:
-    return news_input(
-        codes.titles, codes.abstracts, codes.categories, codes.subcategories, codes.entities, sentences
-    )
+    return news_input(codes.titles, codes.abstracts, codes.categories, codes.subcategories, codes.entities, sentences)
 
 
-def _fill_in(
-    model: NewsModel, codes: NewsText, vectors: WordVectors | None, text: TextConfig
-) -> frozenset[str]:
+def _fill_in(model: NewsModel, codes: NewsText, vectors: WordVectors | None, text: TextConfig) -> frozenset[str]:
     """Public vectors into the tables of words and entities; the names of the tables that stay frozen."""
     frozen = set()
     for name, module in model.named_modules():

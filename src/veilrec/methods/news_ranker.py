@@ -25,9 +25,7 @@ _ENTRIES_AT_ONCE = 1 << 22  # of the states of candidates and histories, for mod
 class NewsScorer:
     """Users with histories, and news with states; a user is a row of the histories."""
 
-    def __init__(
-        self, model: NewsModel, states: Tensor, histories: Csr, longest: int, reader: NewsReader
-    ) -> None:
+    def __init__(self, model: NewsModel, states: Tensor, histories: Csr, longest: int, reader: NewsReader) -> None:
         self.model = model
         self.states = states  # [items, ...]
         self.reader = reader
@@ -159,9 +157,7 @@ def _latest(offsets: Offsets, items: Indices, out: Offsets, mask: Bools) -> None
 
 
 @jit
-def _dot(
-    users: Floats, news: Floats, row_of: Offsets, offsets: Offsets, items: Indices, scores: Floats
-) -> None:
+def _dot(users: Floats, news: Floats, row_of: Offsets, offsets: Offsets, items: Indices, scores: Floats) -> None:
     dim = users.shape[1]
     for row in range(len(row_of)):
         user = users[row_of[row]]

@@ -31,9 +31,16 @@ class NewsSimulation(Simulation):
     learner: NewsLearner
 
     def __init__(
-        self, logs: Csr, learner: NewsLearner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, protection: Protection,
-    ) -> None:  # fmt: skip
+        self,
+        logs: Csr,
+        learner: NewsLearner,
+        server: Server,
+        cohort: CohortSettings,
+        make_model: ModelMaker,
+        seed: int,
+        *,
+        protection: Protection,
+    ) -> None:
         update = sum(tensor.size for tensor in server.schema.dense)
         chunk = max(1, min(_DEVICES_AT_ONCE, _ENTRIES_AT_ONCE // max(update, 1)))
         super().__init__(logs, learner, server, cohort, make_model, seed, protection=protection, chunk=chunk)

@@ -23,9 +23,7 @@ from veilrec.simulate.trainer import StepReport
 class NewsTrainer:
     """The draws of an epoch are keyed by (seed, epoch), so a run can stop and go on between any two."""
 
-    def __init__(
-        self, network: str, config: NewsConfig, problem: Problem, data: NewsData, *, abstracts: bool
-    ) -> None:
+    def __init__(self, network: str, config: NewsConfig, problem: Problem, data: NewsData, *, abstracts: bool) -> None:
         self.config = config
         self.problem = problem
         prepared = prepare(network, config.size, config.text, data, problem.seed, abstracts=abstracts)

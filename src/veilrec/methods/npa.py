@@ -12,7 +12,5 @@ METHOD = centralised(
     paper="Wu et al., NPA: Neural News Recommendation with Personalized Attention, KDD 2019",
     model="CNN over words, personal attention over words and clicks",
     summary="which words and clicks matter differs from user to user",
-    deviations=(
-        "No user ids: the query is made from the mean of the clicked news, not from a vector per user.",
-    ),
+    deviations=("No user ids: the query is made from the mean of the clicked news, not from a vector per user.",),
 )

@@ -45,9 +45,7 @@ def build(config: PrivFedNcfSubCompressConfig, problem: Problem) -> Trainer:
     privacy, share = config.privacy, config.compression.share
     deep = deep_tensors(config.local.shape)
     if config.calibration == "as-published":
-        return ON_PART.published(
-            config, problem, SparseDeep(noisy=FAMILY.noisy(privacy), share=share, deep=deep)
-        )
+        return ON_PART.published(config, problem, SparseDeep(noisy=FAMILY.noisy(privacy), share=share, deep=deep))
 
     def with_entries(items: Chooser) -> Chooser:
         schema = FAMILY.schema(config, problem)

@@ -25,9 +25,7 @@ from veilrec.server.optimise import ServerRate
 from veilrec.simulate.cohort import CohortSettings
 
 SIMULATED = "A simulated run protects nobody."
-SERVER_SEES = (
-    "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
-)
+SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = (
     "How many users and which items there are, and the settings, however they were chosen, are taken as public; "
@@ -47,9 +45,7 @@ COHORTS_STAY_HIDDEN = (
 class PrivacySettings:
     """What is promised, and what is cut off to keep the promise."""
 
-    epsilon: float = (
-        8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
-    )
+    epsilon: float = 8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
     delta: float = 1e-6
     clip_norm: float = 0.5  # proven: of a user's whole update of a round; as published: of each row or part
 
@@ -64,9 +60,7 @@ class PrivateConfig(Config):
     calibration: Calibration = "proven"
     privacy: PrivacySettings = PrivacySettings()
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
-    aggregation: Aggregation = (
-        "sum"  # proven: what divides the sum is the size that the settings give a cohort
-    )
+    aggregation: Aggregation = "sum"  # proven: what divides the sum is the size that the settings give a cohort
     server: ServerRate = ServerRate(rate=0.01)
 
 
@@ -113,9 +107,14 @@ def rounds_of(cohort: CohortSettings, problem: Problem, unit: Unit = "user") -> 
 
 
 def sigma_of_sum(
-    privacy: PrivacySettings, cohort: CohortSettings, problem: Problem, dimension: int,
-    *, besides: Event | None = None, unit: Unit = "user",
-) -> float:  # fmt: skip
+    privacy: PrivacySettings,
+    cohort: CohortSettings,
+    problem: Problem,
+    dimension: int,
+    *,
+    besides: Event | None = None,
+    unit: Unit = "user",
+) -> float:
     """Noise on the sum of every round, so that the whole run (and what was chosen before it) keeps the promise.
 
     `dimension` counts the numbers of a sum: each is cut to the noise's lattice, and has noise of its own in every
@@ -140,15 +139,15 @@ def sigma_of_sum(
     return on_lattice(multiplier, moved, dimension)
 
 
-def noise_facts(
-    sigma: float, privacy: Any, cohort: CohortSettings, problem: Problem, unit: Unit
-) -> dict[str, float]:
+def noise_facts(sigma: float, privacy: Any, cohort: CohortSettings, problem: Problem, unit: Unit) -> dict[str, float]:
     """What an officer needs to account for a run by hand; `problem.train` has a row for who takes part."""
     rounds = rounds_of(cohort, problem, unit)
     return {
-        "sigma": sigma, "noise_multiplier": sigma / rounds.moved(privacy.clip_norm),
-        "population": rounds.population, "cohort": rounds.cohort,
-    }  # fmt: skip
+        "sigma": sigma,
+        "noise_multiplier": sigma / rounds.moved(privacy.clip_norm),
+        "population": rounds.population,
+        "cohort": rounds.cohort,
+    }
 
 
 def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
@@ -192,24 +191,33 @@ def participations(cohort: CohortSettings, problem: Problem) -> int:
     return math.ceil(problem.rounds * cohort.among(population) / population)
 
 
-def proven(
-    epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC
-) -> Guarantee:
+def proven(epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC) -> Guarantee:
     """The statement of sums with noise: user-level, over the whole run, trusting the server."""
     secret = () if cohort.size == 0 else (COHORTS_STAY_HIDDEN,)
     return Guarantee(
-        basis="proven", unit="user", adjacency=adjacency_of(cohort), epsilon=epsilon, delta=delta,
-        scope="whole run", trust="server",
+        basis="proven",
+        unit="user",
+        adjacency=adjacency_of(cohort),
+        epsilon=epsilon,
+        delta=delta,
+        scope="whole run",
+        trust="server",
         caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *secret, public, SIMULATED),
-    )  # fmt: skip
+    )
 
 
 def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
     """The paper's claim: epsilon a device, as if one message were all."""
     return Guarantee(
-        basis="as published", unit="user", adjacency="replace-one", epsilon=privacy.epsilon, delta=0.0,
-        scope="per message", trust="nobody", caveats=(*caveats, SIMULATED),
-    )  # fmt: skip
+        basis="as published",
+        unit="user",
+        adjacency="replace-one",
+        epsilon=privacy.epsilon,
+        delta=0.0,
+        scope="per message",
+        trust="nobody",
+        caveats=(*caveats, SIMULATED),
+    )
 
 
 def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: str, doing: str) -> Guarantee:
@@ -229,9 +237,7 @@ def takes_part(times: int) -> str:
 
 def tells_largest(privacy: PrivacySettings, what: str, *caveats: str) -> Guarantee:
     """The claim of a method that sends the largest of some entries: which ones those are, no noise covers."""
-    claim = as_published(
-        privacy, *caveats, f"Which {what} are sent depends on the data, and no noise covers it."
-    )
+    claim = as_published(privacy, *caveats, f"Which {what} are sent depends on the data, and no noise covers it.")
     nothing_holds = NonPrivateEvent()
     note = "which entries are sent is told exactly"
     return honest(claim, nothing_holds, nothing_holds, 0.0, note=note, doing="takes part")

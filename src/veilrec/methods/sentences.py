@@ -43,9 +43,7 @@ def reduced(vectors: Floats, dim: int, learnt: Floats) -> Floats:
     centred = learnt - mean
     _, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred)
     axes = axes[:, ::-1][:, :dim]
-    axes *= np.where(
-        axes[np.abs(axes).argmax(0), np.arange(dim)] < 0, -1.0, 1.0
-    )  # a sign that is always the same
+    axes *= np.where(axes[np.abs(axes).argmax(0), np.arange(dim)] < 0, -1.0, 1.0)  # a sign that is always the same
     kept = ((vectors - mean) @ axes).astype(np.float32)
     lengths: Floats = np.linalg.norm(kept, axis=1, keepdims=True)
     scaled: Floats = kept / np.maximum(lengths, np.float32(1e-12))

@@ -40,9 +40,7 @@ REPORTS = (
     "The claim does not hold for the reports either: their epsilon is that of one bit; two users differ in up to as "
     "many bits as there are items, and bits that are drawn anew every round add up."
 )
-HISTOGRAM = (
-    "The items of the sub-model come from one noisy histogram on sums; its cost is part of the epsilon."
-)
+HISTOGRAM = "The items of the sub-model come from one noisy histogram on sums; its cost is part of the epsilon."
 CLICK = "Only single clicks are covered, because the reports are; a user's updates by themselves are covered whole."
 
 
@@ -53,9 +51,7 @@ class SelectionSettings:
     epsilon: float = 2.0  # as published: of one bit
     share: float = 0.2  # proven: of the epsilon of the run, for all reports together
     threshold: float | None = None  # frequency from which an item is in; None: the mean of all
-    unit: Literal["user", "click"] = (
-        "user"  # proven: one histogram on sums, or randomised bits that trust nobody
-    )
+    unit: Literal["user", "click"] = "user"  # proven: one histogram on sums, or randomised bits that trust nobody
     most_items: int = 100  # of a user that the histogram counts
     reports: Literal["everybody", "cohort"] = "everybody"  # who is asked, where bits are randomised
     fresh: bool = False  # whether bits are randomised anew every round, as published, or drawn once
@@ -80,9 +76,7 @@ class SubModelConfig(SelectionConfig, PrivateConfig):
     """The settings of a private method on a sub-model."""
 
 
-PAPER_SELECTION: dict[str, Any] = {
-    "paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}
-}
+PAPER_SELECTION: dict[str, Any] = {"paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}}
 
 
 def published_bits(selection: SelectionSettings, problem: Problem) -> RandomisedResponse:
@@ -96,13 +90,10 @@ def reported(
     selection: SelectionSettings, problem: Problem, mechanism: RandomisedResponse, *, estimate: bool = True
 ) -> ReportedItems:
     """Items chosen by randomised reports."""
-    threshold = Threshold(
-        keep_probability=mechanism.keep_probability, estimate=estimate, threshold=selection.threshold
-    )
+    threshold = Threshold(keep_probability=mechanism.keep_probability, estimate=estimate, threshold=selection.threshold)
     return ReportedItems(
-        problem.train, problem.n_items, threshold, problem.seed,
-        reports=selection.reports, fresh=selection.fresh,
-    )  # fmt: skip
+        problem.train, problem.n_items, threshold, problem.seed, reports=selection.reports, fresh=selection.fresh
+    )
 
 
 def histogram_noise(
@@ -125,10 +116,13 @@ def proven_selection(
         bits = RandomisedResponse(length=problem.n_items, epsilon=epsilon / times, change=change)
         return reported(selection, problem, bits), ComposedEvent(((bits.event(), times),))
     chooser = HistogramItems(
-        problem.train, problem.n_items, Threshold(threshold=selection.threshold), problem.seed,
+        problem.train,
+        problem.n_items,
+        Threshold(threshold=selection.threshold),
+        problem.seed,
         most=selection.most_items,
         sigma=histogram_noise(selection, adjacency, epsilon, privacy.delta, problem.n_items),
-    )  # fmt: skip
+    )
     return chooser, GaussianEvent(mu_for(epsilon, privacy.delta))
 
 
@@ -160,9 +154,12 @@ class OnPart:
         return self.family.simulate(config, problem, protection, chooser=chooser)
 
     def proven(
-        self, config: SubModelConfig, problem: Problem, protection: Protection,
+        self,
+        config: SubModelConfig,
+        problem: Problem,
+        protection: Protection,
         around: Callable[[Chooser], Chooser] = lambda items: items,
-    ) -> Simulation:  # fmt: skip
+    ) -> Simulation:
         """Reports within the budget choose the items; `around` may choose more than items."""
         items, cost = proven_selection(config.selection, config.privacy, config.cohort, problem)
         return self.family.proven(
@@ -190,10 +187,13 @@ class OnPart:
         run = ComposedEvent(((report, reports), (update, times)))
         delta = self.family.honest_delta(config)
         promise = honest(
-            self.guarantee(config), ComposedEvent(((report, 1), (update, 1))), run, delta,
+            self.guarantee(config),
+            ComposedEvent(((report, 1), (update, 1))),
+            run,
+            delta,
             note=f"of one report on {problem.n_items} items and one update of {counted(rows, 'row')}",
             doing=f"{takes_part(times)} and draws {'one report' if reports == 1 else f'{reports} reports'}",
-        )  # fmt: skip
+        )
         if reports == 1:
             return promise
         once = epsilon_of(ComposedEvent(((report, 1), (update, times))), delta)

@@ -21,16 +21,7 @@ from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol, make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import (
-    LARGEST,
-    Method,
-    NewsData,
-    Problem,
-    configure,
-    is_set,
-    promised,
-    saved_settings,
-)
+from veilrec.methods.base import LARGEST, Method, NewsData, Problem, configure, is_set, promised, saved_settings
 from veilrec.methods.private import noise_facts
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
@@ -47,9 +38,17 @@ MODEL = "model.safetensors"
 DEVICES = "devices.safetensors"  # what simulated devices keep to themselves: no part of a release
 _OF_DEVICES = "private."
 _NEEDED = (
-    "data", "seed", "protocol", "preset", "settings", "rounds", "evaluate_every", "checkpoint_every", "patience",
+    "data",
+    "seed",
+    "protocol",
+    "preset",
+    "settings",
+    "rounds",
+    "evaluate_every",
+    "checkpoint_every",
+    "patience",
     "config",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -90,14 +89,22 @@ class Prepared:
         """What config.yaml says."""
         r = self.request
         return {
-            "veilrec": __version__, "method": r.method, "data": absolute(r.data), "seed": r.seed,
-            "protocol": self.split.protocol, "preset": r.preset,
-            "settings": list(r.settings), "rounds": self.schedule.rounds,
-            "evaluate_every": self.schedule.evaluate_every, "checkpoint_every": r.checkpoint_every,
-            "patience": r.patience, "config": self.config.model_dump(mode="json"),
-            "users": self.population.n_users, "items": self.population.n_items,
+            "veilrec": __version__,
+            "method": r.method,
+            "data": absolute(r.data),
+            "seed": r.seed,
+            "protocol": self.split.protocol,
+            "preset": r.preset,
+            "settings": list(r.settings),
+            "rounds": self.schedule.rounds,
+            "evaluate_every": self.schedule.evaluate_every,
+            "checkpoint_every": r.checkpoint_every,
+            "patience": r.patience,
+            "config": self.config.model_dump(mode="json"),
+            "users": self.population.n_users,
+            "items": self.population.n_items,
             "rows": len(self.population.interactions),
-        }  # fmt: skip
+        }
 
 
 def absolute(spec: str) -> str:
@@ -113,16 +120,16 @@ def prepare(request: Request, *, config: Mapping[str, Any] | None = None) -> Pre
     method = get(request.method)
     dataset = request.data.partition(":")[0]
     if config is None:
-        settings, rounds = configure(
-            method, preset=request.preset, dataset=dataset, settings=request.settings
-        )
+        settings, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
     else:
         settings, rounds = saved_settings(method, config), method.rounds
     rounds = rounds if request.rounds is None else request.rounds
     asked = {
-        "rounds": rounds, "evaluate-every": request.evaluate_every,
-        "checkpoint-every": request.checkpoint_every, "early-stop": request.patience,
-    }  # fmt: skip
+        "rounds": rounds,
+        "evaluate-every": request.evaluate_every,
+        "checkpoint-every": request.checkpoint_every,
+        "early-stop": request.patience,
+    }
     for name, value in asked.items():
         if value is not None and not 1 <= value <= LARGEST:
             raise BadInput(f"--{name} is {value}: it must be from 1 to {LARGEST:,}")
@@ -172,18 +179,21 @@ def news_data(population: Population, split: Split) -> NewsData | None:
     return NewsData(population.catalogue, split.train_impressions)
 
 
-def train(
-    prepared: Prepared, out: Path, *, resume: bool = False, listeners: Sequence[Listener] = ()
-) -> dict[str, Any]:
+def train(prepared: Prepared, out: Path, *, resume: bool = False, listeners: Sequence[Listener] = ()) -> dict[str, Any]:
     """Run to the end in the folder `out` and return what result.json says."""
     check_out(out, resume=resume)
     _open_folder(out, prepared, resume=resume)
     split = prepared.split
     cases, name = (split.test, "test") if split.valid is None else (split.valid, "valid")
     progress = run(
-        out, prepared.trainer, prepared.schedule, lambda model: evaluate(cases, split.train, model),
-        split_name=name, listeners=tuple(listeners), resume=resume,
-    )  # fmt: skip
+        out,
+        prepared.trainer,
+        prepared.schedule,
+        lambda model: evaluate(cases, split.train, model),
+        split_name=name,
+        listeners=tuple(listeners),
+        resume=resume,
+    )
     _save(out, prepared.trainer.state(), progress)
     result = _result(prepared, progress)
     write_json(out / "result.json", result)
@@ -201,13 +211,9 @@ def _save(out: Path, state: State, progress: Progress) -> None:
 def check_out(out: Path, *, resume: bool) -> None:
     """Refuse a folder that would mix two runs, before any long work."""
     if resume and not (out / "config.yaml").exists():
-        raise BadInput(
-            f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there"
-        )
+        raise BadInput(f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there")
     if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(
-            f"{out} is not empty: choose another --out, or add --resume to go on with the run in it"
-        )
+        raise BadInput(f"{out} is not empty: choose another --out, or add --resume to go on with the run in it")
 
 
 def _open_folder(out: Path, prepared: Prepared, *, resume: bool) -> None:
@@ -236,9 +242,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         config = None
     if not isinstance(config, dict) or "method" not in config:
-        raise BadInput(
-            f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`"
-        )
+        raise BadInput(f"{folder} is no run of veilrec: expected a folder with a config.yaml from `veilrec train`")
     return config
 
 
@@ -258,19 +262,27 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     r, split, method = prepared.request, prepared.split, prepared.method
     metrics = evaluate(split.test, split.train, prepared.trainer.model())
     communication = {
-        "down_bytes": progress.down_bytes, "up_bytes": progress.up_bytes,
-        "down_params": progress.down_params, "up_params": progress.up_params,
+        "down_bytes": progress.down_bytes,
+        "up_bytes": progress.up_bytes,
+        "down_params": progress.down_params,
+        "up_params": progress.up_params,
         "selection_bytes": progress.selection_bytes,
-    }  # fmt: skip
+    }
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
         communication["paper_params"] = progress.paper_params
     baselines = measure_baselines(split, r.seed)
     guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"])
     return {
-        "method": r.method, "dataset": prepared.population.name, "seed": r.seed,
-        "rounds": progress.rounds_done, "protocol": split.protocol, "preset": r.preset,
-        "metrics": metrics, "baselines": baselines,
-        "guarantee": guarantee.to_json(), "noise": _noise(prepared, guarantee),
+        "method": r.method,
+        "dataset": prepared.population.name,
+        "seed": r.seed,
+        "rounds": progress.rounds_done,
+        "protocol": split.protocol,
+        "preset": r.preset,
+        "metrics": metrics,
+        "baselines": baselines,
+        "guarantee": guarantee.to_json(),
+        "noise": _noise(prepared, guarantee),
         "communication": communication,
         "seconds": round(progress.seconds, 3),
         "clients_per_second": round(progress.clients_per_second, 1),
@@ -278,7 +290,7 @@ def _result(prepared: Prepared, progress: Progress) -> dict[str, Any]:
         "best_round": progress.best_round or progress.rounds_done,
         "stopped_early": progress.stopped_early,
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
-    }  # fmt: skip
+    }
 
 
 def _noise(prepared: Prepared, guarantee: Guarantee) -> dict[str, float] | None:
@@ -290,9 +302,7 @@ def _noise(prepared: Prepared, guarantee: Guarantee) -> dict[str, float] | None:
     return noise_facts(trainer.server.sigma, config.privacy, config.cohort, taking_part, guarantee.unit)
 
 
-def with_popularity(
-    guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float]
-) -> Guarantee:
+def with_popularity(guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float]) -> Guarantee:
     """A private model that ranks no better than the items' counts says so."""
     if guarantee.basis == "none" or metrics.get("ndcg@10", 1.0) > popularity.get("ndcg@10", 0.0):
         return guarantee
@@ -327,11 +337,17 @@ def open_run(folder: Path) -> tuple[Prepared, Progress]:
     if missing:
         raise BadInput(f"{folder / 'config.yaml'} is not whole: it says nothing of {missing[0]}; train again")
     request = Request(
-        method=saved["method"], data=saved["data"], seed=saved["seed"], protocol=saved["protocol"],
-        preset=saved["preset"], settings=tuple(saved["settings"]), rounds=saved["rounds"],
-        evaluate_every=saved["evaluate_every"], checkpoint_every=saved["checkpoint_every"],
+        method=saved["method"],
+        data=saved["data"],
+        seed=saved["seed"],
+        protocol=saved["protocol"],
+        preset=saved["preset"],
+        settings=tuple(saved["settings"]),
+        rounds=saved["rounds"],
+        evaluate_every=saved["evaluate_every"],
+        checkpoint_every=saved["checkpoint_every"],
         patience=saved["patience"],
-    )  # fmt: skip
+    )
     path = folder / MODEL if (folder / MODEL).exists() else checkpoint.newest(folder)
     if path is None:
         raise BadInput(f"{folder} has no model yet: its training was stopped before the first checkpoint")

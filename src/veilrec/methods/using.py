@@ -38,11 +38,16 @@ def evaluate_run(folder: Path, protocol: str | None = None, data: str | None = N
     baselines = measure_baselines(split, prepared.request.seed)
     guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"])
     return {
-        "method": prepared.request.method, "dataset": population.name, "seed": prepared.request.seed,
+        "method": prepared.request.method,
+        "dataset": population.name,
+        "seed": prepared.request.seed,
         "data": prepared.request.data if data is None else data,
-        "rounds": progress.rounds_done, "protocol": split.protocol,
-        "metrics": metrics, "baselines": baselines, "guarantee": guarantee.to_json(),
-    }  # fmt: skip
+        "rounds": progress.rounds_done,
+        "protocol": split.protocol,
+        "metrics": metrics,
+        "baselines": baselines,
+        "guarantee": guarantee.to_json(),
+    }
 
 
 def _split_elsewhere(prepared: Prepared, population: Population, protocol: str | None) -> Split:

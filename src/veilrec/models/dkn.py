@@ -39,9 +39,7 @@ class Dkn(NewsModel):
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes)
         self.news = KnowledgeCnn(sizes, shape)
-        self.of_click = nn.Linear(
-            sizes.dim, sizes.attention
-        )  # the attention network's first layer, in two parts
+        self.of_click = nn.Linear(sizes.dim, sizes.attention)  # the attention network's first layer, in two parts
         self.of_candidate = nn.Linear(sizes.dim, sizes.attention, bias=False)
         self.weigh = nn.Linear(sizes.attention, 1)
         self.click = nn.Sequential(nn.Linear(3 * sizes.dim, sizes.dim), nn.ReLU(), nn.Linear(sizes.dim, 1))

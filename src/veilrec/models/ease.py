@@ -23,9 +23,7 @@ def ease_weights(histories: Csr, n_items: int, ridge: float) -> Floats:
     # In place, and only the lower triangle: a third of the work of a general inverse.
     factor, failed = lapack.dpotrf(gram, lower=1, overwrite_a=1, clean=0)
     if failed:
-        raise BadInput(
-            f"ridge is {ridge:g}, too small for this data: the item matrix is singular; try 100 or more"
-        )
+        raise BadInput(f"ridge is {ridge:g}, too small for this data: the item matrix is singular; try 100 or more")
     inverse, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
     weights = np.empty((n_items, n_items), np.float32)
     _normalise(inverse, weights)

@@ -85,15 +85,11 @@ class MiniLm:
         """Self-attention and a layer of neurons, each with its residual and norm."""
         n, length, _ = states.shape
         queries, keys, values = (
-            self._linear(f"{prefix}attention.self.{part}", states)
-            .view(n, length, self.heads, -1)
-            .transpose(1, 2)
+            self._linear(f"{prefix}attention.self.{part}", states).view(n, length, self.heads, -1).transpose(1, 2)
             for part in ("query", "key", "value")
         )
         mixed = scaled_dot_product_attention(queries, keys, values, attn_mask=mask[:, None, None, :])
-        mixed = self._linear(
-            f"{prefix}attention.output.dense", mixed.transpose(1, 2).reshape(n, length, self.dim)
-        )
+        mixed = self._linear(f"{prefix}attention.output.dense", mixed.transpose(1, 2).reshape(n, length, self.dim))
         states = self._norm(f"{prefix}attention.output.LayerNorm", states + mixed)
         inner = gelu(self._linear(f"{prefix}intermediate.dense", states))
         return self._norm(f"{prefix}output.LayerNorm", states + self._linear(f"{prefix}output.dense", inner))

@@ -91,9 +91,15 @@ class NeumfShape:
         output_at = (layers_at[-1] + _starts(np.array(parts)))[1:]
         places = self._places(widths, layers_at, output_at)
         return Tower(
-            whole_vectors(self.gmf), self._row_places()[1], widths, layers_at, output_at, _starts(widths),
-            _starts(matrices), places,
-        )  # fmt: skip
+            whole_vectors(self.gmf),
+            self._row_places()[1],
+            widths,
+            layers_at,
+            output_at,
+            _starts(widths),
+            _starts(matrices),
+            places,
+        )
 
     def _places(self, widths: Offsets, layers_at: Offsets, output_at: Offsets) -> Offsets:
         """Where the weights of the flat network lie in the one that is filled up."""
@@ -144,9 +150,17 @@ class NeumfScores:
         rows = np.ascontiguousarray(users, dtype=np.int64)
         tower = self._tower
         _score_lists(
-            tower, make_tile(tower), make_panels(tower), self._network, self._users, rows, self._items,
-            self._item_terms, lists, out,
-        )  # fmt: skip
+            tower,
+            make_tile(tower),
+            make_panels(tower),
+            self._network,
+            self._users,
+            rows,
+            self._items,
+            self._item_terms,
+            lists,
+            out,
+        )
         return out
 
 

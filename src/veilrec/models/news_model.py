@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from veilrec.models.layers import Dropout
 
-EMBEDDING_SPREAD = (
-    0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
-)
+EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
 
 
 @dataclass(frozen=True)

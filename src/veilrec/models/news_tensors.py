@@ -17,9 +17,13 @@ _FEW = 8  # examples of one history that a model scores at once
 
 
 def news_input(
-    titles: Indices, abstracts: Indices, categories: Indices, subcategories: Indices, entities: Indices,
+    titles: Indices,
+    abstracts: Indices,
+    categories: Indices,
+    subcategories: Indices,
+    entities: Indices,
     sentences: Floats | None = None,
-) -> NewsInput:  # fmt: skip
+) -> NewsInput:
     """Codes as tensors."""
     title, abstract, category, subcategory, entity = (
         torch.from_numpy(x.astype(np.int64)) for x in (titles, abstracts, categories, subcategories, entities)
@@ -31,18 +35,26 @@ def news_input(
 def take_news(news: NewsInput, rows: Tensor | slice) -> NewsInput:
     """The chosen news."""
     return NewsInput(
-        news.title[rows], news.abstract[rows], news.category[rows], news.subcategory[rows], news.entities[rows],
+        news.title[rows],
+        news.abstract[rows],
+        news.category[rows],
+        news.subcategory[rows],
+        news.entities[rows],
         news.sentence[rows],
-    )  # fmt: skip
+    )
 
 
 def trimmed(news: NewsInput) -> NewsInput:
     """Without the columns of words that are padding everywhere."""
     title, abstract = _width(news.title), _width(news.abstract)
     return NewsInput(
-        news.title[:, :title], news.abstract[:, :abstract], news.category, news.subcategory,
-        news.entities[:, :title], news.sentence,
-    )  # fmt: skip
+        news.title[:, :title],
+        news.abstract[:, :abstract],
+        news.category,
+        news.subcategory,
+        news.entities[:, :title],
+        news.sentence,
+    )
 
 
 def _width(codes: Tensor) -> int:
@@ -71,9 +83,13 @@ def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> 
     if distinct[0] == NONE:
         distinct, place = distinct[1:], np.maximum(place - 1, 0)
     arrays = (
-        distinct.astype(np.int64), place[: past.size].reshape(past.shape), past != NONE,
-        history_of.astype(np.int64), place[past.size :].reshape(candidates.shape), candidates != NONE,
-    )  # fmt: skip
+        distinct.astype(np.int64),
+        place[: past.size].reshape(past.shape),
+        past != NONE,
+        history_of.astype(np.int64),
+        place[past.size :].reshape(candidates.shape),
+        candidates != NONE,
+    )
     return Batch(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
 
 

@@ -44,9 +44,7 @@ def read_word_vectors(source: str) -> WordVectors:
         return _from_package()
     path = Path(source).expanduser()
     if not path.is_file():
-        raise BadInput(
-            f"no word vectors at {source}: give `learned`, `glove`, or the path of a GloVe text file"
-        )
+        raise BadInput(f"no word vectors at {source}: give `learned`, `glove`, or the path of a GloVe text file")
     return _from_text(path)
 
 

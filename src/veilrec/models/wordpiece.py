@@ -12,9 +12,15 @@ from veilrec.errors import BadInput
 _LONGEST_WORD = 100
 # Chinese characters stand alone, as in BERT's own tokeniser.
 _CJK = (
-    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
-)  # fmt: skip
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
 
 
 class WordPiece:
@@ -24,9 +30,7 @@ class WordPiece:
         try:
             pieces = vocabulary.read_text(encoding="utf-8").rstrip("\n").split("\n")
         except (OSError, UnicodeDecodeError):
-            raise BadInput(
-                f"{vocabulary} is not the vocabulary of a language model: install it again"
-            ) from None
+            raise BadInput(f"{vocabulary} is not the vocabulary of a language model: install it again") from None
         self._codes = {piece: code for code, piece in enumerate(pieces)}
         try:
             self.unknown, self.first, self.last = (self._codes[p] for p in ("[UNK]", "[CLS]", "[SEP]"))

@@ -61,12 +61,7 @@ class Budget:
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon)
         probability(delta=self.delta)
-        for name, allowed in (
-            ("unit", Unit),
-            ("adjacency", Adjacency),
-            ("accounting", Accounting),
-            ("trust", Trust),
-        ):
+        for name, allowed in (("unit", Unit), ("adjacency", Adjacency), ("accounting", Accounting), ("trust", Trust)):
             if getattr(self, name) not in get_args(allowed):
                 raise unknown_name(name, getattr(self, name), get_args(allowed))
         if self.lifetime_epsilon is not None:

@@ -61,9 +61,7 @@ class NonPrivateEvent:
     """Something left in the clear: no epsilon is finite."""
 
 
-Event: TypeAlias = (
-    GaussianEvent | LaplaceEvent | PureEvent | SampledEvent | TreeEvent | ComposedEvent | NonPrivateEvent
-)
+Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | SampledEvent | TreeEvent | ComposedEvent | NonPrivateEvent
 
 
 def repeated(event: Event, count: int) -> ComposedEvent:

@@ -15,9 +15,12 @@ Scope = Literal["per message", "per round", "whole run", "lifetime"]
 Trust = Literal["nobody", "server sees only sums", "server"]
 Basis = Literal["proven", "as published", "none"]
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "basis": get_args(Basis), "unit": get_args(Unit), "adjacency": get_args(Adjacency), "scope": get_args(Scope),
+    "basis": get_args(Basis),
+    "unit": get_args(Unit),
+    "adjacency": get_args(Adjacency),
+    "scope": get_args(Scope),
     "trust": get_args(Trust),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,7 @@ class Guarantee:
         """Read what `to_json` wrote; fields that are unknown or impossible raise."""
         caveats = fields.get("caveats", ())
         if not isinstance(caveats, list | tuple) or not all(isinstance(caveat, str) for caveat in caveats):
-            raise BadInput(
-                f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}"
-            )
+            raise BadInput(f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}")
         try:
             return cls(**{**fields, "caveats": tuple(caveats)})
         except (TypeError, ValueError) as error:

@@ -196,9 +196,7 @@ class Ledger:
         with self._store.changing() as change:
             now = change.record
             if number < now.period:
-                raise LedgerError(
-                    f"period {number} is over: the ledger is in period {now.period} and never goes back"
-                )
+                raise LedgerError(f"period {number} is over: the ledger is in period {now.period} and never goes back")
             if number == now.period:
                 return False
             change.record = now = _with_time_passed(now)
@@ -245,13 +243,10 @@ def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> 
                 f"the {account.budget.unit} budget of period {record.period} or of the lifetime is spent: "
                 "send the non-personal answer, or wait for the next period"
             )
-        accounts.append(
-            replace(account, in_period=in_period, in_lifetime=in_lifetime, messages=account.messages + 1)
-        )
+        accounts.append(replace(account, in_period=in_period, in_lifetime=in_lifetime, messages=account.messages + 1))
     if all(new.messages == old.messages for new, old in zip(accounts, record.accounts, strict=True)):
         raise BadInput(
-            f"no account of the ledger covers a message that protects one {unit} ({adjacency}): "
-            "nothing may be released"
+            f"no account of the ledger covers a message that protects one {unit} ({adjacency}): nothing may be released"
         )
     return replace(_with_time_passed(record), accounts=tuple(accounts))
 
@@ -264,9 +259,7 @@ def _with_time_passed(record: Record) -> Record:
     """
     uptime = _uptime()
     passed = uptime - record.uptime if uptime >= record.uptime else uptime
-    return replace(
-        record, sequence=record.sequence + 1, run_seconds=record.run_seconds + passed, uptime=uptime
-    )
+    return replace(record, sequence=record.sequence + 1, run_seconds=record.run_seconds + passed, uptime=uptime)
 
 
 def _uptime() -> float:
@@ -282,9 +275,16 @@ def _check_period(number: int) -> None:
 def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
     require_complete(mechanism)
     statement = (
-        model_version, mechanism.name, mechanism.calibration, mechanism.unit, mechanism.adjacency,
-        mechanism.sensitivity, mechanism.claimed_epsilon, mechanism.claimed_delta, mechanism.event(),
-    )  # fmt: skip
+        model_version,
+        mechanism.name,
+        mechanism.calibration,
+        mechanism.unit,
+        mechanism.adjacency,
+        mechanism.sensitivity,
+        mechanism.claimed_epsilon,
+        mechanism.claimed_delta,
+        mechanism.event(),
+    )
     return hashlib.sha256(repr(statement).encode()).hexdigest()
 
 
@@ -294,14 +294,10 @@ def _report(account: Account, *, simulation: bool) -> AccountReport:
     caveats = ["adds up costs that were fixed in advance; if messages chose them, only the budget holds"]
     if simulation:
         caveats.append("the ledger of a simulation: its noise may be seeded and then protects nobody")
-    spent = Guarantee(
-        "proven", budget.unit, budget.adjacency, epsilon, delta, "lifetime", budget.trust, tuple(caveats)
-    )
+    spent = Guarantee("proven", budget.unit, budget.adjacency, epsilon, delta, "lifetime", budget.trust, tuple(caveats))
     promised = None
     if budget.lifetime_epsilon is not None:
-        promised = replace(
-            spent, epsilon=budget.lifetime_epsilon, delta=budget.delta, caveats=tuple(caveats[1:])
-        )
+        promised = replace(spent, epsilon=budget.lifetime_epsilon, delta=budget.delta, caveats=tuple(caveats[1:]))
     if account.not_covered:
         uncovered = (
             f"{counted(account.not_covered, 'message')} without protection of one {budget.unit} ({budget.adjacency})",

@@ -27,12 +27,7 @@ _SCHEMA = 1
 _APPLICATION = 0x7665696C  # "veil"
 _SLOT = 8192  # bytes of the mirror per record: a digest, the record, spaces
 _DIGEST = 32
-_SETTINGS = (
-    "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=FULL",
-    "PRAGMA fullfsync=ON",
-    "PRAGMA secure_delete=ON",
-)
+_SETTINGS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA fullfsync=ON", "PRAGMA secure_delete=ON")
 _TABLES = (
     "CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), record TEXT NOT NULL)",
     "CREATE TABLE memo (period INTEGER, key TEXT, message BLOB NOT NULL, PRIMARY KEY (period, key))",
@@ -107,9 +102,12 @@ class Store:
         self._process = os.getpid()
         with self._refusing():
             self._database = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=lock_timeout_seconds,
-                isolation_level=None, check_same_thread=False,
-            )  # fmt: skip
+                f"{path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=lock_timeout_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+            )
             try:
                 for setting in _SETTINGS:
                     self._database.execute(setting)
@@ -194,9 +192,7 @@ class Store:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise LedgerError(
-                f"{self.path}: the ledger cannot be used ({error}): nothing was released"
-            ) from error
+            raise LedgerError(f"{self.path}: the ledger cannot be used ({error}): nothing was released") from error
 
     def _check_file(self) -> None:
         with self._transaction() as database:
@@ -237,9 +233,7 @@ class _Mirror:
 
     def check_nothing_spent(self) -> None:
         if self.path.exists() and self.read().sequence > 0:
-            raise LedgerError(
-                f"{self.path}: the ledger of this mirror is gone, but what it spent stays spent"
-            )
+            raise LedgerError(f"{self.path}: the ledger of this mirror is gone, but what it spent stays spent")
 
     def write(self, sequence: int, text: str) -> None:
         with self.path.open("r+b", buffering=0) as file:

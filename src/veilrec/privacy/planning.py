@@ -17,14 +17,21 @@ from veilrec.privacy.sensitivity import attention_l1, attention_l2
 Planned = Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"]
 
 _UNITS: dict[Planned, Unit] = {
-    "gaussian": "history", "laplace": "history", "attention": "history", "k-ary": "history",
-    "randomised-response": "click", "label": "click",
-}  # fmt: skip
+    "gaussian": "history",
+    "laplace": "history",
+    "attention": "history",
+    "k-ary": "history",
+    "randomised-response": "click",
+    "label": "click",
+}
 _OPTIONS: dict[Planned, tuple[str, ...]] = {
-    "gaussian": ("sensitivity", "padding"), "laplace": ("sensitivity", "padding"),
-    "attention": ("padding", "basis", "clip"), "randomised-response": (), "k-ary": ("candidates",),
+    "gaussian": ("sensitivity", "padding"),
+    "laplace": ("sensitivity", "padding"),
+    "attention": ("padding", "basis", "clip"),
+    "randomised-response": (),
+    "k-ary": ("candidates",),
     "label": ("candidates",),
-}  # fmt: skip
+}
 _CAVEATS: dict[Planned, str] = {
     "gaussian": "The sensitivity is taken to be that of replacing a whole history.",
     "laplace": "The sensitivity is taken to be that of replacing a whole history, in the L1 norm.",
@@ -34,7 +41,7 @@ _CAVEATS: dict[Planned, str] = {
     "vector as many times as it has bits. Every new answer about the same bit costs again.",
     "label": "The label is drawn over all candidates first, and the negatives after it, without looking at "
     "the click. A click that also stands in a history costs there as well.",
-}  # fmt: skip
+}
 _EXACT = "For exact noise; drawn on a lattice, as veilrec does, it takes a little more."
 _PADDED = "Padding helps single clicks only, and needs a fresh secret mask for every message."
 
@@ -68,9 +75,12 @@ class Wish:
 
     def _refuse_what_means_nothing(self) -> None:
         given = {
-            "sensitivity": self.sensitivity, "padding": self.pad_probability, "basis": self.basis,
-            "clip": self.clip_norm, "candidates": self.candidates,
-        }  # fmt: skip
+            "sensitivity": self.sensitivity,
+            "padding": self.pad_probability,
+            "basis": self.basis,
+            "clip": self.clip_norm,
+            "candidates": self.candidates,
+        }
         for name, value in given.items():
             if value is not None and name not in _OPTIONS[self.mechanism]:
                 raise BadInput(f"{self.mechanism} takes no --{name}: leave it out")
@@ -142,9 +152,7 @@ def _response(wish: Wish) -> Plan:
             f"at epsilon {wish.epsilon:g} (per message, trusting nobody) every answer would be the true one,"
             " to the last bit of a double: no finite epsilon describes that; ask for 30 or less"
         )
-    return _plan(
-        wish, {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}, 0.0
-    )
+    return _plan(wish, {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}, 0.0)
 
 
 def _plan(wish: Wish, settings: Mapping[str, Any], delta: float) -> Plan:

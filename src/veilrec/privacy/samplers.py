@@ -107,9 +107,7 @@ def _draw(fill: Callable[..., int], thresholds: _Words, source: Source, count: i
     done = 0
     while done < count:
         wanted = min(count - done, _CHUNK)
-        words = source.words(
-            3 * (wanted + wanted // 2 + 8)
-        )  # 72 (Gaussian) or 62 of 100 proposals are accepted
+        words = source.words(3 * (wanted + wanted // 2 + 8))  # 72 (Gaussian) or 62 of 100 proposals are accepted
         done += fill(words, thresholds, out[done : done + wanted], carry)
     return out
 

@@ -65,9 +65,7 @@ def changed_bits(change: BitChange, *, length: int, items: int = 1) -> int:
     whole(length=length, items=items)
     changed = {"one bit": 1, "swap": 2, "set": 2 * items, "vector": length}[change]
     if changed > length and change != "set":
-        raise BadInput(
-            f"length is {length}: two vectors that differ by a {change} have at least {changed} bits"
-        )
+        raise BadInput(f"length is {length}: two vectors that differ by a {change} have at least {changed} bits")
     return min(changed, length)
 
 

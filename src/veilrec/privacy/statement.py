@@ -199,13 +199,8 @@ def _assumptions(g: Guarantee) -> tuple[str, ...]:
     if g.trust is None:
         return ()
     if g.basis == "as published":
-        return (
-            "The paper's own assumptions; this calibration is for comparing with its tables, not for people.",
-        )
-    return (
-        *_ASSUMED_TRUST[g.trust],
-        "The noise comes from a cryptographic source and is never drawn again or logged.",
-    )
+        return ("The paper's own assumptions; this calibration is for comparing with its tables, not for people.",)
+    return (*_ASSUMED_TRUST[g.trust], "The noise comes from a cryptographic source and is never drawn again or logged.")
 
 
 def _not_protected(g: Guarantee) -> tuple[str, ...]:
@@ -222,7 +217,5 @@ def _sentence(words: str) -> str:
 def _section(name: str, lines: list[str]) -> str:
     if not lines:
         return ""
-    wrapped = [
-        textwrap.fill(_sentence(line), _WIDTH, initial_indent="  ", subsequent_indent="  ") for line in lines
-    ]
+    wrapped = [textwrap.fill(_sentence(line), _WIDTH, initial_indent="  ", subsequent_indent="  ") for line in lines]
     return "\n".join([name, *wrapped])

@@ -64,10 +64,7 @@ def _draw_row(axes: Axes, row: int, verdict: Verdict) -> None:
 
 def _legend(axes: Axes, verdicts: Sequence[Verdict]) -> tuple[list[Any], list[str]]:
     shown = [kind for kind in _KINDS if any(verdict.kind == kind for verdict in verdicts)]
-    handles = [
-        axes.plot([], [], marker=_KINDS[kind][2], color=_KINDS[kind][1], linestyle="none")[0]
-        for kind in shown
-    ]
+    handles = [axes.plot([], [], marker=_KINDS[kind][2], color=_KINDS[kind][1], linestyle="none")[0] for kind in shown]
     return handles, [_KINDS[kind][0] for kind in shown]
 
 
@@ -79,10 +76,5 @@ def _label(verdict: Verdict) -> str:
 
 
 def _limits(verdicts: Sequence[Verdict]) -> tuple[float, float]:
-    seen = [
-        value
-        for verdict in verdicts
-        for value in (verdict.claimed_epsilon, verdict.lower_bound)
-        if value > 0.0
-    ]
+    seen = [value for verdict in verdicts for value in (verdict.claimed_epsilon, verdict.lower_bound) if value > 0.0]
     return max(min(seen) / 1.5, 1e-3), max(seen) * 1.5

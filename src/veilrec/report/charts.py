@@ -35,23 +35,30 @@ def over_rounds(
     """The metric of each federated method after each round, between what it is compared with."""
     learning = [run for run in runs if run.kind == "federated" and run.points]
     return Chart(
-        "rounds", f"{spelt(metric)} over rounds", "Round", _y_label(learning, metric),
+        "rounds",
+        f"{spelt(metric)} over rounds",
+        "Round",
+        _y_label(learning, metric),
         [Curve(run.label, [p.round for p in run.points], _values(run.points, metric)) for run in learning],
-        _levels(runs, metric, best_possible), colours or _colours(runs),
-    )  # fmt: skip
+        _levels(runs, metric, best_possible),
+        colours or _colours(runs),
+    )
 
 
 def _over_bytes(
     runs: Sequence[RunSummary], metric: str, levels: Mapping[str, float], colours: Mapping[str, int]
 ) -> Chart:
     size, unit = byte_scale(max(_sent(run.points[-1]) for run in runs))
-    curves = [
-        Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs
-    ]
+    curves = [Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs]
     return Chart(
-        "bytes", f"{spelt(metric)} over bytes", f"Sent so far, both ways, all devices together ({unit})",
-        _y_label(runs, metric), curves, levels, colours,
-    )  # fmt: skip
+        "bytes",
+        f"{spelt(metric)} over bytes",
+        f"Sent so far, both ways, all devices together ({unit})",
+        _y_label(runs, metric),
+        curves,
+        levels,
+        colours,
+    )
 
 
 def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
@@ -60,9 +67,14 @@ def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
         known = [(100 * p.round / run.rounds, p.loss) for p in run.points if p.loss is not None]
         curves.append(Curve(run.label, [at for at, _ in known], [loss for _, loss in known]))
     return Chart(
-        "loss", "Training loss", "Share of all rounds or epochs (%)", "Mean loss per example (nats)",
-        curves, {}, colours,
-    )  # fmt: skip
+        "loss",
+        "Training loss",
+        "Share of all rounds or epochs (%)",
+        "Mean loss per example (nats)",
+        curves,
+        {},
+        colours,
+    )
 
 
 def _levels(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> dict[str, float]:

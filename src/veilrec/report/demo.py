@@ -65,8 +65,12 @@ class Finding:
         """What `veilrec demo --json` prints."""
         trained = [request.method for request in self.plan.requests]
         return {
-            "kind": self.plan.kind, "data": self.plan.data, "seed": self.plan.seed, "protocol": self.protocol,
-            "method": self.plan.main, "rounds": self.rounds,
+            "kind": self.plan.kind,
+            "data": self.plan.data,
+            "seed": self.plan.seed,
+            "protocol": self.protocol,
+            "method": self.plan.main,
+            "rounds": self.rounds,
             "metrics": {name: values for name, values in self.scores.items() if name in trained},
             "baselines": {name: values for name, values in self.scores.items() if name not in trained},
             "best_possible": dict(self.best_possible),
@@ -76,8 +80,10 @@ class Finding:
                 "user": self.user,
                 "items": [{"item": item, "title": title} for item, title in self.recommended],
             },
-            "report": str(self.report), "out": str(self.out), "picture": str(self.out / PICTURE),
-        }  # fmt: skip
+            "report": str(self.report),
+            "out": str(self.out),
+            "picture": str(self.out / PICTURE),
+        }
 
 
 def plan(kind: str, seed: int) -> Plan:
@@ -85,7 +91,11 @@ def plan(kind: str, seed: int) -> Plan:
     if kind == "ratings":
         data = f"synthetic-ratings:users=4000,items=800,mean_history=40,seed={seed}"
         return Plan(
-            kind, seed, data, "4,000 users, each with three interests that drift, and 800 items", "fedmf",
+            kind,
+            seed,
+            data,
+            "4,000 users, each with three interests that drift, and 800 items",
+            "fedmf",
             (
                 Request("fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300),
                 Request("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22),
@@ -97,14 +107,15 @@ def plan(kind: str, seed: int) -> Plan:
                 "Train ease, a strong centralised method.",
             ),
             ("Settings were chosen on validation items of data made up with seed 11.",),
-        )  # fmt: skip
+        )
     data = f"synthetic-news:users=2000,seed={seed}"
     return Plan(
-        kind, seed, data, "2,000 readers and a week of news; the last day is the test", "fedmf",
-        (
-            Request("fedmf", data, seed, "mind", rounds=150, evaluate_every=30),
-            Request("ease", data, seed, "mind"),
-        ),
+        kind,
+        seed,
+        data,
+        "2,000 readers and a week of news; the last day is the test",
+        "fedmf",
+        (Request("fedmf", data, seed, "mind", rounds=150, evaluate_every=30), Request("ease", data, seed, "mind")),
         (
             "Train fedmf: in every round 100 simulated devices learn, and send what they changed.",
             "Train ease, a strong centralised method, with everybody's data in one place.",
@@ -113,7 +124,7 @@ def plan(kind: str, seed: int) -> Plan:
             "Every method here knows a news item by its id alone, and about half of what is shown on the test"
             " day was never clicked before: all stay near chance (0.5). News need methods that read text.",
         ),
-    )  # fmt: skip
+    )
 
 
 def check_places(plan: Plan, out: Path, report: Path) -> None:
@@ -147,13 +158,27 @@ def finish(plan: Plan, out: Path, report: Path, command: str) -> Finding:
     best = _best_possible(prepared.population)
     example = _example(prepared)
     story = Story(
-        title=f"veilrec demo: {plan.main} on {main.dataset}", summary=_summary(runs, metric), command=command,
-        best_possible=best, examples=(example,), notes=plan.notes,
-    )  # fmt: skip
+        title=f"veilrec demo: {plan.main} on {main.dataset}",
+        summary=_summary(runs, metric),
+        command=command,
+        best_possible=best,
+        examples=(example,),
+        notes=plan.notes,
+    )
     finding = Finding(
-        plan, out, report, main.protocol, {name: values for name, (_, values) in scores(runs).items()}, best,
-        example.user, example.recommended, main.rounds, main.down_bytes, main.up_bytes, main.guarantee,
-    )  # fmt: skip
+        plan,
+        out,
+        report,
+        main.protocol,
+        {name: values for name, (_, values) in scores(runs).items()},
+        best,
+        example.user,
+        example.recommended,
+        main.rounds,
+        main.down_bytes,
+        main.up_bytes,
+        main.guarantee,
+    )
     try:
         write_report(report, runs, story)
         write_text(out / PICTURE, picture(over_rounds(runs, metric, best)))
@@ -171,9 +196,7 @@ def _best_possible(population: Population) -> dict[str, float]:
     """What the probabilities that made up the data reach themselves."""
     prefix = "oracle_"
     return {
-        name.removeprefix(prefix): float(value)
-        for name, value in population.facts.items()
-        if name.startswith(prefix)
+        name.removeprefix(prefix): float(value) for name, value in population.facts.items() if name.startswith(prefix)
     }
 
 
@@ -200,9 +223,7 @@ def _named(population: Population, item: int) -> tuple[str, str]:
 
 def _summary(runs: Sequence[RunSummary], metric: str) -> str:
     main, name = runs[0], spelt(metric)
-    others = ", ".join(
-        f"{run.method} with all data in one place {run.metrics[metric]:.3f}" for run in runs[1:]
-    )
+    others = ", ".join(f"{run.method} with all data in one place {run.metrics[metric]:.3f}" for run in runs[1:])
     baselines = " and ".join(f"{label} {values[metric]:.3f}" for label, values in main.baselines.items())
     return (
         f"{counted(main.users, 'simulated device')} trained {main.method} together in"

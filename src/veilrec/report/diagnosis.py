@@ -35,17 +35,9 @@ def diagnose() -> dict[str, Any]:
     """Versions, machine, data sets and problems, ready for JSON."""
     parts = [_part(*entry) for entry in PARTS]
     data = [
-        {"name": d.name, "found": _place(whereabouts(d)), "get": d.how_to_get}
-        for d in DATASETS.values()
-        if d.marks
+        {"name": d.name, "found": _place(whereabouts(d)), "get": d.how_to_get} for d in DATASETS.values() if d.marks
     ]
-    return {
-        "veilrec": __version__,
-        "machine": _machine(),
-        "parts": parts,
-        "data": data,
-        "problems": _problems(parts),
-    }
+    return {"veilrec": __version__, "machine": _machine(), "parts": parts, "data": data, "problems": _problems(parts)}
 
 
 def _part(name: str, use: str, extra: str) -> dict[str, str | None]:
@@ -83,13 +75,9 @@ def _machine() -> dict[str, Any]:
 
 def _problems(parts: list[dict[str, str | None]]) -> list[str]:
     machine = _machine()
-    problems = [
-        f"{p['name']} is missing: {p['get']}" for p in parts if not p["extra"] and p["version"] is None
-    ]
+    problems = [f"{p['name']} is missing: {p['get']}" for p in parts if not p["extra"] and p["version"] is None]
     if not machine["cache_writable"]:
-        problems.append(
-            f"the cache folder {machine['cache']} cannot be written: set VEILREC_CACHE to another one"
-        )
+        problems.append(f"the cache folder {machine['cache']} cannot be written: set VEILREC_CACHE to another one")
     if machine["disk_free_gb"] < 1.0:
         problems.append("less than 1 GB of disk is free in the cache folder")
     return problems

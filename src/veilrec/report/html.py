@@ -20,12 +20,8 @@ from veilrec.report.style import CSS
 from veilrec.report.units import human_bytes, meaning
 
 GENERATOR = "veilrec report"
-_BEST_NOTE = (
-    "Best possible: a ranking by the very probabilities that the data was drawn from, on a sample of users."
-)
-_TRAFFIC_HEAD = (
-    "method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds",
-)  # fmt: skip
+_BEST_NOTE = "Best possible: a ranking by the very probabilities that the data was drawn from, on a sample of users."
+_TRAFFIC_HEAD = ("method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds")
 _TRAFFIC_NOTE = (
     "The length of the encoded messages: all devices and rounds together, and the mean of one device in one"
     " round. Seconds are the simulation's. A centralised method gets everybody's data before it starts."
@@ -65,15 +61,11 @@ def write_report(path: Path, runs: Sequence[RunSummary], story: Story) -> None:
 def refuse_foreign(path: Path) -> None:
     """Refuse a path where something else lies, before any long work."""
     if path.is_dir():
-        raise BadInput(
-            f"{path} is a folder: give the name of a file for the report, such as {path / 'report.html'}"
-        )
+        raise BadInput(f"{path} is a folder: give the name of a file for the report, such as {path / 'report.html'}")
     if path.exists():
         with path.open("rb") as source:
             if GENERATOR.encode() not in source.read(_HEAD_BYTES):
-                raise BadInput(
-                    f"{path} is there and is no report of veilrec: choose another name for the report"
-                )
+                raise BadInput(f"{path} is there and is no report of veilrec: choose another name for the report")
 
 
 def render(runs: Sequence[RunSummary], story: Story) -> str:
@@ -82,21 +74,25 @@ def render(runs: Sequence[RunSummary], story: Story) -> str:
         raise BadInput("a report needs at least one run")
     runs = told_apart(runs)
     metric = main_metric(runs[0].metrics)
-    head = join([
-        tag("title", story.title),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        tag("style", Markup(CSS)),
-    ])  # fmt: skip
-    body = join([
-        tag("h1", story.title),
-        *([tag("p", story.summary, class_="lead")] if story.summary else []),
-        _results(runs, metric, story),
-        _curves(charts(runs, metric, story.best_possible)),
-        *([_examples(story.examples)] if story.examples else []),
-        _traffic(runs),
-        _privacy(runs),
-        _making(runs, story),
-    ])  # fmt: skip
+    head = join(
+        [
+            tag("title", story.title),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            tag("style", Markup(CSS)),
+        ]
+    )
+    body = join(
+        [
+            tag("h1", story.title),
+            *([tag("p", story.summary, class_="lead")] if story.summary else []),
+            _results(runs, metric, story),
+            _curves(charts(runs, metric, story.best_possible)),
+            *([_examples(story.examples)] if story.examples else []),
+            _traffic(runs),
+            _privacy(runs),
+            _making(runs, story),
+        ]
+    )
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="generator" content="{GENERATOR} {__version__}">\n{head}\n</head>\n'
@@ -126,9 +122,7 @@ def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
     if story.best_possible:
         best = story.best_possible
         notes.append(_BEST_NOTE)
-        rows.append(
-            ["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)]
-        )
+        rows.append(["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)])
     first = runs[0]
     cases = f"{first.metrics['cases']:,.0f} test cases, " if "cases" in first.metrics else ""
     return section(
@@ -179,9 +173,7 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
     rows = []
     for run in federated:
         sizes = (run.down_bytes, run.up_bytes, *run.bytes_of_one_visit())
-        rows.append(
-            [run.label, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"]
-        )
+        rows.append([run.label, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"])
     return section(
         "What crossed the network?",
         table(_TRAFFIC_HEAD, rows, numbers=range(1, len(_TRAFFIC_HEAD))),

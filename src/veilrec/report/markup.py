@@ -19,9 +19,7 @@ def markup(content: object) -> Markup:
 
 def tag(name: str, *content: object, **attributes: str) -> Markup:
     """One element; `class_` stands for the attribute `class`, `aria_label` for `aria-label`."""
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
-    )
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Markup(f"<{name}{given}>{''.join(markup(part) for part in content)}</{name}>")
 
 
@@ -38,10 +36,7 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: 
         return tag(name, content, **attributes, **({"class_": "number"} if column in right else {}))
 
     body = [
-        tag(
-            "tr",
-            *(cell("td" if c else "th", c, x, **({} if c else {"scope": "row"})) for c, x in enumerate(row)),
-        )
+        tag("tr", *(cell("td" if c else "th", c, x, **({} if c else {"scope": "row"})) for c, x in enumerate(row)))
         for row in rows
     ]
     heading = tag("tr", *(cell("th", c, x, scope="col") for c, x in enumerate(head)))

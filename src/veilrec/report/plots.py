@@ -24,12 +24,23 @@ _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small, selectable, read aloud
     "svg.hashsalt": "veilrec",
     "text.parse_math": False,  # a dollar sign is a dollar sign
-    "font.family": "sans-serif", "font.size": 11,
-    "text.color": _INK, "axes.labelcolor": _INK, "axes.edgecolor": _INK,
-    "xtick.color": _INK, "ytick.color": _INK, "grid.color": _INK, "grid.alpha": 0.18,
-    "axes.facecolor": "none", "axes.grid": True, "axes.spines.top": False, "axes.spines.right": False,
-    "lines.linewidth": 2.0, "lines.markersize": 4.5, "legend.frameon": False,
-}  # fmt: skip
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _INK,
+    "grid.alpha": 0.18,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,7 @@ class Chart:
     y_label: str
     curves: Sequence[Curve]
     levels: Mapping[str, float] = field(default_factory=dict)  # label -> height of a horizontal line
-    colours: Mapping[str, int] = field(
-        default_factory=dict
-    )  # label -> number of its colour, the same in all charts
+    colours: Mapping[str, int] = field(default_factory=dict)  # label -> number of its colour, the same in all charts
 
 
 def picture(chart: Chart) -> str:
@@ -90,9 +99,7 @@ def _draw(chart: Chart) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
     best_first = sorted(zip(handles, labels, strict=True), key=lambda pair: -final[pair[1]])
     if best_first:
-        axes.legend(
-            *zip(*best_first, strict=True), loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6
-        )
+        axes.legend(*zip(*best_first, strict=True), loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
     return figure
 
 
@@ -100,9 +107,12 @@ def _draw_curves(axes: Axes, chart: Chart) -> dict[str, float]:
     for position, curve in enumerate(chart.curves):
         number = chart.colours.get(curve.label, position)
         axes.plot(
-            curve.x, curve.y, label=curve.label, color=COLOURS[number % len(COLOURS)],
+            curve.x,
+            curve.y,
+            label=curve.label,
+            color=COLOURS[number % len(COLOURS)],
             marker=_MARKERS[number % len(_MARKERS)],
-        )  # fmt: skip
+        )
     return {curve.label: curve.y[-1] for curve in chart.curves if curve.y}
 
 
@@ -110,10 +120,7 @@ def _draw_levels(axes: Axes, chart: Chart) -> dict[str, float]:
     for position, (label, height) in enumerate(chart.levels.items()):
         number = chart.colours.get(label, len(chart.curves) + position)
         axes.axhline(
-            height,
-            label=label,
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=_DASHES[position % len(_DASHES)],
+            height, label=label, color=COLOURS[number % len(COLOURS)], linestyle=_DASHES[position % len(_DASHES)]
         )
     return dict(chart.levels)
 

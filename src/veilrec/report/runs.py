@@ -85,18 +85,29 @@ def read_run(folder: Path) -> RunSummary:
     split, points = _read_points(folder / "metrics.jsonl")
     try:
         return RunSummary(
-            label=result["method"], folder=folder.name,
-            method=result["method"], kind=get(result["method"]).kind, dataset=result["dataset"],
-            data=config["data"], protocol=result["protocol"], seed=result["seed"], preset=config["preset"],
-            settings=tuple(config["settings"]), rounds=int(result["rounds"]),
-            users=int(config["users"]), items=int(config["items"]), rows=int(config["rows"]),
+            label=result["method"],
+            folder=folder.name,
+            method=result["method"],
+            kind=get(result["method"]).kind,
+            dataset=result["dataset"],
+            data=config["data"],
+            protocol=result["protocol"],
+            seed=result["seed"],
+            preset=config["preset"],
+            settings=tuple(config["settings"]),
+            rounds=int(result["rounds"]),
+            users=int(config["users"]),
+            items=int(config["items"]),
+            rows=int(config["rows"]),
             metrics=_numbers(result["metrics"]),
             baselines={name: _numbers(values) for name, values in dict(result["baselines"]).items()},
             guarantee=Guarantee.from_json(result["guarantee"]),
             down_bytes=int(result["communication"]["down_bytes"]),
             up_bytes=int(result["communication"]["up_bytes"]),
-            seconds=float(result["seconds"]), split=split, points=points,
-        )  # fmt: skip
+            seconds=float(result["seconds"]),
+            split=split,
+            points=points,
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"{folder} is not a whole run ({type(error).__name__}: {error}): train again into a new folder"
@@ -114,9 +125,7 @@ def told_apart(runs: Sequence[RunSummary]) -> list[RunSummary]:
                     "the same data and protocol"
                 )
     counts = Counter(run.method for run in runs)
-    return [
-        replace(run, label=f"{run.method} in {run.folder}") if counts[run.method] > 1 else run for run in runs
-    ]
+    return [replace(run, label=f"{run.method} in {run.folder}") if counts[run.method] > 1 else run for run in runs]
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
@@ -132,9 +141,7 @@ def _read_result(folder: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        raise BadInput(
-            f"{folder} has no result.json: its training is not finished; go on with --resume"
-        ) from None
+        raise BadInput(f"{folder} has no result.json: its training is not finished; go on with --resume") from None
     except ValueError as error:
         raise BadInput(f"{path} is damaged ({error}): train again into a new folder") from None
     if not isinstance(result, dict):
@@ -159,9 +166,7 @@ def _read_points(path: Path) -> tuple[str, tuple[Point, ...]]:
                 )
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise bad_line(
-                path, number, f"no evaluation of a run ({error}): train again into a new folder"
-            ) from None
+            raise bad_line(path, number, f"no evaluation of a run ({error}): train again into a new folder") from None
     return split, tuple(points)
 
 
@@ -169,6 +174,4 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:
-        raise BadInput(
-            f"{path} is missing: the folder is not a whole run; train again into a new folder"
-        ) from None
+        raise BadInput(f"{path} is missing: the folder is not a whole run; train again into a new folder") from None

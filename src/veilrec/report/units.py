@@ -8,14 +8,7 @@ _MEANINGS = {
     "auc": "the chance that a clicked item is ranked above one that was shown and not clicked; 0.5 is chance",
     "mrr": "the mean of one over the place of each clicked item",
 }
-_SPELT = {
-    "hr": "HR",
-    "ndcg": "nDCG",
-    "auc": "AUC",
-    "mrr": "MRR",
-    "recall": "Recall",
-    "precision": "Precision",
-}
+_SPELT = {"hr": "HR", "ndcg": "nDCG", "auc": "AUC", "mrr": "MRR", "recall": "Recall", "precision": "Precision"}
 
 
 def spelt(metric: str) -> str:

@@ -71,16 +71,12 @@ class Aggregator:
         if self.aggregation != "weighted-mean":
             return np.ones(uploads.count)
         if uploads.examples is None:
-            raise BadMessage(
-                "the message does not tell its number of examples, by which this round weighs it"
-            )
+            raise BadMessage("the message does not tell its number of examples, by which this round weighs it")
         return uploads.examples.astype(np.float64)
 
     def change(self) -> dict[str, Floats]:
         """The change of the model that the round asks for; all zero when nobody reported."""
-        return {
-            t.name: (self.sums[t.name] * self._scale(t.name)).astype(np.float32) for t in self.schema.tensors
-        }
+        return {t.name: (self.sums[t.name] * self._scale(t.name)).astype(np.float32) for t in self.schema.tensors}
 
     def _scale(self, name: str) -> Doubles | float:
         if self.aggregation == "sum":

@@ -21,18 +21,21 @@ class Server:
     """Holds the public weights and nothing of any user."""
 
     def __init__(
-        self, schema: Schema, weights: Mapping[str, Floats], aggregation: Aggregation, rate: ServerRate,
-        *, sigma: float = 0.0, every_row: bool = False, upload_values: ValueCoding | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        schema: Schema,
+        weights: Mapping[str, Floats],
+        aggregation: Aggregation,
+        rate: ServerRate,
+        *,
+        sigma: float = 0.0,
+        every_row: bool = False,
+        upload_values: ValueCoding | None = None,
+    ) -> None:
         if sigma > 0.0 and upload_values is not None:
-            raise VeilrecError(
-                "coded values are rounded after clipping, and may then be longer than the noise covers"
-            )
+            raise VeilrecError("coded values are rounded after clipping, and may then be longer than the noise covers")
         self.schema = schema
         self.upload_schema = schema if upload_values is None else schema.coded(upload_values)
-        self.view = (
-            self.upload_schema
-        )  # of the messages of this round: its tables have the rows that were sent
+        self.view = self.upload_schema  # of the messages of this round: its tables have the rows that were sent
         self.rows: Indices | None = None  # of the tables, in this round; None: all
         self._kept: Mapping[str, Offsets] = {}
         self._basis: Floats | None = None
@@ -49,10 +52,7 @@ class Server:
         return self._aggregator.aggregation == "weighted-mean"
 
     def open_round(
-        self,
-        rows: Indices | None,
-        kept: Mapping[str, Offsets] | None = None,
-        basis: Floats | None = None,
+        self, rows: Indices | None, kept: Mapping[str, Offsets] | None = None, basis: Floats | None = None
     ) -> None:
         """Say what the round is about: these rows of every table, only the kept entries of some tensors, and only
         the directions [width, rank] of the tables that an orthonormal basis spans.

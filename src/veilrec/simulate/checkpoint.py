@@ -61,9 +61,7 @@ def load(path: Path, *beside: Path) -> tuple[StoredState, Progress]:
         stored = StoredState(path, *beside)
         return stored, Progress(**json.loads(stored.metadata["progress"]))
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-        raise BadInput(
-            f"{path} is not a state of a veilrec run ({error}): remove it and resume again"
-        ) from None
+        raise BadInput(f"{path} is not a state of a veilrec run ({error}): remove it and resume again") from None
 
 
 def restore(trainer: Trainer, path: Path, *beside: Path) -> Progress:

@@ -43,9 +43,15 @@ class ReportedItems:
     """DP-SUB: the items that enough devices report, by randomised response."""
 
     def __init__(
-        self, train: Csr, n_items: int, threshold: Threshold, seed: int, *,
-        reports: Literal["everybody", "cohort"], fresh: bool,
-    ) -> None:  # fmt: skip
+        self,
+        train: Csr,
+        n_items: int,
+        threshold: Threshold,
+        seed: int,
+        *,
+        reports: Literal["everybody", "cohort"],
+        fresh: bool,
+    ) -> None:
         self.train = train
         self.n_items = n_items
         self.threshold = threshold
@@ -69,9 +75,7 @@ class ReportedItems:
     def _ask(self, asked: Offsets, number: int) -> Indices:
         lie = 1.0 - self.threshold.keep_probability
         period = number if self.fresh else 0
-        counts = simulated_reports(
-            self.train.take(asked), asked, self.n_items, lie, seed=self.seed, period=period
-        )
+        counts = simulated_reports(self.train.take(asked), asked, self.n_items, lie, seed=self.seed, period=period)
         return self.threshold.rows(counts, len(asked))
 
     def _choice(self, rows: Indices | None, reports: int) -> Choice:
@@ -82,9 +86,7 @@ class ReportedItems:
 class HistogramItems:
     """The most used items by one noisy histogram on sums: a report of at most `most` items by everybody, once."""
 
-    def __init__(
-        self, train: Csr, n_items: int, threshold: Threshold, seed: int, *, most: int, sigma: float
-    ) -> None:
+    def __init__(self, train: Csr, n_items: int, threshold: Threshold, seed: int, *, most: int, sigma: float) -> None:
         self.n_items = n_items
         everybody = np.flatnonzero(train.lengths() > 0).astype(np.int64)
         self._reports = len(everybody)
@@ -126,9 +128,15 @@ class SeededParts:
     """Rows of the tables and entries of some dense tensors, drawn anew every round from a public seed."""
 
     def __init__(
-        self, schema: Schema, seed: int, *, row_share: float = 1.0, kept_share: float = 1.0,
-        names: tuple[str, ...] = (), rows_from: Chooser | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        schema: Schema,
+        seed: int,
+        *,
+        row_share: float = 1.0,
+        kept_share: float = 1.0,
+        names: tuple[str, ...] = (),
+        rows_from: Chooser | None = None,
+    ) -> None:
         self._schema = schema
         self._seed = seed
         self._row_share, self._kept_share = row_share, kept_share
@@ -138,8 +146,7 @@ class SeededParts:
     def choose(self, number: int, devices: Offsets, weights: Mapping[str, Floats]) -> Choice:
         """Everything that the seed decides; rows by another chooser if there is one."""
         kept = {
-            name: public_entries(self._schema[name].size, self._kept_share, self._seed, number)
-            for name in self._names
+            name: public_entries(self._schema[name].size, self._kept_share, self._seed, number) for name in self._names
         }
         if self._rows_from is not None:
             inner = self._rows_from.choose(number, devices, weights)

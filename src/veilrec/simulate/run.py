@@ -20,9 +20,7 @@ from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]
-COUNTED = (
-    "devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params",
-)  # fmt: skip
+COUNTED = ("devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params")
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,15 @@ def _round_of(line: str) -> float:
 
 
 def run(
-    folder: Path, trainer: Trainer, schedule: Schedule, evaluation: Evaluation, *,
-    split_name: str, listeners: tuple[Listener, ...] = (), resume: bool = False,
-) -> Progress:  # fmt: skip
+    folder: Path,
+    trainer: Trainer,
+    schedule: Schedule,
+    evaluation: Evaluation,
+    *,
+    split_name: str,
+    listeners: tuple[Listener, ...] = (),
+    resume: bool = False,
+) -> Progress:
     """Train to the end (or to where early stopping ends it); the trainer then holds the final model."""
     progress = _restore(folder, trainer) if resume else Progress()
     journal = _Journal(folder / "metrics.jsonl", progress.rounds_done)
@@ -142,10 +146,15 @@ class _Loop:
         p = self.progress
         p.metrics = self.evaluation(self.trainer.model())
         entry = {
-            "round": p.rounds_done, "split": self.split_name, "metrics": p.metrics, "loss": report.loss,
-            "devices": p.devices, "down_bytes": p.down_bytes, "up_bytes": p.up_bytes,
+            "round": p.rounds_done,
+            "split": self.split_name,
+            "metrics": p.metrics,
+            "loss": report.loss,
+            "devices": p.devices,
+            "down_bytes": p.down_bytes,
+            "up_bytes": p.up_bytes,
             "clients_per_second": p.clients_per_second,
-        }  # fmt: skip
+        }
         self.journal.write(entry)
         for listener in self.listeners:
             listener.on_metrics(p, p.metrics)
@@ -156,9 +165,7 @@ class _Loop:
         if s.patience is None:
             return False
         if s.watch not in p.metrics:
-            raise VeilrecError(
-                f"cannot stop early on {s.watch!r}: this protocol gives {', '.join(p.metrics)}"
-            )
+            raise VeilrecError(f"cannot stop early on {s.watch!r}: this protocol gives {', '.join(p.metrics)}")
         value = p.metrics[s.watch]
         if p.best_value is None or value > p.best_value:
             p.best_round, p.best_value, p.evaluations_without_gain = p.rounds_done, value, 0

@@ -34,10 +34,19 @@ class Simulation:
     """A population of simulated devices, a server, and the rounds between them."""
 
     def __init__(
-        self, train: Csr, learner: Learner, server: Server, cohort: CohortSettings, make_model: ModelMaker,
-        seed: int, *, protection: Protection | None = None, chooser: Chooser | None = None, averaging: float = 0.0,
+        self,
+        train: Csr,
+        learner: Learner,
+        server: Server,
+        cohort: CohortSettings,
+        make_model: ModelMaker,
+        seed: int,
+        *,
+        protection: Protection | None = None,
+        chooser: Chooser | None = None,
+        averaging: float = 0.0,
         chunk: int = 100,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.train = train
         self.learner = learner
         self.server = server

@@ -20,9 +20,19 @@ from veilrec.errors import BadInput
 State = Mapping[str, NDArray[Any]]
 
 _TYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
-    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1",
-}  # fmt: skip
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
 
 
 @dataclass(frozen=True)
@@ -84,8 +94,6 @@ def _parts_of(path: Path) -> dict[str, _Part]:
         start = source.tell()
     header.pop("__metadata__", None)
     return {
-        name: _Part(
-            path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]])
-        )
+        name: _Part(path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]]))
         for name, part in header.items()
     }

@@ -240,9 +240,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
         else:
             dense[tensor.name] = reader.values(tensor, *_block(tensor)).reshape(1, *tensor.shape)
     if reader.position != len(content):
-        raise BadMessage(
-            f"the message goes on for {counted(len(content) - reader.position, 'byte')} after its end"
-        )
+        raise BadMessage(f"the message goes on for {counted(len(content) - reader.position, 'byte')} after its end")
     told = np.array([examples]) if examples else None
     return Uploads(round_number, 1, tables, dense, told, entries, factors)
 

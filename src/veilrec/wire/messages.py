@@ -71,8 +71,7 @@ class Schema:
         """The same model with so many rows in every table: what a sub-model looks like from inside."""
         return Schema(
             tuple(
-                replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t
-                for t in self.tensors
+                replace(t, shape=(rows, *t.shape[1:])) if t.by_row and t.shape[0] != rows else t for t in self.tensors
             )
         )
 
@@ -113,9 +112,7 @@ class Uploads:
     tables: Mapping[str, Rows] = field(default_factory=dict)
     dense: Mapping[str, Floats] = field(default_factory=dict)  # [n, *shape]
     examples: Offsets | None = None  # [n], only where the aggregation weighs devices by it
-    entries: Mapping[str, Rows] = field(
-        default_factory=dict
-    )  # single numbers of a flattened tensor, one wide
+    entries: Mapping[str, Rows] = field(default_factory=dict)  # single numbers of a flattened tensor, one wide
     factors: Mapping[str, Factors] = field(default_factory=dict)  # tables of low rank
 
 

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.privacy.audit.attacks import (
-    Budget,
-    Coordinates,
-    Guesses,
-    Scores,
-    SupportEvent,
-    Table,
-    fit_p_value,
-)
+from veilrec.privacy.audit.attacks import Budget, Coordinates, Guesses, Scores, SupportEvent, Table, fit_p_value
 from veilrec.privacy.audit.auditor import ALPHA, audit, judge
 from veilrec.privacy.audit.batches import batch
 from veilrec.privacy.audit.case import Case
@@ -70,14 +62,18 @@ def test_every_mechanism_is_covered() -> None:
 
 
 def test_the_nine_of_section_10_and_the_planted_bugs_are_there() -> None:
-    bad = {
-        (case.name, case.claimed_epsilon, case.delta) for case in CASES.values() if case.kind == "known-bad"
-    }
+    bad = {(case.name, case.claimed_epsilon, case.delta) for case in CASES.values() if case.kind == "known-bad"}
     assert {
-        ("attention", 1.0, 0.0), ("attention", 10.0, 1e-3), ("attention", 1.0, 1e-6), ("private-gradient", 0.01, 1e-6),
-        ("label-permutation", 1.0, 0.0), ("elementwise-laplace", 2.0 / 3.0, 0.0), ("randomised-response", 1.0, 0.0),
-        ("rowwise-laplace", 0.4, 0.0), ("top-k-update", 2.0, 0.0),
-    } <= bad  # fmt: skip
+        ("attention", 1.0, 0.0),
+        ("attention", 10.0, 1e-3),
+        ("attention", 1.0, 1e-6),
+        ("private-gradient", 0.01, 1e-6),
+        ("label-permutation", 1.0, 0.0),
+        ("elementwise-laplace", 2.0 / 3.0, 0.0),
+        ("randomised-response", 1.0, 0.0),
+        ("rowwise-laplace", 0.4, 0.0),
+        ("top-k-update", 2.0, 0.0),
+    } <= bad
     planted = {case.name for case in CASES.values() if case.kind == "planted"}
     assert planted == {"half-the-noise", "no-clip", "reused-noise", "wrong-norm", "float-noise"}
     assert all(case.why for case in CASES.values() if case.kind != "proven")
@@ -107,9 +103,7 @@ def test_too_few_draws_for_a_large_claim_are_not_rot() -> None:
 
 
 def test_more_effort_proves_more() -> None:
-    quick, full = (
-        audit([toy(1.0, response_scores(1.0, 2000))], quick=quick).verdicts[0] for quick in (True, False)
-    )
+    quick, full = (audit([toy(1.0, response_scores(1.0, 2000))], quick=quick).verdicts[0] for quick in (True, False))
     assert quick.lower_bound < full.lower_bound <= 1.0
 
 
@@ -119,9 +113,7 @@ def test_the_same_seed_gives_the_same_verdict_and_another_one_another() -> None:
 
 
 def test_false_alarms_add_up_over_sound_claims() -> None:
-    result = audit(
-        [toy(1.0, response_scores(1.0)), toy(0.1, response_scores(1.0), kind="planted")], quick=True
-    )
+    result = audit([toy(1.0, response_scores(1.0)), toy(0.1, response_scores(1.0), kind="planted")], quick=True)
     assert result.passed
     assert result.false_alarm_rate == ALPHA
 
@@ -136,9 +128,7 @@ def test_draws_that_do_not_follow_their_table_are_noticed() -> None:
 
 
 def test_ratios_of_another_noise_are_noticed() -> None:
-    mechanism = Gaussian(
-        dimension=2, sensitivity=1.0, epsilon=2.0, delta=1e-3, unit="user", adjacency="replace-one"
-    )
+    mechanism = Gaussian(dimension=2, sensitivity=1.0, epsilon=2.0, delta=1e-3, unit="user", adjacency="replace-one")
     first, second = mechanism.worst_pair()
     for factor, broken in ((1.0, False), (1.2, True)):
         score = gaussian_ratio(first, second, mechanism.sigma * factor)
@@ -171,9 +161,7 @@ def test_labels_follow_the_enumerated_tables(mechanism_class) -> None:
     assert fit_p_value(3 * sets + inside, table) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "padding", "rate"), [(0.01, 0.0, 0.81), (0.01, 0.5, 0.41), (10.0, 0.5, 0.48)]
-)
+@pytest.mark.parametrize(("epsilon", "padding", "rate"), [(0.01, 0.0, 0.81), (0.01, 0.5, 0.41), (10.0, 0.5, 0.48)])
 def test_gradient_row_of_section_2(epsilon: float, padding: float, rate: float) -> None:
     # Roughly (1 - p) P[at least two active coordinates]; section 2 measured .85, .44 and .51 on a toy of its own.
     sigma = {0.01: 50.0, 10.0: 0.2}[epsilon]
@@ -192,9 +180,7 @@ def test_gradient_of_the_toy_is_the_derivative_of_its_loss() -> None:
         attention = np.exp(logits - logits.max())
         attention /= attention.sum()
         clipped = attention * min(1.0, training.clip_norm / np.linalg.norm(attention))
-        scores = (
-            clipped / clipped.sum() @ training.basis @ training.embedding[training.candidates].mean(axis=1).T
-        )
+        scores = clipped / clipped.sum() @ training.basis @ training.embedding[training.candidates].mean(axis=1).T
         return float(np.log(np.exp(scores).sum()) - scores[0])
 
     numeric = np.array([(loss(user + step) - loss(user - step)) / 2e-5 for step in 1e-5 * np.eye(len(user))])
@@ -260,9 +246,14 @@ def test_selection_by_name_takes_both_calibrations() -> None:
 
 def test_a_sound_published_claim_is_expected_to_hold() -> None:
     honest = Gaussian(
-        dimension=2, sensitivity=1.0, epsilon=0.5, delta=1e-6, unit="user", adjacency="replace-one",
+        dimension=2,
+        sensitivity=1.0,
+        epsilon=0.5,
+        delta=1e-6,
+        unit="user",
+        adjacency="replace-one",
         calibration="as-published",
-    )  # fmt: skip
+    )
     assert honest.delta(0.5) < 1e-6
     assert case_of(honest).expected == "holds"
 

@@ -16,9 +16,15 @@ CASES = [(make, example) for name, make in RESTATED.items() for example in mecha
 
 def two_slots() -> PaddedAttention:
     return PaddedAttention(
-        encode=lambda history: history.mean(axis=0), basis_vectors=np.eye(3), pad=np.zeros(3), slots=2,
-        clip_norm=0.5, epsilon=1.0, delta=1e-6, pad_probability=0.3,
-    )  # fmt: skip
+        encode=lambda history: history.mean(axis=0),
+        basis_vectors=np.eye(3),
+        pad=np.zeros(3),
+        slots=2,
+        clip_norm=0.5,
+        epsilon=1.0,
+        delta=1e-6,
+        pad_probability=0.3,
+    )
 
 
 @pytest.mark.parametrize(("make", "mechanism"), [*CASES, (padded_batch, two_slots())])

@@ -9,12 +9,7 @@ import pytest
 
 from veilrec.privacy.audit.bounds import at_least, at_most, epsilon_from_counts, reach
 from veilrec.privacy.audit.gdp import epsilon_from_gaussian_scores, mu_from_errors
-from veilrec.privacy.audit.hockey_stick import (
-    bernstein,
-    calibration_p_value,
-    delta_from_ratios,
-    epsilon_from_ratios,
-)
+from veilrec.privacy.audit.hockey_stick import bernstein, calibration_p_value, delta_from_ratios, epsilon_from_ratios
 from veilrec.privacy.audit.sampling import best_threshold, epsilon_from_scores
 from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
 
@@ -54,12 +49,16 @@ def test_bounds_are_wrong_as_rarely_as_they_say() -> None:
     keep = 1.0 / (1.0 + math.exp(-epsilon))
     wrong = sum(
         epsilon_from_counts(
-            int(generator.binomial(trials, keep)), trials, int(generator.binomial(trials, 1.0 - keep)), trials,
-            delta=0.0, alpha=0.05,
+            int(generator.binomial(trials, keep)),
+            trials,
+            int(generator.binomial(trials, 1.0 - keep)),
+            trials,
+            delta=0.0,
+            alpha=0.05,
         )
         > epsilon
         for _ in range(2000)
-    )  # fmt: skip
+    )
     assert wrong <= 134
 
 

@@ -63,8 +63,7 @@ def test_a_quiet_count_finds_the_quantile() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"clip_norm": 0.0}, {"cohort": 31}, {"delta": 1.0}, {"count_standard_deviation": 0.5}, {"dimension": 0}],
+    "wrong", [{"clip_norm": 0.0}, {"cohort": 31}, {"delta": 1.0}, {"count_standard_deviation": 0.5}, {"dimension": 0}]
 )
 def test_bad_parameters_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):

@@ -15,19 +15,11 @@ from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.mechanism import Calibration
-from veilrec.privacy.mechanisms.attention import (
-    Normalisation,
-    PaddedAttention,
-    PrivateAttention,
-    decompose,
-    normalise,
-)
+from veilrec.privacy.mechanisms.attention import Normalisation, PaddedAttention, PrivateAttention, decompose, normalise
 from veilrec.privacy.randomness import SeededSource
 
 
-def _padded(
-    epsilon: float, delta: float, p: float, calibration: Calibration, **options: Any
-) -> PaddedAttention:
+def _padded(epsilon: float, delta: float, p: float, calibration: Calibration, **options: Any) -> PaddedAttention:
     basis = 20.0 * np.eye(5)
     return PaddedAttention(
         encode=lambda history: np.asarray(history.sum(axis=0)),
@@ -44,12 +36,9 @@ def _padded(
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "proven", "published"),
-    [(1.0, 1e-6, 3.998930, 3.467618), (10.0, 1e-3, 0.525477, 0.335566)],
+    ("epsilon", "delta", "proven", "published"), [(1.0, 1e-6, 3.998930, 3.467618), (10.0, 1e-3, 0.525477, 0.335566)]
 )
-def test_sigma_with_padding_of_section_1(
-    epsilon: float, delta: float, proven: float, published: float
-) -> None:
+def test_sigma_with_padding_of_section_1(epsilon: float, delta: float, proven: float, published: float) -> None:
     assert _padded(epsilon, delta, 0.5, "proven").noise.scale == pytest.approx(proven, abs=1e-6)
     assert _padded(epsilon, delta, 0.5, "as-published").noise.scale == pytest.approx(published, abs=1e-6)
 
@@ -87,10 +76,7 @@ def test_relu_with_nothing_above_zero_is_uniform() -> None:
 
 
 @settings(deadline=None)
-@given(
-    arrays(np.float64, (2, 5), elements=st.floats(-1e3, 1e3)),
-    st.sampled_from(["relu", "softplus", "simplex"]),
-)
+@given(arrays(np.float64, (2, 5), elements=st.floats(-1e3, 1e3)), st.sampled_from(["relu", "softplus", "simplex"]))
 def test_normalised_attention_is_on_the_simplex(noisy: Doubles, how: Normalisation) -> None:
     result = normalise(noisy, how)
     assert np.isfinite(result).all()
@@ -136,9 +122,7 @@ def test_decomposition_is_a_softmax_of_scaled_products() -> None:
     generator = np.random.default_rng(2)
     user, basis = generator.normal(size=(3, 16)), generator.normal(size=(5, 16))
     expected = np.exp(user @ basis.T / 4.0)
-    np.testing.assert_allclose(
-        decompose(user, basis), expected / expected.sum(axis=1, keepdims=True), rtol=1e-12
-    )
+    np.testing.assert_allclose(decompose(user, basis), expected / expected.sum(axis=1, keepdims=True), rtol=1e-12)
     assert np.isfinite(decompose(1e6 * user, basis)).all()
 
 

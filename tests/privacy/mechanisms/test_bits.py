@@ -36,9 +36,7 @@ def test_epsilon_per_bit_of_section_6(change: BitChange, items: int, epsilon: fl
 
 def test_published_claim_is_off_by_the_number_of_bits_section_6() -> None:
     for length, expected in ((1682, 3364.0), (3900, 7800.0)):
-        published = RandomisedResponse(
-            length=length, epsilon=2.0, change="vector", calibration="as-published"
-        )
+        published = RandomisedResponse(length=length, epsilon=2.0, change="vector", calibration="as-published")
         assert epsilon_of(published.event(), 0.0) == pytest.approx(expected)
 
 
@@ -96,9 +94,7 @@ def test_one_bit_epsilon_of_unary_encoding_section_6() -> None:
     assert one_bit == pytest.approx(3.325, abs=5e-4)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "unary", "symmetric"), [(4.0, 0.076022, 0.181015), (2.0, 0.724062, 0.920674)]
-)
+@pytest.mark.parametrize(("epsilon", "unary", "symmetric"), [(4.0, 0.076022, 0.181015), (2.0, 0.724062, 0.920674)])
 def test_variances_of_section_6(epsilon: float, unary: float, symmetric: float) -> None:
     oue = UnaryEncoding(length=10, epsilon=epsilon, change="swap")
     assert frequency_variance(
@@ -119,9 +115,7 @@ def test_unary_encoding_tells_ones_and_zeros_as_often_as_stated() -> None:
 
 def test_estimator_of_section_6() -> None:
     keep = 1.0 - flip_probability(2.0)
-    estimates = estimate_frequency(
-        np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep
-    )
+    estimates = estimate_frequency(np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep)
     np.testing.assert_allclose(estimates, [0.237393, 0.0], atol=5e-7)
     assert (0.1 - (1.0 - keep)) / (2.0 * keep - 1.0) == pytest.approx(-0.025214, abs=5e-7)  # before the cut
 
@@ -138,9 +132,7 @@ def test_estimates_find_the_frequencies_back() -> None:
 
 
 def test_noise_of_dp_sub_section_6() -> None:
-    variance = frequency_variance(
-        keep_probability=1.0 - flip_probability(2.0), noise_probability=flip_probability(2.0)
-    )
+    variance = frequency_variance(keep_probability=1.0 - flip_probability(2.0), noise_probability=flip_probability(2.0))
     assert math.sqrt(variance / 100) == pytest.approx(0.04255, abs=5e-6)
     assert stats.norm.sf(0.063 / math.sqrt(variance / 100)) == pytest.approx(0.069, abs=1e-3)
 

@@ -31,9 +31,7 @@ _entries = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
     arrays(np.float32, (3, 2, 3), elements=_entries),
     st.floats(1e-2, 1e3),
 )
-def test_no_device_exceeds_the_bound_and_directions_stay(
-    values: Floats, dense: Floats, clip_norm: float
-) -> None:
+def test_no_device_exceeds_the_bound_and_directions_stay(values: Floats, dense: Floats, clip_norm: float) -> None:
     before = _device_vectors(values, dense)
     clipped_values, clipped_dense = values.copy(), dense.copy()
     norms = clipping.clip_devices([(OFFSETS, clipped_values)], [clipped_dense], clip_norm)
@@ -103,9 +101,7 @@ def test_published_bound_falls_to_zero_section_5() -> None:
         clipped = clipping.clip_flat(updates, bound)
         norms = clipping.device_norms((), [clipped])
         assert clipping.unclipped_count(norms, bound) == 20
-        bound = clipping.published_next_clip_norm(
-            bound, noisy_unclipped_fraction=1.0, quantile=0.9, learning_rate=1.0
-        )
+        bound = clipping.published_next_clip_norm(bound, noisy_unclipped_fraction=1.0, quantile=0.9, learning_rate=1.0)
         rounds += 1
     assert rounds == 400
 

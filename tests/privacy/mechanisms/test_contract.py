@@ -67,9 +67,7 @@ def test_event_accounts_for_the_whole_profile_but_for_the_sampler(mechanism: Acc
     if isinstance(mechanism.event(), NonPrivateEvent):
         assert mechanism.delta(50.0) > 0.5
         return
-    discrete = (
-        mechanism.name == "discrete-gaussian"
-    )  # its event is exact in the sense of zCDP, see its docstring
+    discrete = mechanism.name == "discrete-gaussian"  # its event is exact in the sense of zCDP, see its docstring
     for share in (0.0, 0.3, 0.7, 1.0):
         epsilon = share * mechanism.claimed_epsilon
         accounted = delta_of(mechanism.event(), epsilon)
@@ -150,9 +148,7 @@ def test_registry_is_complete_and_lazy() -> None:
     assert {mechanism.name for mechanism in INSTANCES} == set(MECHANISMS)
     with pytest.raises(BadInput, match="laplace"):
         mechanism_class("laplas")
-    imported = [
-        n.module or "" for n in ast.parse(inspect.getsource(registry)).body if isinstance(n, ast.ImportFrom)
-    ]
+    imported = [n.module or "" for n in ast.parse(inspect.getsource(registry)).body if isinstance(n, ast.ImportFrom)]
     assert not any(module.startswith("veilrec.privacy") for module in imported)
 
 

@@ -8,11 +8,7 @@ import pytest
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.gaussian import delta_gaussian
-from veilrec.privacy.mechanisms.discrete import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    discrete_gaussian_masses,
-)
+from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
 from veilrec.privacy.randomness import SeededSource
 
 
@@ -44,19 +40,14 @@ def test_discrete_gaussian_of_a_vector_keeps_the_bound_of_zcdp_section_9() -> No
 @pytest.mark.parametrize("shift", [1, 2, 5])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 0.9])
 def test_discrete_laplace_profile_by_enumeration(shift: int, epsilon: float) -> None:
-    mechanism = DiscreteLaplace(
-        dimension=1, sensitivity=shift, epsilon=1.0, unit="user", adjacency="replace-one"
-    )
+    mechanism = DiscreteLaplace(dimension=1, sensitivity=shift, epsilon=1.0, unit="user", adjacency="replace-one")
     ratio = math.exp(-1.0 / mechanism.scale)
     masses = (1.0 - ratio) / (1.0 + ratio) * ratio ** np.abs(np.arange(-400, 401))
     assert mechanism.delta(epsilon) == pytest.approx(_hockey_stick(masses, shift, epsilon), rel=1e-6)
 
 
 def test_counts_stay_whole_numbers() -> None:
-    mechanisms: list[DiscreteGaussian | DiscreteLaplace] = [
-        *DiscreteGaussian.examples(),
-        *DiscreteLaplace.examples(),
-    ]
+    mechanisms: list[DiscreteGaussian | DiscreteLaplace] = [*DiscreteGaussian.examples(), *DiscreteLaplace.examples()]
     for mechanism in mechanisms:
         noisy = mechanism.release(np.zeros((7, mechanism.dimension), np.int64), SeededSource(1)).value
         assert noisy.dtype == np.int64
@@ -71,12 +62,8 @@ def test_anything_but_moderate_whole_numbers_is_refused(value: list[float]) -> N
 
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(BadInput, match="sensitivity"):
-        DiscreteGaussian(
-            dimension=1, sensitivity=1.5, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one"
-        )
+        DiscreteGaussian(dimension=1, sensitivity=1.5, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
     with pytest.raises(BadInput, match="delta"):
-        DiscreteGaussian(
-            dimension=1, sensitivity=1, epsilon=1.0, delta=0.0, unit="user", adjacency="replace-one"
-        )
+        DiscreteGaussian(dimension=1, sensitivity=1, epsilon=1.0, delta=0.0, unit="user", adjacency="replace-one")
     with pytest.raises(BadInput, match="epsilon"):
         DiscreteLaplace(dimension=1, sensitivity=1, epsilon=0.0, unit="user", adjacency="replace-one")

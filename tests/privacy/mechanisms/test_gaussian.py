@@ -73,9 +73,7 @@ def test_each_device_of_a_cohort_gets_its_own_noise() -> None:
 
 
 @settings(deadline=None)
-@given(
-    arrays(np.float64, (3, 4), elements=st.floats(-1e9, 1e9)), st.floats(0.01, 20.0), st.integers(0, 2**32)
-)
+@given(arrays(np.float64, (3, 4), elements=st.floats(-1e9, 1e9)), st.floats(0.01, 20.0), st.integers(0, 2**32))
 def test_outputs_lie_on_the_lattice(value: Doubles, epsilon: float, seed: int) -> None:
     mechanism = _gaussian(epsilon, 1e-5, dimension=4)
     noisy = mechanism.release(value, SeededSource(seed)).value

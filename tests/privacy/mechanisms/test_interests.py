@@ -13,13 +13,7 @@ from veilrec.privacy.randomness import SeededSource
 
 
 def _pooled(**options: Any) -> PooledInterest:
-    right: dict[str, Any] = {
-        "projection": np.eye(5, 8),
-        "clip_norm": 1.0,
-        "slots": 50,
-        "epsilon": 1.0,
-        "delta": 1e-6,
-    }
+    right: dict[str, Any] = {"projection": np.eye(5, 8), "clip_norm": 1.0, "slots": 50, "epsilon": 1.0, "delta": 1e-6}
     return PooledInterest(**right | options)
 
 
@@ -84,12 +78,7 @@ def test_published_embedding_noise_is_sqrt_d_too_weak_section_0() -> None:
 
 def test_published_embedding_gaussian_divides_delta_by_a_padding_that_is_not_there() -> None:
     published = EmbeddingNoise(
-        dimension=10,
-        clip_norm=1.0,
-        epsilon=1.0,
-        delta=1e-6,
-        published_pad_probability=0.5,
-        calibration="as-published",
+        dimension=10, clip_norm=1.0, epsilon=1.0, delta=1e-6, published_pad_probability=0.5, calibration="as-published"
     )
     assert published.scale == pytest.approx(2.0 * math.sqrt(2.0 * math.log(1.25 * 0.5 / 1e-6)))
 

@@ -30,9 +30,7 @@ def _permutation_masses(items: int, negatives: int, beta: float, click: int) -> 
         candidates = tuple(sorted((*drawn, click)))
         for label in candidates:
             weight = math.exp(beta) if label == click else 1.0
-            masses[candidates, label] = (
-                weight / (negatives + math.exp(beta)) / math.comb(items - 1, negatives)
-            )
+            masses[candidates, label] = weight / (negatives + math.exp(beta)) / math.comb(items - 1, negatives)
     return masses
 
 
@@ -49,9 +47,7 @@ def _response_masses(mechanism: LabelResponse, click: int) -> Masses:
 
 
 def _hockey_stick(first: Masses, second: Masses, epsilon: float) -> float:
-    return sum(
-        max(mass - math.exp(epsilon) * second.get(outcome, 0.0), 0.0) for outcome, mass in first.items()
-    )
+    return sum(max(mass - math.exp(epsilon) * second.get(outcome, 0.0), 0.0) for outcome, mass in first.items())
 
 
 @pytest.mark.parametrize(("items", "negatives"), [(5, 2), (5, 4), (8, 3), (10, 4)])
@@ -94,9 +90,7 @@ def _codes(released: Labelled, items: int) -> Offsets:
 
 
 @pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])
-def test_releases_have_the_enumerated_distribution(
-    kind: type[LabelPermutation] | type[LabelResponse],
-) -> None:
+def test_releases_have_the_enumerated_distribution(kind: type[LabelPermutation] | type[LabelResponse]) -> None:
     mechanism = kind(items=5, negatives=2, epsilon=1.5)
     if isinstance(mechanism, LabelPermutation):
         masses = _permutation_masses(5, 2, mechanism.beta, 3)
@@ -114,9 +108,7 @@ def test_both_orders_tell_the_label_equally_often_section_3() -> None:
         proven = LabelResponse(items=37, negatives=4, epsilon=epsilon)
         assert published.beta > 0.0
         weight = math.exp(published.beta)
-        assert weight / (4.0 + weight) == pytest.approx(
-            math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12
-        )
+        assert weight / (4.0 + weight) == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12)
         assert proven.response.keep_probability == pytest.approx(weight / (4.0 + weight))
 
 

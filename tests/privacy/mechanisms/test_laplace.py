@@ -13,9 +13,7 @@ from veilrec.privacy.samplers import UNITS
 
 
 def _laplace(epsilon: float = 1.0, dimension: int = 5, sensitivity: float = 2.0) -> Laplace:
-    return Laplace(
-        dimension=dimension, sensitivity=sensitivity, epsilon=epsilon, unit="user", adjacency="replace-one"
-    )
+    return Laplace(dimension=dimension, sensitivity=sensitivity, epsilon=epsilon, unit="user", adjacency="replace-one")
 
 
 def test_scale_is_l1_sensitivity_over_epsilon() -> None:
@@ -40,14 +38,10 @@ def test_one_coordinate_is_the_worst_pair(shares: tuple[float, ...], epsilon: fl
     loss = (np.abs(x - np.array(shares)) - np.abs(x)).sum(axis=1)
     excess = np.maximum(-np.expm1(epsilon - loss), 0.0)
     spread = excess.mean() + 5.0 * excess.std() / math.sqrt(len(x))
-    assert spread < -math.expm1(
-        (epsilon - 1.0) / 2.0
-    )  # the profile of one coordinate with the whole distance
+    assert spread < -math.expm1((epsilon - 1.0) / 2.0)  # the profile of one coordinate with the whole distance
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"sensitivity": 0.0}, {"dimension": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"sensitivity": 0.0}, {"dimension": 0}])
 def test_bad_parameters_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput):
         _laplace(**wrong)  # type: ignore[arg-type]

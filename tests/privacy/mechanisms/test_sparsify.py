@@ -28,9 +28,7 @@ def test_random_coordinates_scaled_up_are_unbiased() -> None:
 
 
 def test_a_chosen_mask_is_not_scaled() -> None:
-    np.testing.assert_array_equal(
-        expanded(np.array([1.0, 2.0]), np.array([0, 3]), 4, unbiased=False), [1, 0, 0, 2]
-    )
+    np.testing.assert_array_equal(expanded(np.array([1.0, 2.0]), np.array([0, 3]), 4, unbiased=False), [1, 0, 0, 2])
 
 
 def test_support_of_the_message_does_not_depend_on_the_data_section_7() -> None:

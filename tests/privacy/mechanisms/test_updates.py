@@ -82,9 +82,7 @@ def test_rows_compose() -> None:
     assert epsilon_of(three.event(), 0.0) == pytest.approx(6.0)
 
 
-@pytest.mark.parametrize(
-    ("uploads", "expected"), [(42, 25.8428), (13, 14.3776), (42 * 10, 81.722), (13 * 10, 45.466)]
-)
+@pytest.mark.parametrize(("uploads", "expected"), [(42, 25.8428), (13, 14.3776), (42 * 10, 81.722), (13 * 10, 45.466)])
 def test_local_noise_of_section_7(uploads: int, expected: float) -> None:
     # User level (2, 1e-5) over all uploads, sigma in units of the clip norm; mu adds up in squares.
     whole_run = UpdateNoise(dimension=1, clip_norm=1.0, epsilon=2.0, delta=1e-5)
@@ -105,9 +103,7 @@ def test_secure_histogram_of_section_6() -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    arrays(np.float64, (2, 6), elements=st.floats(-1e12, 1e12)), st.floats(1e-3, 1e3), st.integers(0, 2**32)
-)
+@given(arrays(np.float64, (2, 6), elements=st.floats(-1e12, 1e12)), st.floats(1e-3, 1e3), st.integers(0, 2**32))
 def test_messages_are_finite_and_on_the_lattice(update: Doubles, clip_norm: float, seed: int) -> None:
     gaussian = UpdateNoise(dimension=6, clip_norm=clip_norm, epsilon=1.0, delta=1e-6)
     laplace = ElementwiseLaplace(dimension=6, clip_value=clip_norm, epsilon=1.0)

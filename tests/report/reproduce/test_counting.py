@@ -46,8 +46,10 @@ def test_neural_collaborative_filtering(real_sub_models):
 def test_only_totals_that_do_not_come_out_are_explained(real_sub_models):
     told = printed_rows(mf_counts()) | printed_rows(ncf_counts())
     assert {key for key, row in told.items() if row[4]} == {
-        ("dp-fedmf-topk", "ml-1m"), ("priv-fedncf-sub-compress", "ml-100k"), ("priv-fedncf-sub-compress", "ml-1m"),
-    }  # fmt: skip
+        ("dp-fedmf-topk", "ml-1m"),
+        ("priv-fedncf-sub-compress", "ml-100k"),
+        ("priv-fedncf-sub-compress", "ml-1m"),
+    }
 
 
 def test_without_data_nothing_is_invented(no_data):

@@ -12,9 +12,7 @@ from veilrec.report.reproduce.summary import Summary
 
 
 def drawn_as(summary: Summary, **changes) -> Summary:
-    return replace(
-        summary, plan=replace(summary.plan, experiment=replace(summary.plan.experiment, **changes))
-    )
+    return replace(summary, plan=replace(summary.plan, experiment=replace(summary.plan.experiment, **changes)))
 
 
 @pytest.mark.parametrize("picture", ["points", "rounds"])
@@ -33,14 +31,10 @@ def test_a_curve_along_something_has_a_line_per_family(toy_summary, tmp_path):
     panel = toy_summary.panels[0]
     line = panel.lines[0]
     rows = [
-        replace(line.variant.row, label=f"delta {clip}, lambda {at}", at=at)
-        for clip in (1, 2)
-        for at in (1.0, 2.0)
+        replace(line.variant.row, label=f"delta {clip}, lambda {at}", at=at) for clip in (1, 2) for at in (1.0, 2.0)
     ]
     lines = tuple(replace(line, variant=replace(line.variant, row=row)) for row in rows)
-    summary = replace(
-        drawn_as(toy_summary, picture="along", x_label="lambda"), panels=(replace(panel, lines=lines),)
-    )
+    summary = replace(drawn_as(toy_summary, picture="along", x_label="lambda"), panels=(replace(panel, lines=lines),))
     figures.save(summary, tmp_path / "along.svg")
     text = (tmp_path / "along.svg").read_text()
     assert text.count("delta 1, tuned") == text.count("delta 2, tuned") == 1

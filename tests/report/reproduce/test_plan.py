@@ -24,17 +24,20 @@ def variants(experiment, **options):
 def test_calibrations_and_presets_are_all_run():
     rows = (Row("FedMF", "fedmf"), Row("DP-FedMF", "dp-fedmf", presets=("tuned",)))
     assert variants(with_rows(*rows)) == [
-        ("FedMF", "paper", None, ""), ("FedMF", "tuned", None, ""),
-        ("DP-FedMF", "tuned", "as-published", ""), ("DP-FedMF", "tuned", "proven", ""),
-    ]  # fmt: skip
+        ("FedMF", "paper", None, ""),
+        ("FedMF", "tuned", None, ""),
+        ("DP-FedMF", "tuned", "as-published", ""),
+        ("DP-FedMF", "tuned", "proven", ""),
+    ]
     assert variants(with_rows(rows[0]), presets=("paper",)) == [("FedMF", "paper", None, "")]
 
 
 def test_rows_can_be_left_out():
     rows = (Row("FedMF", "fedmf", presets=("tuned",)), Row("DP-FedMF", "dp-fedmf", presets=("tuned",)))
     assert variants(with_rows(*rows), calibrations=("proven",)) == [
-        ("FedMF", "tuned", None, ""), ("DP-FedMF", "tuned", "proven", ""),
-    ]  # fmt: skip
+        ("FedMF", "tuned", None, ""),
+        ("DP-FedMF", "tuned", "proven", ""),
+    ]
     assert [row[0] for row in variants(with_rows(*rows), methods=("fedmf",))] == ["FedMF"]
 
 
@@ -127,9 +130,7 @@ def test_a_share_of_the_users_is_a_cohort():
 def test_a_rows_own_settings_come_after_those_of_quick():
     quick = replace(with_rows(Row("FedMF", "fedmf", settings=("cohort.size=7",))).quick, settings=SMALL)
     plan = make_plan(
-        replace(with_rows(Row("FedMF", "fedmf", settings=("cohort.size=7",))), quick=quick),
-        Options(quick=True),
-        OUT,
+        replace(with_rows(Row("FedMF", "fedmf", settings=("cohort.size=7",))), quick=quick), Options(quick=True), OUT
     )
     assert plan.trials()[0].request.settings == (*SMALL, "cohort.size=7")
 
@@ -143,10 +144,7 @@ def test_a_rows_own_settings_come_after_those_of_quick():
         (Options(data="ml-2m"), "unknown data set"),
         (Options(calibrations=("proved",)), "did you mean proven"),
         (Options(methods=("dp-fedmv",)), "unknown method of toy.*did you mean dp-fedmf"),
-        (
-            Options(data=DATA, presets=("paper",)),
-            "no row of toy is left by --preset, --calibration and --method",
-        ),
+        (Options(data=DATA, presets=("paper",)), "no row of toy is left by --preset, --calibration and --method"),
     ],
 )
 def test_bad_options_are_refused(options, words):

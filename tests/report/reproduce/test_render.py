@@ -12,20 +12,29 @@ from veilrec.report.reproduce.render import _number, claimed, grids, holds, prob
 from veilrec.report.reproduce.summary import Measured
 
 PUBLISHED = {
-    "basis": "as published", "unit": "user", "adjacency": "replace-one", "epsilon": 2.0, "delta": 0.0,
-    "scope": "per message", "trust": "nobody",
-}  # fmt: skip
+    "basis": "as published",
+    "unit": "user",
+    "adjacency": "replace-one",
+    "epsilon": 2.0,
+    "delta": 0.0,
+    "scope": "per message",
+    "trust": "nobody",
+}
 
 
 def test_results_stand_beside_the_papers(toy_summary):
     table = grids(toy_summary)[0]
-    assert (
-        table.title == "QUICK, not for quoting: Table 0 (MovieLens 1M in the paper, synthetic-ratings here)"
-    )
+    assert table.title == "QUICK, not for quoting: Table 0 (MovieLens 1M in the paper, synthetic-ratings here)"
     assert list(table.head) == [
-        "method", "how", "HR@10, paper", "HR@10, ours", "nDCG@10", "M parameters, paper", "M parameters, ours",
+        "method",
+        "how",
+        "HR@10, paper",
+        "HR@10, ours",
+        "nDCG@10",
+        "M parameters, paper",
+        "M parameters, ours",
         "bytes up",
-    ]  # fmt: skip
+    ]
     by_name = {(row[0], row[1]): row for row in table.rows}
     fedmf = by_name["FedMF", "tuned"]
     assert fedmf[2] == "0.650"
@@ -46,9 +55,7 @@ def test_bytes_and_their_spread_have_one_unit():
 
 def test_where_nothing_is_claimed_there_is_no_table_of_claims(toy_summary):
     panel = toy_summary.panels[0]
-    titles = [
-        grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))
-    ]
+    titles = [grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
     assert not any("claimed" in title for title in titles)
 
 

@@ -99,11 +99,7 @@ def change(trial, old, new):
     ("old", "new", "why"),
     [
         ("seed: 0", "seed: 7", "seed was 7 and is 0 today"),
-        (
-            "    epochs: 5",
-            "    epochs: 3",
-            "config.local.epochs was 3 and is 5 today",
-        ),  # a default of another day
+        ("    epochs: 5", "    epochs: 3", "config.local.epochs was 3 and is 5 today"),  # a default of another day
         ("rounds: 3", "rounds: 30", "rounds was 30 and is 3 today"),
         ("method: fedmf", "", "its config.yaml cannot be read"),
     ],

@@ -53,9 +53,12 @@ def test_a_seed_that_failed_is_left_out_and_said(toy_plan, toy_summary):
     variant = plan.panels[0].variants[0]
     good, bad = (trial.folder for trial in variant.trials)
     result = {
-        "metrics": {"hr@10": 0.5, "ndcg@10": 0.3}, "baselines": {}, "rounds": 3, "guarantee": {"basis": "none"},
+        "metrics": {"hr@10": 0.5, "ndcg@10": 0.3},
+        "baselines": {},
+        "rounds": 3,
+        "guarantee": {"basis": "none"},
         "communication": {"up_bytes": 4, "paper_params": 2_000_000},
-    }  # fmt: skip
+    }
     outcomes = {t.folder: Outcome(None, problem="failed: x") for t in plan.trials()} | {good: Outcome(result)}
     line = summarise(plan, outcomes).panels[0].lines[0]
     assert bad != good

@@ -30,8 +30,7 @@ def test_every_experiment_stands_under_its_name():
 def test_the_communication_papers_table_2():
     rows = {row.label: row.printed for row in experiment("fedmf-table2").panels[0].rows}
     printed = {
-        label: tuple(numbers[m].text for m in ("hr@10", "ndcg@10", "paper_params"))
-        for label, numbers in rows.items()
+        label: tuple(numbers[m].text for m in ("hr@10", "ndcg@10", "paper_params")) for label, numbers in rows.items()
     }
     assert printed == {
         "FedMF": ("0.650", "0.367", "9487.36"),
@@ -45,14 +44,26 @@ def test_the_communication_papers_table_2():
 def test_fednewsrecs_table_2():
     left, right = experiment("fednewsrec-table2").panels
     assert [row.label for row in left.rows] == [
-        "FM", "DFM", "EBNR", "DKN", "DAN", "NAML", "NPA", "NRMS", "FCF", "FedNewsRec", "CenNewsRec",
+        "FM",
+        "DFM",
+        "EBNR",
+        "DKN",
+        "DAN",
+        "NAML",
+        "NPA",
+        "NRMS",
+        "FCF",
+        "FedNewsRec",
+        "CenNewsRec",
         "on frozen sentence vectors (ours)",
-    ]  # fmt: skip
+    ]
     ours = {row.label: row.printed for row in left.rows}["FedNewsRec"]
     assert {m: str(p) for m, p in ours.items()} == {
-        "auc": "0.6465 ± 0.0015", "mrr": "0.3060 ± 0.0009",
-        "ndcg@5": "0.3303 ± 0.0011", "ndcg@10": "0.3877 ± 0.0010",
-    }  # fmt: skip
+        "auc": "0.6465 ± 0.0015",
+        "mrr": "0.3060 ± 0.0009",
+        "ndcg@5": "0.3303 ± 0.0011",
+        "ndcg@10": "0.3877 ± 0.0010",
+    }
     assert {row.label: row.printed for row in right.rows}["CenNewsRec"]["auc"].value == 0.7102
 
 

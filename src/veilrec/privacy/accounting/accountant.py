@@ -16,14 +16,7 @@ from scipy.special import gammaln
 from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
 from veilrec.privacy.accounting.amplification import sampled_epsilon
-from veilrec.privacy.accounting.composition import (
-    SMALLEST_DELTA,
-    Countable,
-    Parts,
-    composed,
-    flattened,
-    profile,
-)
+from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, Parts, composed, flattened, profile
 from veilrec.privacy.checks import probability
 from veilrec.privacy.events import Event, PureEvent, SampledEvent
 from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
@@ -44,9 +37,7 @@ def epsilon_of(event: Event, delta: float) -> float:
     if exact := _single_kind(parts):
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
-        raise BadInput(
-            f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one"
-        )
+        raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
     return min(basic, max(0.0, float(composed(parts).get_epsilon_for_delta(delta))))
 
 

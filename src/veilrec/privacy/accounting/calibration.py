@@ -131,15 +131,11 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[_Tried, _T
             return (here, there) if direction > 0.0 else (there, here)
         here, step = there, 2.0 * step
         if abs(here.at - start) > _FAR:
-            raise BadInput(
-                "no noise gives that epsilon: ask for a larger epsilon or delta, or for fewer rounds"
-            )
+            raise BadInput("no noise gives that epsilon: ask for a larger epsilon or delta, or for fewer rounds")
 
 
 def _narrowed(excess: Callable[[float], float], low: _Tried, high: _Tried) -> tuple[_Tried, _Tried]:
-    share = (low.excess + _SLACK / 2.0) / (
-        low.excess - high.excess
-    )  # the secant, aimed a little to the safe side
+    share = (low.excess + _SLACK / 2.0) / (low.excess - high.excess)  # the secant, aimed a little to the safe side
     for cut in (share, 0.5):
         middle = low.at + min(max(cut, 0.02), 0.98) * (high.at - low.at)
         tried = _Tried(middle, excess(middle))

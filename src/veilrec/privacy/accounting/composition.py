@@ -59,9 +59,7 @@ class Parts:
         """Basic composition of epsilons that hold with delta 0; infinite if one part has none."""
         if self.mu > 0.0:
             return math.inf
-        return sum(
-            count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts
-        )
+        return sum(count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts)
 
 
 def flattened(event: Event) -> Parts:
@@ -148,9 +146,7 @@ def distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
 
 
 def _poisson_masses(event: SampledEvent, interval: float, top: int) -> tuple[Any, Any]:
-    bottom = (
-        math.ceil(-math.log1p(-event.rate) / interval) + 1
-    )  # without the person no loss exceeds -log(1 - rate)
+    bottom = math.ceil(-math.log1p(-event.rate) / interval) + 1  # without the person no loss exceeds -log(1 - rate)
     grid = interval * np.arange(-bottom, top + 1, dtype=np.float64)
     removed = sampled_delta(grid, event.mu, event.rate)
     # The other direction: delta_QP(eps) = 1 - e^eps + e^eps delta_PQ(-eps).

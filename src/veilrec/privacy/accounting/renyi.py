@@ -15,9 +15,19 @@ from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
 
 ORDERS: tuple[float, ...] = (
-    1.001, 1.002, 1.005, 1.01, 1.02, 1.05, *(1.0 + x / 10.0 for x in range(1, 100)),
-    *range(11, 65), 128, 256, 512, 1024,
-)  # fmt: skip
+    1.001,
+    1.002,
+    1.005,
+    1.01,
+    1.02,
+    1.05,
+    *(1.0 + x / 10.0 for x in range(1, 100)),
+    *range(11, 65),
+    128,
+    256,
+    512,
+    1024,
+)
 
 
 def rho_of(event: Event) -> float:
@@ -97,9 +107,7 @@ def _curve(event: Simple) -> tuple[float, ...]:
     orders = np.array(ORDERS)
     match event:
         case SampledEvent(mu, rate, "poisson"):
-            curve = _divergences(
-                dp_event.PoissonSampledDpEvent(rate, _gaussian(mu)), orders, replace_one=False
-            )
+            curve = _divergences(dp_event.PoissonSampledDpEvent(rate, _gaussian(mu)), orders, replace_one=False)
         case SampledEvent(mu, rate, _):
             curve = sampled_curve(mu, rate, orders)
         case LaplaceEvent(epsilon):

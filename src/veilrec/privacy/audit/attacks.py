@@ -134,9 +134,11 @@ class SupportEvent(Attack):
         trials = count - half
         bound = epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=budget.alpha)
         return Evidence(
-            bound, "support", reach(trials, alpha=budget.alpha, delta=delta),
+            bound,
+            "support",
+            reach(trials, alpha=budget.alpha, delta=delta),
             no_epsilon=separated(hits, others, trials, delta=delta, alpha=budget.alpha),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -193,14 +195,9 @@ def fit_p_value(drawn: Offsets, table: Doubles) -> float:
 def _both_sides(
     draw: Callable[[Side, int, Source], NDArray[T]], count: int, name: str, budget: Budget
 ) -> tuple[NDArray[T], NDArray[T]]:
-    return (
-        _chunked(draw, 0, count, budget.source(name, 0)),
-        _chunked(draw, 1, count, budget.source(name, 1)),
-    )
+    return (_chunked(draw, 0, count, budget.source(name, 0)), _chunked(draw, 1, count, budget.source(name, 1)))
 
 
-def _chunked(
-    draw: Callable[[Side, int, Source], NDArray[T]], side: Side, count: int, source: Source
-) -> NDArray[T]:
+def _chunked(draw: Callable[[Side, int, Source], NDArray[T]], side: Side, count: int, source: Source) -> NDArray[T]:
     sizes = [_CHUNK] * (count // _CHUNK) + ([count % _CHUNK] if count % _CHUNK else [])
     return np.concatenate([draw(side, size, source) for size in sizes])

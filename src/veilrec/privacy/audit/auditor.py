@@ -76,11 +76,7 @@ class Audit:
 
 
 def audit(
-    cases: Sequence[Case],
-    *,
-    quick: bool,
-    seed: int = 0,
-    progress: Callable[[Iterable[Case]], Iterable[Case]] = iter,
+    cases: Sequence[Case], *, quick: bool, seed: int = 0, progress: Callable[[Iterable[Case]], Iterable[Case]] = iter
 ) -> Audit:
     """Attack every case; `progress` may wrap the iteration."""
     effort = 1 if quick else FULL_EFFORT
@@ -91,23 +87,32 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     """Attack one case."""
     start = time.perf_counter()
     evidence = [
-        attack.run(
-            case.key, case.delta,
-            Budget((seed, number), effort, ALPHA / len(case.attacks)),
-        )
+        attack.run(case.key, case.delta, Budget((seed, number), effort, ALPHA / len(case.attacks)))
         for number, attack in enumerate(case.attacks)
-    ]  # fmt: skip
+    ]
     strongest = max(evidence, key=lambda found: (found.no_epsilon, found.lower_bound))
     refuted = any(found.no_epsilon or found.lower_bound > case.claimed_epsilon for found in evidence)
     return Verdict(
-        name=case.name, kind=case.kind, calibration=case.calibration, unit=case.unit, adjacency=case.adjacency,
-        scope=case.scope, trust=case.trust, basis=case.basis,
-        claimed_epsilon=case.claimed_epsilon, delta=case.delta, lower_bound=round(strongest.lower_bound, 6),
-        method=strongest.method, reach=_rounded_reach(evidence),
-        verdict="refuted" if refuted else "holds", expected=case.expected,
+        name=case.name,
+        kind=case.kind,
+        calibration=case.calibration,
+        unit=case.unit,
+        adjacency=case.adjacency,
+        scope=case.scope,
+        trust=case.trust,
+        basis=case.basis,
+        claimed_epsilon=case.claimed_epsilon,
+        delta=case.delta,
+        lower_bound=round(strongest.lower_bound, 6),
+        method=strongest.method,
+        reach=_rounded_reach(evidence),
+        verdict="refuted" if refuted else "holds",
+        expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
-        seconds=round(time.perf_counter() - start, 3), size=case.size, why=case.why,
-    )  # fmt: skip
+        seconds=round(time.perf_counter() - start, 3),
+        size=case.size,
+        why=case.why,
+    )
 
 
 def _too_weak(case: Case, evidence: Sequence[Evidence]) -> bool:

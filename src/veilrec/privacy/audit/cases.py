@@ -27,12 +27,19 @@ def case_of(mechanism: Mechanism[Any, Any]) -> Case:
     exceeds = mechanism.delta(mechanism.claimed_epsilon) > mechanism.claimed_delta * (1.0 + 1e-6)
     bad = mechanism.calibration == "as-published" and exceeds
     return Case(
-        name=mechanism.name, kind="known-bad" if bad else "proven", calibration=mechanism.calibration,
-        unit=mechanism.unit, adjacency=mechanism.adjacency, scope=mechanism.scope, trust=mechanism.trust,
-        claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
-        attacks=attacks_on(mechanism), size=_size(mechanism),
+        name=mechanism.name,
+        kind="known-bad" if bad else "proven",
+        calibration=mechanism.calibration,
+        unit=mechanism.unit,
+        adjacency=mechanism.adjacency,
+        scope=mechanism.scope,
+        trust=mechanism.trust,
+        claimed_epsilon=mechanism.claimed_epsilon,
+        delta=mechanism.claimed_delta,
+        attacks=attacks_on(mechanism),
+        size=_size(mechanism),
         why=FLAWS[mechanism.name] if bad else "",
-    )  # fmt: skip
+    )
 
 
 def _size(mechanism: Mechanism[Any, Any]) -> str:

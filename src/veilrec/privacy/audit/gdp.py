@@ -38,9 +38,7 @@ def mu_from_advantage(
     errors = at_most(false_alarms, trials, alpha / 2) + at_most(misses, other_trials, alpha / 2)
     advantage = (1.0 - errors) / rate
     if advantage >= 1.0:
-        raise ValueError(
-            f"an advantage of {1.0 - errors} is beyond the rate {rate}: the message is not sampled so"
-        )
+        raise ValueError(f"an advantage of {1.0 - errors} is beyond the rate {rate}: the message is not sampled so")
     return 2.0 * float(ndtri((1.0 + advantage) / 2)) if advantage > 0.0 else 0.0
 
 
@@ -62,15 +60,15 @@ def epsilon_from_sampled_scores(
     values = np.quantile(np.concatenate((chosen, other_chosen)), np.linspace(0.02, 0.98, 49))
     advantages = np.searchsorted(other_chosen, values) / other_part - np.searchsorted(chosen, values) / part
     threshold = float(values[np.argmax(advantages)])
-    mu = mu_from_advantage(
-        *_errors(first[part:], second[other_part:], threshold), rate=event.rate, alpha=alpha
-    )
+    mu = mu_from_advantage(*_errors(first[part:], second[other_part:], threshold), rate=event.rate, alpha=alpha)
     return epsilon_of(replace(event, mu=mu), delta) if mu > 0.0 else 0.0
 
 
 def _errors(first: Doubles, second: Doubles, threshold: float) -> tuple[int, int, int, int]:
     """False alarms, of how many, misses, of how many, when scores above the threshold are called the first input."""
     return (
-        int(np.count_nonzero(second > threshold)), len(second),
-        int(np.count_nonzero(first <= threshold)), len(first),
-    )  # fmt: skip
+        int(np.count_nonzero(second > threshold)),
+        len(second),
+        int(np.count_nonzero(first <= threshold)),
+        len(first),
+    )

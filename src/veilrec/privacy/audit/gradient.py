@@ -70,15 +70,18 @@ class ToyTraining:
 def toy_training(*, clip_norm: float, sigma: float, padding: float, seed: int = 0) -> ToyTraining:
     """A made-up user of a made-up model; only the first click of the history holds the telling word."""
     generator = np.random.default_rng(seed)
-    titles = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE].reshape(
-        -1, _TITLE
-    )
+    titles = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE].reshape(-1, _TITLE)
     titles[0, 0] = TELLING_WORD
     return ToyTraining(
-        embedding=generator.normal(size=(_WORDS, _WIDTH)), basis=generator.normal(size=(_BASIS, _WIDTH)),
-        history=titles[:_HISTORY], replacement=titles[_HISTORY], candidates=titles[_HISTORY + 1 :],
-        clip_norm=clip_norm, sigma=sigma, padding=padding,
-    )  # fmt: skip
+        embedding=generator.normal(size=(_WORDS, _WIDTH)),
+        basis=generator.normal(size=(_BASIS, _WIDTH)),
+        history=titles[:_HISTORY],
+        replacement=titles[_HISTORY],
+        candidates=titles[_HISTORY + 1 :],
+        clip_norm=clip_norm,
+        sigma=sigma,
+        padding=padding,
+    )
 
 
 def _softmax(logits: Doubles) -> Doubles:

@@ -33,7 +33,13 @@ def gradient_case() -> Case:
         clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)), padding=0.0
     )
     return Case(
-        name="private-gradient", kind="known-bad", calibration="as-published", unit="click", adjacency="replace-one",
-        claimed_epsilon=_EPSILON, delta=_DELTA, attacks=(SupportEvent(training.word_row_moves, 20_000),),
+        name="private-gradient",
+        kind="known-bad",
+        calibration="as-published",
+        unit="click",
+        adjacency="replace-one",
+        claimed_epsilon=_EPSILON,
+        delta=_DELTA,
+        attacks=(SupportEvent(training.word_row_moves, 20_000),),
         why="the gradient flows through the raw history: a word row is non-zero only if the click is there",
-    )  # fmt: skip
+    )

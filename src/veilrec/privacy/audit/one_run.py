@@ -22,15 +22,11 @@ def p_value(correct: int, guesses: int, *, epsilon: float, delta: float = 0.0, c
         return min(1.0, tail)
     steps = np.arange(1, correct + 1)
     below = bdtr(correct - 1, guesses, chance)
-    between = below - np.where(
-        correct - steps - 1 >= 0, bdtr(np.maximum(correct - steps - 1, 0), guesses, chance), 0.0
-    )
+    between = below - np.where(correct - steps - 1 >= 0, bdtr(np.maximum(correct - steps - 1, 0), guesses, chance), 0.0)
     return min(1.0, tail + 2.0 * canaries * delta * float(np.max(between / steps)))
 
 
-def epsilon_from_guesses(
-    correct: int, guesses: int, *, delta: float = 0.0, canaries: int, alpha: float
-) -> float:
+def epsilon_from_guesses(correct: int, guesses: int, *, delta: float = 0.0, canaries: int, alpha: float) -> float:
     """The largest epsilon that so many correct guesses refute."""
 
     def possible(epsilon: float) -> bool:

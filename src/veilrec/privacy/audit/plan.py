@@ -64,9 +64,7 @@ def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
     )
 
 
-def gaussian_attacks(
-    draw: Draw, first: Doubles, second: Doubles, *, sigma: float, claim: float
-) -> tuple[Attack, ...]:
+def gaussian_attacks(draw: Draw, first: Doubles, second: Doubles, *, sigma: float, claim: float) -> tuple[Attack, ...]:
     """Counts, and the Gaussian trade-off, along the line between two centres; and a third opinion on large claims."""
     along = scored(draw, projection(first, second))
     draws = _NUMBERS // max(first.size, 5)
@@ -93,9 +91,7 @@ def _gaussian(mechanism: Gaussian | UpdateNoise) -> tuple[Attack, ...]:
 
 def _masked(mechanism: MaskedUpdate) -> tuple[Attack, ...]:
     first, second = (value[mechanism.coordinates] for value in mechanism.worst_pair())
-    return gaussian_attacks(
-        batch(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
-    )
+    return gaussian_attacks(batch(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
 
 
 def _laplace(mechanism: Laplace | ElementwiseLaplace | RowwiseLaplace) -> tuple[Attack, ...]:
@@ -125,9 +121,7 @@ def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
     attacks: list[Attack] = [Scores(scored(batch(mechanism), score), MANY // 4)]
     if mechanism.changed <= 4:
         moving = first != second
-        one, other = (
-            bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second)
-        )
+        one, other = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
         draw = scored(batch(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
         attacks.append(Table(one, other, draw, SOME))
     if mechanism.changed == 1:
@@ -148,18 +142,14 @@ def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]
 
 def _unary_encoding(mechanism: UnaryEncoding) -> tuple[Attack, ...]:
     score = bit_ratio(
-        *mechanism.worst_pair(),
-        one_if_one=mechanism.keep_probability,
-        one_if_zero=mechanism.noise_probability,
+        *mechanism.worst_pair(), one_if_one=mechanism.keep_probability, one_if_zero=mechanism.noise_probability
     )
     return (Scores(scored(batch(mechanism), score), MANY),)
 
 
 def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
     response = mechanism if isinstance(mechanism, KaryResponse) else mechanism.response
-    first, second = (
-        k_ary_response(response.categories, mechanism.claimed_epsilon, value=value) for value in (0, 1)
-    )
+    first, second = (k_ary_response(response.categories, mechanism.claimed_epsilon, value=value) for value in (0, 1))
     draw = batch(mechanism)
     return Table(first, second, draw, MANY), Scores(scored(draw, _first_or_second), MANY)
 
@@ -211,17 +201,19 @@ def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
         along = scored(draw, projection(first, second))
         return (Scores(along, 4 * MANY, "gaussian", sampled=event),)
     score = padded_ratio(
-        first, second, pad, pad_probability=mechanism.pad_probability,
+        first,
+        second,
+        pad,
+        pad_probability=mechanism.pad_probability,
         log_density=lambda offsets: -np.abs(offsets).sum(axis=1) / noise.scale,
-    )  # fmt: skip
+    )
     return (Scores(scored(draw, score), MANY),)
 
 
 def _pooled_interest(mechanism: PooledInterest) -> tuple[Attack, ...]:
     return gaussian_attacks(
-        pooled_batch(mechanism), *pooled_centres(mechanism),
-        sigma=mechanism.sigma, claim=mechanism.claimed_epsilon,
-    )  # fmt: skip
+        pooled_batch(mechanism), *pooled_centres(mechanism), sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
+    )
 
 
 def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
@@ -245,9 +237,7 @@ def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
     difference = np.append(2.0 * largest, 1.0 / mechanism.cohort)
     deviation = np.full(difference.size, mechanism.sigma)
     deviation[-1] = mechanism.count_standard_deviation / mechanism.cohort
-    along = scored(
-        adaptive_batch(mechanism), projection(difference / deviation**2, np.zeros(difference.size))
-    )
+    along = scored(adaptive_batch(mechanism), projection(difference / deviation**2, np.zeros(difference.size)))
     return (Scores(along, MANY, "gaussian", sampled=mechanism.event()),)
 
 

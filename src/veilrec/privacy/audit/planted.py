@@ -90,13 +90,9 @@ def has_digits_that_one_never_has(outputs: Doubles) -> Bools:
 
 def planted_cases() -> tuple[Case, ...]:
     """All planted bugs, each in a mechanism that claims what its sound parent may claim."""
-    half = HalfTheNoise(
-        dimension=5, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one"
-    )
+    half = HalfTheNoise(dimension=5, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
     no_clip = NoClip(dimension=16, clip_norm=1.0, epsilon=2.0, delta=1e-6)
-    reused = ReusedNoise(
-        dimension=2, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one"
-    )
+    reused = ReusedNoise(dimension=2, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
     wrong = WrongNorm(dimension=16, sensitivity=4.0, epsilon=1.0, unit="user", adjacency="replace-one")
     floats = FloatNoise(dimension=1, sensitivity=1.0, epsilon=1.0, unit="user", adjacency="replace-one")
     difference = scored(batch(reused), lambda outputs: np.round(outputs[:, 0] - outputs[:, 1], 9))
@@ -106,16 +102,24 @@ def planted_cases() -> tuple[Case, ...]:
         _case(reused, (Scores(difference, SOME),), "two messages carry the same noise, and their difference none"),
         _case(wrong, attacks_on(wrong), "Laplace noise scaled to an L2 sensitivity"),
         _case(
-            floats, (SupportEvent(scored(batch(floats), has_digits_that_one_never_has), MANY),),
+            floats,
+            (SupportEvent(scored(batch(floats), has_digits_that_one_never_has), MANY),),
             "continuous noise in floating point: the last digits tell the value",
         ),
-    )  # fmt: skip
+    )
 
 
 def _case(mechanism: Accounted[Doubles, Doubles], attacks: tuple[Attack, ...], why: str) -> Case:
     return Case(
-        name=mechanism.name, kind="planted", calibration="planted", unit=mechanism.unit,
-        adjacency=mechanism.adjacency, scope=mechanism.scope, trust=mechanism.trust,
-        claimed_epsilon=mechanism.claimed_epsilon, delta=mechanism.claimed_delta,
-        attacks=attacks, why=why,
-    )  # fmt: skip
+        name=mechanism.name,
+        kind="planted",
+        calibration="planted",
+        unit=mechanism.unit,
+        adjacency=mechanism.adjacency,
+        scope=mechanism.scope,
+        trust=mechanism.trust,
+        claimed_epsilon=mechanism.claimed_epsilon,
+        delta=mechanism.claimed_delta,
+        attacks=attacks,
+        why=why,
+    )

@@ -56,12 +56,7 @@ def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
 
 
 def padded_ratio(
-    first: Doubles,
-    second: Doubles,
-    pad: Doubles,
-    *,
-    pad_probability: float,
-    log_density: Callable[[Outputs], Doubles],
+    first: Doubles, second: Doubles, pad: Doubles, *, pad_probability: float, log_density: Callable[[Outputs], Doubles]
 ) -> Score:
     """ln of (p f(y - pad) + (1 - p) f(y - first)) / (p f(y - pad) + (1 - p) f(y - second))."""
 

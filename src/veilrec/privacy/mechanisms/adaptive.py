@@ -77,22 +77,16 @@ class AdaptiveSum(Accounted[Doubles, AdaptiveRound]):
         """One round over everybody's updates `[population, dimension]`."""
         checked = vectors(self.dimension, updates=value)
         if checked.shape != (self.population, self.dimension):
-            raise BadInput(
-                f"updates have shape {checked.shape}: give one row for each of {self.population} people"
-            )
+            raise BadInput(f"updates have shape {checked.shape}: give one row for each of {self.population} people")
         members = checked[fixed_cohort(self.population, self.cohort, source)]
         count = unclipped_count(device_norms((), [members]), self.clip_norm)
-        noisy_count = add_gaussian(
-            np.array([float(count)]), sigma=self.count_standard_deviation, source=source
-        )
+        noisy_count = add_gaussian(np.array([float(count)]), sigma=self.count_standard_deviation, source=source)
         total = noisy_sum(clip_flat(members, self.clip_norm), sigma=self.sigma, source=source)
         return AdaptiveRound(total, float(noisy_count[0]) / self.cohort)
 
     def next_clip_norm(self, released: AdaptiveRound, *, quantile: float) -> float:
         """The bound of the next round: post-processing of what is known already."""
-        return next_clip_norm(
-            self.clip_norm, noisy_unclipped_fraction=released.unclipped_fraction, quantile=quantile
-        )
+        return next_clip_norm(self.clip_norm, noisy_unclipped_fraction=released.unclipped_fraction, quantile=quantile)
 
     def event(self) -> SampledEvent:
         """One Gaussian release with the whole noise multiplier, of which a person is part only by chance."""

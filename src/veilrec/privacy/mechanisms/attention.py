@@ -72,14 +72,7 @@ class _AttentionNoise:
     """Clip, then Gaussian or Laplace noise on B coordinates; knows nothing of padding."""
 
     def __init__(
-        self,
-        *,
-        basis: int,
-        clip_norm: float,
-        noise: Noise,
-        epsilon: float,
-        delta: float,
-        published_delta: float | None,
+        self, *, basis: int, clip_norm: float, noise: Noise, epsilon: float, delta: float, published_delta: float | None
     ) -> None:
         if noise not in get_args(Noise):
             raise unknown_name("noise", noise, get_args(Noise))
@@ -111,11 +104,7 @@ class _AttentionNoise:
 
     def event(self) -> GaussianEvent | LaplaceEvent:
         ratio = self.sensitivity.value / self.scale
-        return (
-            GaussianEvent(ratio)
-            if self.noise == "gaussian"
-            else LaplaceEvent(ratio + sampler_epsilon(self.basis))
-        )
+        return GaussianEvent(ratio) if self.noise == "gaussian" else LaplaceEvent(ratio + sampler_epsilon(self.basis))
 
     def worst_supports(self) -> tuple[list[int], list[int]]:
         """Which interests the two attention vectors that lie farthest apart are uniform on."""
@@ -150,12 +139,7 @@ class PrivateAttention(Accounted[Doubles, Doubles]):
         self.unit, self.adjacency = "history", "replace-one"
         published = delta if calibration == "as-published" else None
         self.noise = _AttentionNoise(
-            basis=basis,
-            clip_norm=clip_norm,
-            noise=noise,
-            epsilon=epsilon,
-            delta=delta,
-            published_delta=published,
+            basis=basis, clip_norm=clip_norm, noise=noise, epsilon=epsilon, delta=delta, published_delta=published
         )
         self.sensitivity = self.noise.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
@@ -241,9 +225,7 @@ class PaddedAttention(Accounted[Doubles, Doubles]):
         """The noisy attention of one history."""
         history = vectors(len(self.pad), history=value)
         if history.shape != (self.slots, len(self.pad)):
-            raise BadInput(
-                f"history has shape {history.shape}: give {self.slots} slots, the pad for an absent click"
-            )
+            raise BadInput(f"history has shape {history.shape}: give {self.slots} slots, the pad for an absent click")
         masked = happens(self.pad_probability, (self.slots, 1), source)
         user = vectors(self.basis_vectors.shape[1], user=self.encode(np.where(masked, self.pad, history)))
         return self.noise.add(decompose(user, self.basis_vectors), source)

@@ -49,13 +49,7 @@ class RandomisedResponse(Accounted[Bools, Bools]):
     name = "randomised-response"
 
     def __init__(
-        self,
-        *,
-        length: int,
-        epsilon: float,
-        change: BitChange,
-        items: int = 1,
-        calibration: Calibration = "proven",
+        self, *, length: int, epsilon: float, change: BitChange, items: int = 1, calibration: Calibration = "proven"
     ) -> None:
         self._set_calibration(calibration)
         positive(epsilon=epsilon)
@@ -162,24 +156,17 @@ class UnaryEncoding(Accounted[Bools, Bools]):
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """For both kinds of change."""
-        return (
-            cls(length=10, epsilon=2.0, change="swap"),
-            cls(length=10, epsilon=1.0, change="one bit"),
-        )
+        return (cls(length=10, epsilon=2.0, change="swap"), cls(length=10, epsilon=1.0, change="one bit"))
 
 
-def estimate_frequency(
-    counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float
-) -> Doubles:
+def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float) -> Doubles:
     """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] (eq. 8 of Priv-FedMF-Sub, with
     q = 1 - p).
 
     Without the cut it is unbiased; with it, it maximises the likelihood.
     """
     whole(reports=reports)
-    raw = (np.asarray(counts, np.float64) / reports - noise_probability) / (
-        keep_probability - noise_probability
-    )
+    raw = (np.asarray(counts, np.float64) / reports - noise_probability) / (keep_probability - noise_probability)
     return np.clip(raw, 0.0, 1.0)
 
 

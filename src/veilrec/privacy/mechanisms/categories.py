@@ -38,9 +38,7 @@ class KaryResponse(Accounted[Offsets, Offsets]):
     name = "k-ary-response"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
-    def __init__(
-        self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one"
-    ) -> None:
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
         self._set_calibration("proven")
         positive(epsilon=epsilon)
         _at_least_two(categories)
@@ -86,9 +84,7 @@ class SubsetSelection(Accounted[Offsets, Bools]):
     name = "subset-selection"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
-    def __init__(
-        self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one"
-    ) -> None:
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
         self._set_calibration("proven")
         positive(epsilon=epsilon)
         _at_least_two(categories)

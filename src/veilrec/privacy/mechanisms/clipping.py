@@ -30,15 +30,11 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
     """L2 norm of each device's whole update, over all its packed rows and dense parts."""
     counts = {len(offsets) - 1 for offsets, _ in tables} | {len(part) for part in dense}
     if len(counts) != 1:
-        raise BadInput(
-            f"the parts of the update are of {sorted(counts)} devices: give the same devices in each"
-        )
+        raise BadInput(f"the parts of the update are of {sorted(counts)} devices: give the same devices in each")
     squares = np.zeros(counts.pop())
     for offsets, values in tables:
         if offsets[0] != 0 or offsets[-1] != len(values):
-            raise BadInput(
-                f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows"
-            )
+            raise BadInput(f"offsets run from {offsets[0]} to {offsets[-1]}, but there are {len(values)} rows")
         _add_packed_squares(offsets, values, squares)
     for part in dense:
         flat = part.reshape(len(part), math.prod(part.shape[1:]))  # as packed rows: one of each device

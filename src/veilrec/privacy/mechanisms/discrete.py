@@ -21,9 +21,7 @@ from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import discrete_gaussian, discrete_laplace
 
-_STEP = (
-    2**16
-)  # variances and scales are multiples of 1 / _STEP, so that the exact samplers handle small integers
+_STEP = 2**16  # variances and scales are multiples of 1 / _STEP, so that the exact samplers handle small integers
 _LARGEST = 2**61
 
 
@@ -53,14 +51,7 @@ class DiscreteGaussian(Accounted[Offsets, Offsets]):
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(
-        self,
-        *,
-        dimension: int,
-        sensitivity: float,
-        epsilon: float,
-        delta: float,
-        unit: Unit,
-        adjacency: Adjacency,
+        self, *, dimension: int, sensitivity: float, epsilon: float, delta: float, unit: Unit, adjacency: Adjacency
     ) -> None:
         self._set_calibration("proven")
         whole(dimension=dimension)
@@ -73,9 +64,7 @@ class DiscreteGaussian(Accounted[Offsets, Offsets]):
         self.sensitivity = Sensitivity(sensitivity, "L2")
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         if dimension == 1:
-            variance = smallest(
-                lambda v: _delta_of_one(epsilon, int(sensitivity), v) <= delta, relative_tolerance=1e-9
-            )
+            variance = smallest(lambda v: _delta_of_one(epsilon, int(sensitivity), v) <= delta, relative_tolerance=1e-9)
         else:
             variance = sensitivity**2 / (2.0 * rho_max(epsilon, delta))
         self.variance = _rounded_up(variance * (1.0 + 1e-9))
@@ -133,9 +122,7 @@ def _delta_zcdp(epsilon: float, rho: float) -> float:
     for _ in range(6):
         grid = np.linspace(low, high, 100)
         less_one = np.exp(grid)
-        log_delta = (
-            less_one * ((1.0 + less_one) * rho - epsilon) - (1.0 + less_one) * np.log1p(1.0 / less_one) - grid
-        )
+        log_delta = less_one * ((1.0 + less_one) * rho - epsilon) - (1.0 + less_one) * np.log1p(1.0 / less_one) - grid
         best = int(np.argmin(log_delta))
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, 99)]
     return math.exp(min(float(log_delta[best]), 0.0))
@@ -147,9 +134,7 @@ class DiscreteLaplace(Accounted[Offsets, Offsets]):
     name = "discrete-laplace"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
-    def __init__(
-        self, *, dimension: int, sensitivity: int, epsilon: float, unit: Unit, adjacency: Adjacency
-    ) -> None:
+    def __init__(self, *, dimension: int, sensitivity: int, epsilon: float, unit: Unit, adjacency: Adjacency) -> None:
         self._set_calibration("proven")
         whole(dimension=dimension, sensitivity=sensitivity)
         positive(epsilon=epsilon)

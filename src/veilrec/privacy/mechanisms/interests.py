@@ -122,14 +122,7 @@ class PooledInterest(Accounted[Doubles, Doubles]):
         """Five interests, fifty slots."""
         return (
             cls(projection=np.eye(5, 8), clip_norm=1.0, slots=50, epsilon=1.0, delta=1e-6),
-            cls(
-                projection=np.eye(5, 8),
-                clip_norm=1.0,
-                slots=50,
-                epsilon=1.0,
-                delta=1e-6,
-                adjacency="add-remove",
-            ),
+            cls(projection=np.eye(5, 8), clip_norm=1.0, slots=50, epsilon=1.0, delta=1e-6, adjacency="add-remove"),
         )
 
 
@@ -174,9 +167,7 @@ class EmbeddingNoise(Accounted[Doubles, Doubles]):
             raise BadInput(f"delta is {delta}: Laplace noise has delta 0")
         else:
             self.sensitivity = Sensitivity(clipped_l1(clip_norm, dimension, "replace-one"), "L1")
-            self.scale = (
-                l2 / epsilon if published else laplace_scale(epsilon, self.sensitivity.value, dimension)
-            )
+            self.scale = l2 / epsilon if published else laplace_scale(epsilon, self.sensitivity.value, dimension)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The clipped embeddings with noise; one event per vector."""
@@ -209,12 +200,5 @@ class EmbeddingNoise(Accounted[Doubles, Doubles]):
         return (
             cls(dimension=25, clip_norm=1.0, epsilon=1.0, delta=1e-6),
             cls(dimension=25, clip_norm=1.0, epsilon=1.0, delta=0.0, noise="laplace"),
-            cls(
-                dimension=25,
-                clip_norm=1.0,
-                epsilon=1.0,
-                delta=0.0,
-                noise="laplace",
-                calibration="as-published",
-            ),
+            cls(dimension=25, clip_norm=1.0, epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
         )

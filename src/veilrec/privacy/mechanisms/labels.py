@@ -40,9 +40,7 @@ def label_only_epsilon(epsilon: float, *, items: int, negatives: int) -> float:
     return max(epsilon, math.log((items - 1) / negatives))
 
 
-def forward_corrected(
-    probabilities: Doubles, *, keep_probability: float, other_probability: float
-) -> Doubles:
+def forward_corrected(probabilities: Doubles, *, keep_probability: float, other_probability: float) -> Doubles:
     """Probabilities of the label as told, from the model's for the click: (p - q) * softmax + q."""
     return (keep_probability - other_probability) * probabilities + other_probability
 
@@ -97,11 +95,7 @@ class LabelPermutation(Accounted[Offsets, Labelled]):
         seen = self.negatives / (self.items - 1)
         weight = math.exp(self.beta)
         excess = weight - math.exp(epsilon)
-        return (
-            1.0
-            - seen
-            + seen * max(excess if excess > 1e-14 * weight else 0.0, 0.0) / (self.negatives + weight)
-        )
+        return 1.0 - seen + seen * max(excess if excess > 1e-14 * weight else 0.0, 0.0) / (self.negatives + weight)
 
     def worst_pair(self) -> tuple[Offsets, Offsets]:
         """Any two clicks."""

@@ -47,9 +47,7 @@ class Laplace(Accounted[Doubles, Doubles]):
     name = "laplace"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
-    def __init__(
-        self, *, dimension: int, sensitivity: float, epsilon: float, unit: Unit, adjacency: Adjacency
-    ) -> None:
+    def __init__(self, *, dimension: int, sensitivity: float, epsilon: float, unit: Unit, adjacency: Adjacency) -> None:
         self._set_calibration("proven")
         self.unit, self.adjacency = unit, adjacency
         self.dimension = dimension

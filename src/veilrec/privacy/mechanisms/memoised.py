@@ -61,9 +61,7 @@ class Memoised(Generic[Input]):
         """The answer of this period: new and charged the first time, the same and free from then on."""
         saved = self._store.load(self._key)
         if saved and period < saved[0]:
-            raise BadInput(
-                f"period is {period}, but period {saved[0]} was answered: the public clock never goes back"
-            )
+            raise BadInput(f"period is {period}, but period {saved[0]} was answered: the public clock never goes back")
         if saved and period == saved[0]:
             return Released(_decoded(saved[1]), FREE)
         fresh = self.mechanism.release(value, source)
@@ -82,6 +80,4 @@ def _decoded(stored: bytes) -> Answer:
         layout = json.loads(header)
         return np.frombuffer(data, np.dtype(layout["dtype"])).reshape(layout["shape"])
     except (ValueError, KeyError, TypeError):
-        raise BadInput(
-            "the stored answer cannot be read: wait for the next period, nothing is sent before"
-        ) from None
+        raise BadInput("the stored answer cannot be read: wait for the next period, nothing is sent before") from None

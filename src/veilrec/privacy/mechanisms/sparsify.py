@@ -104,18 +104,14 @@ class TopKUpdate(Accounted[Doubles, Doubles]):
     name = "top-k-update"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
 
-    def __init__(
-        self, *, dimension: int, kept: int, clip_norm: float, noise_multiplier: float, epsilon: float
-    ) -> None:
+    def __init__(self, *, dimension: int, kept: int, clip_norm: float, noise_multiplier: float, epsilon: float) -> None:
         self._set_calibration("as-published")
         _check_kept(dimension, kept)
         positive(epsilon=epsilon, noise_multiplier=noise_multiplier)
         self.unit, self.adjacency = "user", "replace-one"
         self.dimension, self.kept, self.clip_norm = dimension, kept, clip_norm
         self.sensitivity = Sensitivity(clipped_l2(clip_norm, "replace-one"), "L2")
-        self.sigma = (
-            noise_multiplier * clip_norm
-        )  # eq. 14: N(0, sigma^2 P^2), not tied to the epsilon that is claimed
+        self.sigma = noise_multiplier * clip_norm  # eq. 14: N(0, sigma^2 P^2), not tied to the epsilon that is claimed
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:

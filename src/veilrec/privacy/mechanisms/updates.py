@@ -130,13 +130,9 @@ class CohortSum(Accounted[Doubles, Doubles]):
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
         checked = vectors(self.dimension, updates=value)
         if checked.ndim != 2 or len(checked) > self.population:
-            raise BadInput(
-                f"updates have shape {checked.shape}: give one row per person, {self.population} at most"
-            )
+            raise BadInput(f"updates have shape {checked.shape}: give one row per person, {self.population} at most")
         if self.sampling == "fixed" and len(checked) != self.population:
-            raise BadInput(
-                f"there are {len(checked)} updates: a fixed-size cohort needs all {self.population}"
-            )
+            raise BadInput(f"there are {len(checked)} updates: a fixed-size cohort needs all {self.population}")
         if self.sampling == "fixed":
             members = fixed_cohort(len(checked), self.cohort, source)
         else:
@@ -256,9 +252,7 @@ class RowwiseLaplace(Accounted[Doubles, Doubles]):
         """The rows of the devices, clipped, with noise; one event per device."""
         checked = vectors(self.width, update=value)
         if checked.ndim < 2 or checked.shape[-2] != self.rows:
-            raise BadInput(
-                f"update has shape {checked.shape}: it has to end with {self.rows} rows of {self.width}"
-            )
+            raise BadInput(f"update has shape {checked.shape}: it has to end with {self.rows} rows of {self.width}")
         clipped = clip_flat(checked, self.clip_norm)
         return add_laplace(clipped, scale=self.scale, source=source)
 

@@ -51,15 +51,23 @@ def laplace_budgets() -> Extra:
     """Fig. 5(b) with what the paper leaves out beside it."""
     budgets = {(clip, scale): budget(clip, scale) for clip in CLIPS for scale in SCALES}
     head = (
-        "delta (clip)", "lambda (noise)", "claimed: one coordinate", "one upload, pure",
-        f"one upload, at {DELTA:g}", f"{UPLOADS} uploads, pure", f"{UPLOADS} uploads, at {DELTA:g}",
-    )  # fmt: skip
+        "delta (clip)",
+        "lambda (noise)",
+        "claimed: one coordinate",
+        "one upload, pure",
+        f"one upload, at {DELTA:g}",
+        f"{UPLOADS} uploads, pure",
+        f"{UPLOADS} uploads, at {DELTA:g}",
+    )
     rows = [
-        (f"{clip:g}", f"{scale:g}", f"{b.claimed:.4g}", *(
-            f"{value:,.0f}" for value in (b.upload_pure, b.upload, b.training_pure, b.training)
-        ))
+        (
+            f"{clip:g}",
+            f"{scale:g}",
+            f"{b.claimed:.4g}",
+            *(f"{value:,.0f}" for value in (b.upload_pure, b.upload, b.training_pure, b.training)),
+        )
         for (clip, scale), b in budgets.items()
-    ]  # fmt: skip
+    ]
     title = (
         f"Epsilon of a user's whole upload (replace-one), trusting nobody, {PARAMETERS:,} parameters; "
         f"{ROUNDS} rounds x {100 * SHARE:g} % of users = {UPLOADS} uploads of a user"

@@ -18,9 +18,7 @@ NCF_QUICK = Quick("ml-100k", _MADE_UP, rounds=8, settings=("cohort.size=50",))
 _PROTOCOL = "loo-99"
 # Preset tuned is for proven noise at epsilon 8. The paper claims 2; with its own noise at 2, these were chosen for
 # dp-fedmf on the validation item of seed 1 on ML-100K (rate 15, 30, 60; clip norm 0.02, 0.05) and kept for the others.
-_MF_NOISE = (
-    "privacy.epsilon=2", "privacy.clip_norm=0.02", "aggregation=mean", "server.rate=30", "rounds=40",
-)  # fmt: skip
+_MF_NOISE = ("privacy.epsilon=2", "privacy.clip_norm=0.02", "aggregation=mean", "server.rate=30", "rounds=40")
 _NCF_NOISE = ("privacy.epsilon=2", "privacy.delta=1e-5")
 _PROTOCOL_NOTE = (
     "The paper splits every user's ratings 8:2 and does not say among how many items it ranks. Its values are of the "
@@ -31,9 +29,7 @@ _MF_NOISE_NOTE = (
     "Tuned, as-published: the paper's noise at the epsilon of 2 that it claims, with a rate, a clip norm and rounds "
     "chosen for that noise on validation items."
 )
-_NCF_NOISE_NOTE = (
-    "Tuned, as-published: the paper's noise at its epsilon of 2, with settings chosen for proven noise."
-)
+_NCF_NOISE_NOTE = "Tuned, as-published: the paper's noise at its epsilon of 2, with settings chosen for proven noise."
 _COUNT_NOTE = (
     "Millions of parameters: as the paper counts, one way, item vectors only, the whole run; on MovieLens 100K it "
     "counts 1,683 items, one more than there are. Bytes: every message encoded, all of it, both ways; selection bytes "
@@ -91,16 +87,20 @@ FEDMF_ACCURACY = Experiment(
     picture="rounds",
     panels=(
         Panel(
-            "Fig. 7", "ml-100k",
-            _rows(("FedMF", "fedmf"), ("DP-FedMF", "dp-fedmf"), ("Priv-FedMF-Sub", "priv-fedmf-sub")), _100K,
+            "Fig. 7",
+            "ml-100k",
+            _rows(("FedMF", "fedmf"), ("DP-FedMF", "dp-fedmf"), ("Priv-FedMF-Sub", "priv-fedmf-sub")),
+            _100K,
         ),
         Panel(
-            "Fig. 8", "ml-1m",
+            "Fig. 8",
+            "ml-1m",
             (
                 _row("FedMF", "fedmf", _printed("0.650", "0.367")),
                 _row("DP-FedMF", "dp-fedmf", _printed("0.515", "0.293")),
                 _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274")),
-            ), _1M,
+            ),
+            _1M,
         ),
     ),
     quick=MF_QUICK,
@@ -109,7 +109,7 @@ FEDMF_ACCURACY = Experiment(
         _PROTOCOL_NOTE,
         _MF_NOISE_NOTE,
     ),
-)  # fmt: skip
+)
 
 FEDMF_COMMUNICATION = Experiment(
     name="fedmf-communication",
@@ -120,31 +120,32 @@ FEDMF_COMMUNICATION = Experiment(
     picture="points",
     panels=(
         Panel(
-            "Fig. 9", "ml-100k",
+            "Fig. 9",
+            "ml-100k",
             (
                 _total("FedMF", "fedmf", "2154.24"),
                 _total("DP-FedMF", "dp-fedmf", "2154.24"),
                 _total("Priv-FedMF-Sub", "priv-fedmf-sub", "698.67"),
-            ), _100K,
+            ),
+            _100K,
         ),
         Panel(
-            "Fig. 9", "ml-1m",
+            "Fig. 9",
+            "ml-1m",
             (
                 _total("FedMF", "fedmf", "9487.36"),
                 _total("DP-FedMF", "dp-fedmf", "9487.36"),
                 _total("Priv-FedMF-Sub", "priv-fedmf-sub", "2907.846"),
-            ), _1M,
+            ),
+            _1M,
         ),
     ),
     quick=MF_QUICK,
     notes=(_COUNT_NOTE, "DP-FedMF: the text says that it sends as much as FedMF."),
     extra=mf_counts,
-)  # fmt: skip
-
-_MF_ABLATION = (
-    ("FedMF-Sub-RR", "fedmf-sub-rr"),
-    ("FedMF-Sub-RR-EST", "fedmf-sub-rr-est"),
 )
+
+_MF_ABLATION = (("FedMF-Sub-RR", "fedmf-sub-rr"), ("FedMF-Sub-RR-EST", "fedmf-sub-rr-est"))
 
 FEDMF_ABLATION = Experiment(
     name="fedmf-ablation",
@@ -156,8 +157,10 @@ FEDMF_ABLATION = Experiment(
     panels=(
         Panel("Fig. 10", "ml-100k", _rows(*_MF_ABLATION, ("Priv-FedMF-Sub", "priv-fedmf-sub")), _100K),
         Panel(
-            "Fig. 11", "ml-1m",
-            (*_rows(*_MF_ABLATION), _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274"))), _1M,
+            "Fig. 11",
+            "ml-1m",
+            (*_rows(*_MF_ABLATION), _row("Priv-FedMF-Sub", "priv-fedmf-sub", _printed("0.435", "0.274"))),
+            _1M,
         ),
     ),
     quick=MF_QUICK,
@@ -166,7 +169,7 @@ FEDMF_ABLATION = Experiment(
         _PROTOCOL_NOTE,
         _MF_NOISE_NOTE,
     ),
-)  # fmt: skip
+)
 
 _NCF = (
     ("FedNCF", "fedncf"),
@@ -201,22 +204,26 @@ FEDNCF_COMMUNICATION = Experiment(
     picture="points",
     panels=(
         Panel(
-            "Fig. 14", "ml-100k",
+            "Fig. 14",
+            "ml-100k",
             (
                 _total("FedNCF", "fedncf", "10771.2"),
                 _total("DP-FedNCF", "dp-fedncf", "10771.2"),
                 _total("DP-FedNCF-DGC", "dp-fedncf-dgc", None),
                 _total("Priv-FedNCF-Sub-Compress", "priv-fedncf-sub-compress", "4200.0"),
-            ), _100K,
+            ),
+            _100K,
         ),
         Panel(
-            "Fig. 14", "ml-1m",
+            "Fig. 14",
+            "ml-1m",
             (
                 _total("FedNCF", "fedncf", "47436.8"),
                 _total("DP-FedNCF", "dp-fedncf", "47436.8"),
                 _total("DP-FedNCF-DGC", "dp-fedncf-dgc", None),
                 _total("Priv-FedNCF-Sub-Compress", "priv-fedncf-sub-compress", "4421.2"),
-            ), _1M,
+            ),
+            _1M,
         ),
     ),
     quick=NCF_QUICK,
@@ -226,7 +233,7 @@ FEDNCF_COMMUNICATION = Experiment(
         "DP-FedNCF: the text says that it sends as much as FedNCF. DP-FedNCF-DGC: no number is printed.",
     ),
     extra=ncf_counts,
-)  # fmt: skip
+)
 
 FEDNCF_ABLATION = Experiment(
     name="fedncf-ablation",

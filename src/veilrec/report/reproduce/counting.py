@@ -9,15 +9,7 @@ from veilrec.data.spec import load, whereabouts
 from veilrec.methods.communication import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
 from veilrec.report.reproduce.experiment import Extra, Grid
 
-_HEAD = (
-    "method",
-    "data",
-    "printed, M",
-    "counted, M",
-    "off by",
-    "numbers of a message",
-    "in the printed total",
-)
+_HEAD = ("method", "data", "printed, M", "counted, M", "off by", "numbers of a message", "in the printed total")
 _WORDS = frozenset({0, 1, 5, 6})
 _MF = ("fedmf", "priv-fedmf-sub", "dp-fedmf-svd", "dp-fedmf-topk")
 _NCF = ("fedncf", "priv-fedncf-sub-compress")
@@ -54,9 +46,14 @@ def _row(counted: Counted, width: int) -> tuple[str, ...]:
         missing = f"not counted: {counted.dataset} was not found"
         return counted.method, counted.dataset, printed, "", "", missing, _needed(counted, width)
     return (
-        counted.method, counted.dataset, printed, f"{counted.counted:.2f}", f"{100 * counted.relative_error:+.2f} %",
-        counted.how, "" if abs(counted.relative_error) <= _CLOSE else _needed(counted, width),
-    )  # fmt: skip
+        counted.method,
+        counted.dataset,
+        printed,
+        f"{counted.counted:.2f}",
+        f"{100 * counted.relative_error:+.2f} %",
+        counted.how,
+        "" if abs(counted.relative_error) <= _CLOSE else _needed(counted, width),
+    )
 
 
 def _needed(counted: Counted, width: int) -> str:

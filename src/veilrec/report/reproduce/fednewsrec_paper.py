@@ -13,9 +13,7 @@ _PAPERS_DATA = (
     "users. Absolute values cannot be compared; the order of the methods and their distances can."
 )
 _PUBLISHED_OR_BARE = ("as-published", "none")
-_NO_NUMBERS = (
-    "The paper prints no number of this figure; where ours begins and ends on its axis is our choice."
-)
+_NO_NUMBERS = "The paper prints no number of this figure; where ours begins and ends on its axis is our choice."
 
 # AUC, MRR, nDCG@5, nDCG@10 in per cent, each with its standard error; MSN-News, then Adressa
 _TABLE_2 = {
@@ -28,14 +26,8 @@ _TABLE_2 = {
     "NPA": ("64.29 0.20 30.63 0.15 33.11 0.17 38.89 0.23", "66.70 2.42 34.68 1.77 33.72 2.09 41.18 1.99"),
     "NRMS": ("65.72 0.16 31.85 0.20 34.59 0.18 40.25 0.17", "67.97 2.23 33.16 2.54 32.37 3.59 40.41 2.82"),
     "FCF": ("51.03 0.27 22.24 0.14 22.97 0.21 28.44 0.23", "53.33 1.28 23.04 2.68 20.24 2.77 27.09 2.61"),
-    "FedNewsRec": (
-        "64.65 0.15 30.60 0.09 33.03 0.11 38.77 0.10",
-        "69.91 2.53 35.55 1.85 33.74 2.45 41.47 2.78",
-    ),
-    "CenNewsRec": (
-        "66.45 0.17 31.91 0.22 34.62 0.18 40.33 0.24",
-        "71.02 2.09 36.31 2.52 35.73 3.71 43.98 2.52",
-    ),
+    "FedNewsRec": ("64.65 0.15 30.60 0.09 33.03 0.11 38.77 0.10", "69.91 2.53 35.55 1.85 33.74 2.45 41.47 2.78"),
+    "CenNewsRec": ("66.45 0.17 31.91 0.22 34.62 0.18 40.33 0.24", "71.02 2.09 36.31 2.52 35.73 3.71 43.98 2.52"),
 }
 
 
@@ -47,14 +39,10 @@ def _numbers(line: str) -> dict[str, Printed]:
 
 def _table_2(column: int) -> tuple[Row, ...]:
     theirs = (
-        Row(name, name.lower(), _numbers(lines[column]), calibrations=CALIBRATIONS)
-        for name, lines in _TABLE_2.items()
+        Row(name, name.lower(), _numbers(lines[column]), calibrations=CALIBRATIONS) for name, lines in _TABLE_2.items()
     )
     ours = Row(
-        "on frozen sentence vectors (ours)",
-        "fednewsrec-head",
-        presets=("tuned",),
-        calibrations=("proven", "none"),
+        "on frozen sentence vectors (ours)", "fednewsrec-head", presets=("tuned",), calibrations=("proven", "none")
     )
     return (*theirs, ours)
 
@@ -80,9 +68,13 @@ _USERS = (100, 300, 1000, 3000, 10000)
 def _only(users: int) -> Row:
     # the same cohort for all, so that only the number of users differs
     return Row(
-        f"{users:,} users", "fednewsrec", settings=(f"train_users={users}", "cohort.size=50"), presets=("tuned",),
-        calibrations=_PUBLISHED_OR_BARE, at=users,
-    )  # fmt: skip
+        f"{users:,} users",
+        "fednewsrec",
+        settings=(f"train_users={users}", "cohort.size=50"),
+        presets=("tuned",),
+        calibrations=_PUBLISHED_OR_BARE,
+        at=users,
+    )
 
 
 FEDNEWSREC_FIG4 = Experiment(
@@ -101,10 +93,13 @@ FEDNEWSREC_FIG4 = Experiment(
 
 def _noisy(clip: float, scale: float) -> Row:
     return Row(
-        f"delta {clip:g}, lambda {scale:g}", "fednewsrec",
+        f"delta {clip:g}, lambda {scale:g}",
+        "fednewsrec",
         settings=(f"privacy.clip_value={clip:g}", f"privacy.scale={scale:g}"),
-        presets=("tuned",), calibrations=("as-published",), at=scale,
-    )  # fmt: skip
+        presets=("tuned",),
+        calibrations=("as-published",),
+        at=scale,
+    )
 
 
 FEDNEWSREC_FIG5 = Experiment(
@@ -117,7 +112,8 @@ FEDNEWSREC_FIG5 = Experiment(
     x_label="lambda",
     panels=(
         Panel(
-            "Fig. 5", "mind",
+            "Fig. 5",
+            "mind",
             tuple(_noisy(clip, scale) for clip in (0.0025, 0.005, 0.01) for scale in (0.005, 0.015, 0.025)),
             "MSN-News",
         ),
@@ -129,7 +125,7 @@ FEDNEWSREC_FIG5 = Experiment(
         _NO_NUMBERS,
     ),
     extra=laplace_budgets,
-)  # fmt: skip
+)
 
 _SHARES = (0.01, 0.02, 0.05, 0.1)  # r; the paper chose 0.02
 
@@ -142,11 +138,10 @@ FEDNEWSREC_FIG6 = Experiment(
     picture="rounds",
     panels=(
         Panel(
-            "Fig. 6", "mind",
+            "Fig. 6",
+            "mind",
             tuple(
-                Row(
-                    f"r = {share:g}", "fednewsrec", presets=("tuned",), calibrations=_PUBLISHED_OR_BARE, share=share
-                )
+                Row(f"r = {share:g}", "fednewsrec", presets=("tuned",), calibrations=_PUBLISHED_OR_BARE, share=share)
                 for share in _SHARES
             ),
             "MSN-News",
@@ -154,16 +149,12 @@ FEDNEWSREC_FIG6 = Experiment(
     ),
     quick=QUICK,
     notes=(_NO_NUMBERS, "The text says that training converges in about 1,500 rounds for every r."),
-)  # fmt: skip
+)
 
 
 def _user_model(label: str, network: str) -> Row:
     return Row(
-        label,
-        "fednewsrec",
-        settings=(f"network={network}",),
-        presets=("tuned",),
-        calibrations=_PUBLISHED_OR_BARE,
+        label, "fednewsrec", settings=(f"network={network}",), presets=("tuned",), calibrations=_PUBLISHED_OR_BARE
     )
 
 
@@ -176,7 +167,8 @@ FEDNEWSREC_FIG7 = Experiment(
     picture="points",
     panels=(
         Panel(
-            "Fig. 7", "mind",
+            "Fig. 7",
+            "mind",
             (
                 _user_model("FedNewsRec", "fednewsrec"),
                 _user_model("without short-term interests", "fednewsrec-long"),
@@ -187,4 +179,4 @@ FEDNEWSREC_FIG7 = Experiment(
     ),
     quick=QUICK,
     notes=(_NO_NUMBERS,),
-)  # fmt: skip
+)

@@ -24,10 +24,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "veilrec", "text.parse_math": False, "font.size": 9,
-    "axes.grid": True, "grid.alpha": 0.18, "axes.spines.top": False, "axes.spines.right": False,
-    "legend.frameon": False, "legend.fontsize": 7.5,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "veilrec",
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.18,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 7.5,
+}
 _WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
 _DOTS, _PALETTE = 100, 256  # dots an inch and colours of a PNG: small enough for a page
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -109,14 +116,25 @@ def _points(axes: Axes, panel: PanelSummary, metric: str) -> None:
     theirs = [(height, number.value) for height, number in printed if number is not None]
     if ours:
         axes.errorbar(
-            [m.mean for _, m in ours], [height for height, _ in ours], xerr=[m.sd or 0.0 for _, m in ours],
-            marker="o", color=COLOURS[0], capsize=2, linestyle="none", label="ours",
-        )  # fmt: skip
+            [m.mean for _, m in ours],
+            [height for height, _ in ours],
+            xerr=[m.sd or 0.0 for _, m in ours],
+            marker="o",
+            color=COLOURS[0],
+            capsize=2,
+            linestyle="none",
+            label="ours",
+        )
     if theirs:
         axes.plot(
-            [value for _, value in theirs], [height for height, _ in theirs], marker="D", color=COLOURS[1],
-            markerfacecolor="none", linestyle="none", label="paper",
-        )  # fmt: skip
+            [value for _, value in theirs],
+            [height for height, _ in theirs],
+            marker="D",
+            color=COLOURS[1],
+            markerfacecolor="none",
+            linestyle="none",
+            label="paper",
+        )
     _baselines(axes, panel, metric, vertical=True)
     axes.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=7.5)
     axes.set_ylim(max(len(lines), 1) - 0.5, -0.5)
@@ -153,9 +171,14 @@ def _printed_levels(axes: Axes, panel: PanelSummary, metric: str, labels: Sequen
     for label, number in printed.items():
         if number is not None:
             axes.plot(
-                last, number.value, marker="D", markerfacecolor="none", linestyle="none",
-                color=COLOURS[labels.index(label) % len(COLOURS)], label=f"{label} in the paper",
-            )  # fmt: skip
+                last,
+                number.value,
+                marker="D",
+                markerfacecolor="none",
+                linestyle="none",
+                color=COLOURS[labels.index(label) % len(COLOURS)],
+                label=f"{label} in the paper",
+            )
 
 
 def _dash(variant: Variant) -> str:
@@ -175,12 +198,7 @@ def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
         at = [line.variant.row.at or 0.0 for line in lines]
         ours = [line.measured[metric] for line in lines]
         axes.errorbar(
-            at,
-            [m.mean for m in ours],
-            yerr=[m.sd or 0.0 for m in ours],
-            label=name,
-            capsize=2,
-            **_style(number),
+            at, [m.mean for m in ours], yerr=[m.sd or 0.0 for m in ours], label=name, capsize=2, **_style(number)
         )
     for line in panel.lines:
         if metric in line.measured and line.variant.row.at is None:  # a row that stands for itself
@@ -195,13 +213,7 @@ def _baselines(axes: Axes, panel: PanelSummary, metric: str, *, vertical: bool) 
     for number, (name, values) in enumerate(panel.baselines.items()):
         if metric in values:
             line = axes.axvline if vertical else axes.axhline
-            line(
-                values[metric].mean,
-                color=_INK,
-                linestyle=_DASHES[1 + number % 3],
-                linewidth=1,
-                label=name,
-            )
+            line(values[metric].mean, color=_INK, linestyle=_DASHES[1 + number % 3], linewidth=1, label=name)
 
 
 def _style(number: int) -> dict[str, Any]:

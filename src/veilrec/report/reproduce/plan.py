@@ -67,9 +67,14 @@ def make_plan(experiment: Experiment, options: Options, out: Path) -> Plan:
     planned = []
     for panel, data in chosen:
         conditions = Conditions(
-            data, protocol, seeds, options.presets or BOTH_PRESETS, options.calibrations or CALIBRATIONS,
-            experiment.quick if options.quick else None, out / "runs",
-        )  # fmt: skip
+            data,
+            protocol,
+            seeds,
+            options.presets or BOTH_PRESETS,
+            options.calibrations or CALIBRATIONS,
+            experiment.quick if options.quick else None,
+            out / "runs",
+        )
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
         if not variants:
@@ -85,10 +90,7 @@ def _check(experiment: Experiment, options: Options) -> None:
         raise BadInput(f"--seeds is {options.seeds}: it must be 1 or more")
     if options.protocol is not None and options.protocol not in PROTOCOLS:
         raise unknown_name("protocol", options.protocol, PROTOCOLS)
-    known = (
-        ("preset", options.presets, BOTH_PRESETS),
-        ("calibration", options.calibrations, CALIBRATIONS),
-    )
+    known = (("preset", options.presets, BOTH_PRESETS), ("calibration", options.calibrations, CALIBRATIONS))
     for kind, asked, names in known:
         for name in asked:
             if name not in names:

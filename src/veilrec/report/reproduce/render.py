@@ -42,17 +42,16 @@ def _results(panel: PanelSummary, summary: Summary) -> Grid:
         head.append(f"{name_of(metric)}, ours" if metric in printed else name_of(metric))
     rows = [
         [line.variant.row.label, line.variant.how, *_cells(metrics, printed, line.measured, line.variant.row.printed)]
-        for line in panel.lines if line.measured or not line.problem
-    ]  # fmt: skip
+        for line in panel.lines
+        if line.measured or not line.problem
+    ]
     for name, values in panel.baselines.items():
         if any(metric in values for metric in metrics):
             rows.append([name, "baseline", *_cells(metrics, printed, values, {})])
     data = panel.data.partition(":")[0]
     where = f"{panel.panel.published_on} in the paper, {data} here" if panel.panel.published_on else data
     title = f"{panel.panel.source} ({where})"
-    return Grid(
-        f"QUICK, not for quoting: {title}" if summary.plan.quick else title, head, rows, frozenset({0, 1})
-    )
+    return Grid(f"QUICK, not for quoting: {title}" if summary.plan.quick else title, head, rows, frozenset({0, 1}))
 
 
 def _cells(
@@ -122,43 +121,58 @@ def to_json(summary: Summary, command: str) -> dict[str, Any]:
     """Everything, for machines."""
     plan, experiment = summary.plan, summary.plan.experiment
     return {
-        "experiment": experiment.name, "title": experiment.title, "paper": experiment.paper,
-        "quick": plan.quick, "command": command, "seeds": list(plan.seeds), "protocol": plan.protocol,
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "quick": plan.quick,
+        "command": command,
+        "seeds": list(plan.seeds),
+        "protocol": plan.protocol,
         "metrics": list(experiment.metrics),
         "panels": [_panel_json(panel) for panel in summary.panels],
         "tables": [
             {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
             for grid in summary.extra.grids
         ],
-        "notes": list(summary.notes), "problems": problems(summary), "versions": _versions(),
-    }  # fmt: skip
+        "notes": list(summary.notes),
+        "problems": problems(summary),
+        "versions": _versions(),
+    }
 
 
 def _panel_json(panel: PanelSummary) -> dict[str, Any]:
     return {
-        "source": panel.panel.source, "published_on": panel.panel.published_on, "data": panel.data.partition(":")[0],
+        "source": panel.panel.source,
+        "published_on": panel.panel.published_on,
+        "data": panel.data.partition(":")[0],
         "rows": [_line_json(line) for line in panel.lines],
         "baselines": {
             name: {metric: value.to_json() for metric, value in values.items()}
             for name, values in panel.baselines.items()
         },
-    }  # fmt: skip
+    }
 
 
 def _line_json(line: Line) -> dict[str, Any]:
     row, guarantee = line.variant.row, line.guarantee
     return {
-        "label": row.label, "method": row.method, "preset": line.variant.preset,
-        "calibration": line.variant.calibration, "settings": list(row.settings), "rounds": line.rounds,
+        "label": row.label,
+        "method": row.method,
+        "preset": line.variant.preset,
+        "calibration": line.variant.calibration,
+        "settings": list(row.settings),
+        "rounds": line.rounds,
         "theirs": {
             name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
             for name, p in row.printed.items()
         },
         "ours": {name: measured.to_json() for name, measured in line.measured.items()},
         "guarantee": guarantee.to_json() if guarantee else None,
-        "claimed": claimed(guarantee) if guarantee else None, "holds": holds(guarantee) if guarantee else None,
-        "problem": line.problem or None, "runs": [trial.folder.name for trial in line.variant.trials],
-    }  # fmt: skip
+        "claimed": claimed(guarantee) if guarantee else None,
+        "holds": holds(guarantee) if guarantee else None,
+        "problem": line.problem or None,
+        "runs": [trial.folder.name for trial in line.variant.trials],
+    }
 
 
 def to_markdown(summary: Summary, command: str, picture: str) -> str:

@@ -36,9 +36,7 @@ class Outcome:
     problem: str = ""
 
 
-def execute(
-    trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None
-) -> dict[Path, Outcome]:
+def execute(trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None) -> dict[Path, Outcome]:
     """Run every trial that is not finished, `jobs` at once, and read them all."""
     if jobs < 1:
         raise BadInput(f"--jobs is {jobs}: it must be 1 or more")
@@ -72,10 +70,15 @@ def _out_of_date(trial: Trial) -> str:
     if saved.get("config") != config.model_dump(mode="json"):
         config = _settled(asked, config)
     today = {
-        "method": asked.method, "data": absolute(asked.data), "seed": asked.seed, "protocol": asked.protocol,
-        "preset": asked.preset, "settings": list(asked.settings),
-        "rounds": rounds if asked.rounds is None else asked.rounds, "config": config.model_dump(mode="json"),
-    }  # fmt: skip
+        "method": asked.method,
+        "data": absolute(asked.data),
+        "seed": asked.seed,
+        "protocol": asked.protocol,
+        "preset": asked.preset,
+        "settings": list(asked.settings),
+        "rounds": rounds if asked.rounds is None else asked.rounds,
+        "config": config.model_dump(mode="json"),
+    }
     return _first_difference(saved, today)
 
 
@@ -153,9 +156,11 @@ def _attempt(trial: Trial, words: str, follow: Follow | None) -> str:
         going = (follow or _unseen)(words, prepared.schedule.rounds)
         with going as listener:
             train(
-                prepared, trial.folder, resume=(trial.folder / "config.yaml").exists(),
+                prepared,
+                trial.folder,
+                resume=(trial.folder / "config.yaml").exists(),
                 listeners=(listener,) if listener is not None else (),
-            )  # fmt: skip
+            )
     except Interrupted:
         raise
     except VeilrecError as error:

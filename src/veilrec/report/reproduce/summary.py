@@ -140,6 +140,4 @@ def _against_popularity(panel: PanelSummary) -> list[str]:
     below = [line.name for line in panel.lines if line.measured and line.measured[metric].mean <= level]
     if not below:
         return []
-    return [
-        f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {'; '.join(below)}."
-    ]
+    return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {'; '.join(below)}."]

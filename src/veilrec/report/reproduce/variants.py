@@ -71,15 +71,11 @@ def variants_of(row: Row, conditions: Conditions) -> list[Variant]:
     has_them = "calibration" in method.config.model_fields
     calibrations = [c for c in row.calibrations if c in conditions.calibrations] if has_them else [None]
     return [
-        _variant(method, row, preset, calibration, conditions)
-        for preset in presets
-        for calibration in calibrations
+        _variant(method, row, preset, calibration, conditions) for preset in presets for calibration in calibrations
     ]
 
 
-def _variant(
-    method: Method[Any], row: Row, preset: str, calibration: str | None, conditions: Conditions
-) -> Variant:
+def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None, conditions: Conditions) -> Variant:
     if preset not in preset_names(method):
         problem = f"not available: {method.name} has no preset {preset}"
         return Variant(row, preset, calibration, problem=problem)
@@ -112,9 +108,7 @@ def _learners(data: str) -> int:
     return population.n_users if train is None else len(np.unique(train.users))
 
 
-def _trial(
-    method: Method[Any], preset: str, settings: tuple[str, ...], seed: int, conditions: Conditions
-) -> Trial:
+def _trial(method: Method[Any], preset: str, settings: tuple[str, ...], seed: int, conditions: Conditions) -> Trial:
     dataset, quick = conditions.data.partition(":")[0], conditions.quick
     config, rounds = configure(method, preset=preset, dataset=dataset, settings=settings)
     every = None
@@ -122,18 +116,18 @@ def _trial(
         rounds = quick.rounds if method.kind == "federated" else quick.epochs
         every = max(1, rounds // _QUICK_POINTS)
     request = Request(
+        method.name, conditions.data, seed, conditions.protocol, preset, settings, rounds, evaluate_every=every
+    )
+    decisive = [
+        __version__,
         method.name,
-        conditions.data,
-        seed,
+        absolute(conditions.data),
         conditions.protocol,
         preset,
         settings,
         rounds,
-        evaluate_every=every,
-    )
-    decisive = [
-        __version__, method.name, absolute(conditions.data), conditions.protocol, preset, settings, rounds, every,
+        every,
         config.model_dump(mode="json"),
-    ]  # fmt: skip
+    ]
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:8]
     return Trial(request, conditions.runs / f"{method.name}-{dataset}-{preset}-{digest}-seed{seed}")
