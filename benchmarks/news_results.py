@@ -9,8 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from veilrec.methods.training import read_config
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.training import read_config
 
 METRICS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from veilrec.methods.training import read_config
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.units import human_bytes
+from veilrec.runs.training import read_config
 
 COLUMNS = (
     "data",

@@ -109,7 +109,7 @@ EXAMPLES = [
 def test_the_python_example_runs_and_prints_what_it_says(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from veilrec.methods.training import Request, prepare, train
+    from veilrec.runs.training import Request, prepare, train
 
     monkeypatch.chdir(tmp_path)
     for folder in re.findall(r'"(runs/[\w-]+)"', code):

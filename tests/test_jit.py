@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 _PROGRAM = """
-from veilrec.methods.training import Request, prepare
-from veilrec.simulate import checkpoint
+from veilrec.runs.training import Request, prepare
+from veilrec.runs import checkpoint
 data = "synthetic-ratings:users=60,items=120,mean_history=20,seed=1"
 settings = ("cohort.size=20", "local.epochs=2")
 trainer = prepare(Request("fedncf", data, protocol="loo-full", rounds=1, settings=settings)).trainer

@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 
 from veilrec.cli.demo import demo
 from veilrec.errors import BadInput
-from veilrec.methods.training import Request
 from veilrec.report import demo as demo_room
+from veilrec.runs.training import Request
 
 _app = typer.Typer()
 _app.command()(demo)

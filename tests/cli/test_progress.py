@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from veilrec.cli.progress import PlainLines, following
-from veilrec.simulate.checkpoint import Progress
+from veilrec.runs.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport
 
 

@@ -18,8 +18,8 @@ from veilrec.device.compress import (
 from veilrec.device.protection import NoisyMessage
 from veilrec.errors import BadInput
 from veilrec.privacy.randomness import SeededSource
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (12, 4), True), Tensor("near", (3, 4), False), Tensor("far", (5, 6), False)))
 QUIET = NoisyMessage(clip_norm=100.0, scale=0.0)

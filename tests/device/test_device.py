@@ -10,9 +10,9 @@ from veilrec.device.device import Device, told, weights_of
 from veilrec.device.learner import Cohort
 from veilrec.device.mf import ITEMS, USER, MfLearner, MfSettings, schema, start_weights
 from veilrec.device.protection import Unprotected
+from veilrec.updates import Rows, Schema, Tensor, Uploads, whole_model
 from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads, whole_model
 
 N_ITEMS, DIM, SEED = 30, 4, 9
 SCHEMA = schema(N_ITEMS, DIM)

@@ -12,7 +12,7 @@ from veilrec._csr import Csr
 from veilrec.device.dgc import ERROR, MOMENTUM, DgcLearner, DgcSettings
 from veilrec.device.learner import Cohort, Learned
 from veilrec.errors import BadInput
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("layer", (4, 5), False)))
 DEVICES = np.array([3, 8])

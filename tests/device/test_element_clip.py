@@ -8,7 +8,7 @@ import pytest
 from veilrec.device.element_clip import ElementClip
 from veilrec.errors import BadInput
 from veilrec.privacy.randomness import SeededSource
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("words", (50, 40), by_row=True), Tensor("bias", (30,), by_row=False)))
 

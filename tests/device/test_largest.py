@@ -7,7 +7,7 @@ import pytest
 
 from veilrec._arrays import Floats
 from veilrec.device.largest import largest_of_dense, largest_of_rows
-from veilrec.wire.messages import Rows
+from veilrec.updates import Rows
 
 ITEMS, WIDTH = 40, 5
 LENGTHS = [7, 0, 40, 1, 23]

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp
 
 from veilrec.device.protection import NoisyMessage, Unprotected, WholeUpdateClip, fill
 from veilrec.privacy.randomness import SeededSource
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (8, 3), True), Tensor("layer", (2, 5), False)))
 FALSE_ALARM = 1e-4  # of each test of a distribution

@@ -12,7 +12,7 @@ from veilrec.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.fcf import METHOD, FcfModel, FcfServer
 from veilrec.server.optimise import ServerRate
-from veilrec.wire.messages import Rows, Uploads
+from veilrec.updates import Rows, Uploads
 
 from .tastes import build, small_problem
 

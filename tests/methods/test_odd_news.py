@@ -13,7 +13,7 @@ from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.training import news_data
+from veilrec.runs.training import news_data
 
 from .tiny_news import SMALL, method
 

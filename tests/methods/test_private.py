@@ -19,14 +19,14 @@ from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.private import PrivacySettings, merged, on_lattice, sigma_of_sum
 from veilrec.methods.registry import get
 from veilrec.methods.submodel import SelectionSettings, histogram_noise
-from veilrec.methods.training import Request, prepare, train, with_popularity
-from veilrec.methods.using import evaluate_run
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
+from veilrec.runs.training import Request, prepare, train, with_popularity
+from veilrec.runs.use import evaluate_run
 from veilrec.simulate.cohort import CohortSettings
 
 from .tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_problem

@@ -12,7 +12,7 @@ import pytest
 from veilrec.data.registry import DATASETS
 from veilrec.errors import BadInput
 from veilrec.methods.registry import METHODS, all_methods, describe, get
-from veilrec.methods.training import Request, prepare
+from veilrec.runs.training import Request, prepare
 
 from .tastes import ON_RATINGS
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.methods.training import Request, prepare, train
 from veilrec.report.runs import RunSummary, read_run
+from veilrec.runs.training import Request, prepare, train
 
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 

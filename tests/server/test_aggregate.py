@@ -11,8 +11,8 @@ import pytest
 from veilrec.errors import BadInput
 from veilrec.privacy.sensitivity import rounded_sum_l2
 from veilrec.server.aggregate import AGGREGATIONS, Aggregation, Aggregator
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (9, 3), True), Tensor("layer", (2, 4), False)))
 RULES = get_args(Aggregation)

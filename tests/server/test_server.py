@@ -6,9 +6,9 @@ import pytest
 from veilrec.errors import VeilrecError
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 

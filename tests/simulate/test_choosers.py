@@ -8,8 +8,8 @@ import pytest
 from veilrec._csr import Csr
 from veilrec.server.selection import Threshold
 from veilrec.simulate.choosers import Choice, HistogramItems, MovedRows, ReportedItems, SeededBasis, SeededParts
+from veilrec.updates import Schema, Tensor
 from veilrec.wire import bits
-from veilrec.wire.messages import Schema, Tensor
 
 N_ITEMS, DEVICES = 30, 200
 SCHEMA = Schema((Tensor("items", (N_ITEMS, 4), True), Tensor("layer", (5, 4), False)))

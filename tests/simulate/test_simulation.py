@@ -18,8 +18,8 @@ from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation, keep
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 N_ITEMS, SEED = 60, 4
 LOCAL = MfSettings(dim=8, epochs=2)

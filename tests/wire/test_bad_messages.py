@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True)))
 DENSE, ALL_ROWS, BITMAP, LIST = range(4)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 
 
 @st.composite

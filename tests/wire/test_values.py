@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec, values
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
 from veilrec.wire.values import CODINGS, ValueCoding
 
 RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.51 / 7}  # of a row's largest

@@ -25,9 +25,9 @@ from veilrec.methods.base import NewsData, Problem, configure
 from veilrec.methods.news_prepare import prepare
 from veilrec.methods.news_ranker import NewsScorer
 from veilrec.methods.news_simulation import NewsSimulation
-from veilrec.methods.training import peak_rss_mb
 from veilrec.models.news_model import NewsInput, NewsModel
 from veilrec.models.news_tensors import losses, make_batch, take_news, trimmed
+from veilrec.runs.training import peak_rss_mb
 
 _SEED = 1
 _COHORT, _COHORT_QUICK = 200, 40

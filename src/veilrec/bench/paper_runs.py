@@ -9,7 +9,7 @@ from veilrec.bench.whole_run import ml_1m
 from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.registry import get
-from veilrec.methods.training import peak_rss_mb
+from veilrec.runs.training import peak_rss_mb
 
 _SEED = 1
 _ROUNDS = 400

@@ -18,7 +18,7 @@ from veilrec.bench.workload import LocalWork, Ratings, Workload, ml_100k
 from veilrec.errors import VeilrecError
 from veilrec.methods import fedmf, fedncf
 from veilrec.methods.base import Method, Problem, configure
-from veilrec.methods.training import peak_rss_mb
+from veilrec.runs.training import peak_rss_mb
 from veilrec.simulate.simulation import Simulation
 
 _SEED = 1

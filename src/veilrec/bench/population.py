@@ -8,7 +8,7 @@ from veilrec.bench.timing import Fresh, Round, fresh_rounds
 from veilrec.data.synthetic_ratings import generate
 from veilrec.methods import fedmf
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.training import peak_rss_mb
+from veilrec.runs.training import peak_rss_mb
 from veilrec.simulate.trainer import Trainer
 
 _SEED = 1

@@ -15,7 +15,7 @@ from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.methods import fedmf
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.training import peak_rss_mb
+from veilrec.runs.training import peak_rss_mb
 
 _SEED = 1
 _COHORT = 200

@@ -17,8 +17,8 @@ from veilrec.report.units import human_bytes
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from veilrec.methods.training import Request
     from veilrec.report.demo import Finding, Plan
+    from veilrec.runs.training import Request
 
 
 class Kind(StrEnum):
@@ -79,8 +79,8 @@ def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
 
 def _train(request: Request, folder: Path) -> dict[str, Any]:
     from veilrec.cli.progress import following
-    from veilrec.methods import training
     from veilrec.methods.registry import get
+    from veilrec.runs import training
 
     prepared = training.prepare(request)
     unit = "round" if get(request.method).kind == "federated" else "epoch"

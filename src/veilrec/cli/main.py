@@ -62,7 +62,7 @@ def run() -> None:
             typer.echo("veilrec: interrupted", err=True)
         raise
     except VeilrecError as error:
-        from veilrec.simulate.run import Interrupted
+        from veilrec.runs.loop import Interrupted
 
         typer.echo(f"veilrec: {error}", err=True)
         sys.exit(INTERRUPTED if isinstance(error, Interrupted) else 2)

@@ -195,7 +195,7 @@ def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     from veilrec.errors import BadInput
-    from veilrec.methods.training import read_config
+    from veilrec.runs.training import read_config
 
     config = read_config(run)
     path = run / "result.json"

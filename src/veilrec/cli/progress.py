@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from veilrec.report.units import human_bytes, human_seconds
-from veilrec.simulate.checkpoint import Progress
-from veilrec.simulate.run import Listener
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loop import Listener
 from veilrec.simulate.trainer import StepReport
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ def evaluate(
 
         veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
     """
-    from veilrec.methods.using import evaluate_run
+    from veilrec.runs.use import evaluate_run
 
     result = evaluate_run(run, protocol, data)
     if json_output:
@@ -65,8 +65,8 @@ def recommend(
         veilrec recommend runs/nrms-mind-seed0 --history N106403,N71977
     """
     from veilrec.errors import BadInput
-    from veilrec.methods.training import open_run
-    from veilrec.methods.using import recommend_known, recommend_new
+    from veilrec.runs.training import open_run
+    from veilrec.runs.use import recommend_known, recommend_new
 
     if (user is None) == (history is None):
         raise BadInput("give either --user ID (a user of the data) or --history ID,ID,... (a new user)")

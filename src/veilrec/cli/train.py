@@ -13,7 +13,7 @@ from veilrec.cli.output import Json, print_json
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
-    from veilrec.methods.training import Request
+    from veilrec.runs.training import Request
 
 DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. See `veilrec data list`."
 
@@ -68,9 +68,9 @@ def train(
         veilrec train fedmf --data ml-1m --out runs/long --resume
     """
     from veilrec.errors import BadInput
-    from veilrec.methods import training
     from veilrec.methods.registry import get
-    from veilrec.simulate.run import Interrupted
+    from veilrec.runs import training
+    from veilrec.runs.loop import Interrupted
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
@@ -101,8 +101,8 @@ def train(
 
 def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str) -> dict[str, Any]:
     from veilrec.cli.progress import following
-    from veilrec.methods import training
-    from veilrec.simulate.loggers import make_loggers
+    from veilrec.runs import training
+    from veilrec.runs.loggers import make_loggers
 
     training.check_out(folder, resume=resume)
     prepared = training.prepare(request)

@@ -18,7 +18,7 @@ from veilrec.device.protection import NoisyMessage, Unprotected, clip_whole, fil
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.sparsify import random_coordinates
 from veilrec.privacy.randomness import Source
-from veilrec.wire.messages import Factors, Rows, Schema, Tensor, Uploads
+from veilrec.updates import Factors, Rows, Schema, Tensor, Uploads
 
 
 def check_share(name: str, share: float) -> None:

@@ -12,8 +12,8 @@ from veilrec.device.learner import Cohort, Learner
 from veilrec.device.protection import Protection
 from veilrec.device.submodel import narrow, places
 from veilrec.privacy.randomness import SecureSource, Source
+from veilrec.updates import Schema, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Schema, Uploads
 from veilrec.wire.values import ValueCoding
 
 

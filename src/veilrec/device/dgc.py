@@ -19,7 +19,7 @@ from veilrec.device.largest import largest_of_dense, largest_of_rows
 from veilrec.device.learner import Cohort, Learned, Learner
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
-from veilrec.wire.messages import Rows, Schema
+from veilrec.updates import Rows, Schema
 
 MOMENTUM = "dgc.momentum"
 ERROR = "dgc.error"

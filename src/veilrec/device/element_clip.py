@@ -11,7 +11,7 @@ from veilrec.device.protection import Unprotected, fill
 from veilrec.privacy.checks import positive
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_laplace, simulated_laplace_sum
-from veilrec.wire.messages import Rows, Schema, Uploads
+from veilrec.updates import Rows, Schema, Uploads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from veilrec import _threads
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec.wire.messages import Rows
+from veilrec.updates import Rows
 
 Bits: TypeAlias = NDArray[np.uint32]
 

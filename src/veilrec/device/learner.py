@@ -8,7 +8,7 @@ from typing import Protocol
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
-from veilrec.wire.messages import Uploads
+from veilrec.updates import Uploads
 
 
 @dataclass(frozen=True)

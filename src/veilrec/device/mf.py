@@ -22,7 +22,7 @@ from veilrec.device.mf_full_batch import learn_full_batches
 from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
 from veilrec.device.sampling import draw_epoch
 from veilrec.errors import BadInput
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
 USER = "user"

@@ -23,7 +23,7 @@ from veilrec.device.ncf_kernel import Given
 from veilrec.device.ncf_step import Rules
 from veilrec.device.ncf_threads import learn_in_threads, space_for
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 USER = "user"
 

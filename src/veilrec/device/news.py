@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from veilrec import updates
 from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.news_gradients import Gradients, differentiation
 from veilrec.device.news_log import Examples, count_clicks, draw_examples
 from veilrec.device.title_gradients import WORDS
 from veilrec.models.news_model import NewsInput, NewsModel
-from veilrec.wire import messages
-from veilrec.wire.messages import Schema, Uploads
+from veilrec.updates import Schema, Uploads
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class NewsSettings:
 def schema(model: NewsModel, frozen: frozenset[str]) -> Schema:
     """The tensors that learn; the table of words goes by row."""
     learning = ((name, value) for name, value in model.named_parameters() if name not in frozen)
-    return Schema(tuple(messages.Tensor(name, tuple(value.shape), by_row=name == WORDS) for name, value in learning))
+    return Schema(tuple(updates.Tensor(name, tuple(value.shape), by_row=name == WORDS) for name, value in learning))
 
 
 def start_weights(model: NewsModel, frozen: frozenset[str]) -> dict[str, Floats]:

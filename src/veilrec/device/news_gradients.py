@@ -26,7 +26,7 @@ from veilrec.device.title_gradients import WORDS, Pairs
 from veilrec.models.fednewsrec import FedNewsRec
 from veilrec.models.news_model import NewsInput, NewsModel
 from veilrec.models.news_tensors import Batch, losses_of, make_batch, take_news
-from veilrec.wire.messages import Rows
+from veilrec.updates import Rows
 
 Weights = Mapping[str, Floats]
 NEWCOMER = "newcomer"

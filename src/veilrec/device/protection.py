@@ -24,7 +24,7 @@ from veilrec.privacy.samplers import (
     simulated_laplace,
     simulated_laplace_sum,
 )
-from veilrec.wire.messages import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Rows, Schema, Tensor, Uploads
 
 
 class Protection(Protocol):

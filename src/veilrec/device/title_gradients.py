@@ -18,7 +18,7 @@ from veilrec.device import title_backward as backward
 from veilrec.device import title_kernels as kernels
 from veilrec.device.title_backward import Found, Given
 from veilrec.device.title_kernels import Titles
-from veilrec.wire.messages import Rows
+from veilrec.updates import Rows
 
 WORDS = "words.weight"
 KERNEL, KERNEL_BIAS = "cnn.kernel.weight", "cnn.kernel.bias"

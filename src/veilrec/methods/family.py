@@ -23,7 +23,7 @@ from veilrec.methods.private import (
 from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee, Unit
 from veilrec.simulate.simulation import Simulation
-from veilrec.wire.messages import Schema
+from veilrec.updates import Schema
 
 DATASETS = EVERY_DATASET  # of the private methods
 

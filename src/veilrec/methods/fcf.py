@@ -19,7 +19,7 @@ from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.simulate.trainer import Trainer
-from veilrec.wire.messages import Schema
+from veilrec.updates import Schema
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from veilrec.server.server import Server
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import ModelMaker, Simulation
 from veilrec.simulate.trainer import StepReport
+from veilrec.updates import Rows, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Rows, Uploads
 
 _ENTRIES_AT_ONCE = 1 << 25  # of the updates of devices that learn in one call: 128 MB
 _DEVICES_AT_ONCE = 256

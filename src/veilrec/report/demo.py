@@ -16,14 +16,14 @@ from veilrec._files import write_json, write_text
 from veilrec._words import counted
 from veilrec.data.population import Population
 from veilrec.errors import BadInput
-from veilrec.methods.training import Prepared, Request, open_run
-from veilrec.methods.using import recommend_known
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.charts import over_rounds
 from veilrec.report.html import Example, Story, refuse_foreign, scores, write_report
 from veilrec.report.plots import picture
 from veilrec.report.runs import RunSummary, main_metric, read_run
 from veilrec.report.units import human_bytes, spelt
+from veilrec.runs.training import Prepared, Request, open_run
+from veilrec.runs.use import recommend_known
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
 PICTURE = "curves.svg"

@@ -11,8 +11,8 @@ from typing import Any
 
 from veilrec.errors import BadInput, bad_line
 from veilrec.methods.registry import get
-from veilrec.methods.training import read_config
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.training import read_config
 
 COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
 _MAIN_METRICS = ("auc", "hr@10", "ndcg@10")  # the first of them that a protocol gives

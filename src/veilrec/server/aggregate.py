@@ -11,8 +11,8 @@ import numpy as np
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.errors import unknown_name
+from veilrec.updates import Schema, Uploads
 from veilrec.wire.codec import BadMessage
-from veilrec.wire.messages import Schema, Uploads
 
 Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
 AGGREGATIONS: dict[Aggregation, str] = {

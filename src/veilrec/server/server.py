@@ -12,8 +12,8 @@ from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, simulated_gaussian
 from veilrec.server.aggregate import Aggregation, Aggregator
 from veilrec.server.optimise import ServerRate, make_optimiser
+from veilrec.updates import Schema, Uploads, part_of_model, whole_model
 from veilrec.wire import codec
-from veilrec.wire.messages import Schema, Uploads, part_of_model, whole_model
 from veilrec.wire.values import ValueCoding
 
 

@@ -18,8 +18,8 @@ from veilrec._csr import Csr
 from veilrec.device.compress import public_basis, public_entries, share_of
 from veilrec.device.submodel import simulated_histogram, simulated_reports
 from veilrec.server.selection import Threshold
+from veilrec.updates import Schema
 from veilrec.wire import bits
-from veilrec.wire.messages import Schema
 
 
 @dataclass(frozen=True)

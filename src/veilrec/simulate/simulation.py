@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec._state import fill
 from veilrec.device.device import told, weights_of
 from veilrec.device.learner import Cohort, Learner
 from veilrec.device.protection import Protection, Unprotected
@@ -21,10 +22,9 @@ from veilrec.server.server import Server
 from veilrec.simulate.choosers import Chooser
 from veilrec.simulate.cohort import CohortSampler, CohortSettings
 from veilrec.simulate.partial import SentFirstModel
-from veilrec.simulate.state_file import fill
 from veilrec.simulate.trainer import StepReport
+from veilrec.updates import Factors, Rows, Uploads
 from veilrec.wire import codec
-from veilrec.wire.messages import Factors, Rows, Uploads
 
 # (public weights, private states) -> model
 ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]

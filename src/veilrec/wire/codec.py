@@ -21,8 +21,8 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec._words import counted
 from veilrec.errors import VeilrecError
+from veilrec.updates import Factors, Rows, Schema, Tensor, Uploads
 from veilrec.wire import values as coded
-from veilrec.wire.messages import Factors, Rows, Schema, Tensor, Uploads
 from veilrec.wire.values import CODINGS
 
 _HEADER = struct.Struct("<4sIIB")

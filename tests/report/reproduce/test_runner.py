@@ -9,12 +9,12 @@ import pytest
 from tests.report.reproduce.toys import SMALL, with_rows
 from veilrec.errors import BadInput
 from veilrec.methods import fedmf
-from veilrec.methods.training import Request, read_config
 from veilrec.report.reproduce.experiment import Row
 from veilrec.report.reproduce.plan import Options, make_plan
 from veilrec.report.reproduce.runner import execute, finished
 from veilrec.report.reproduce.variants import Trial
-from veilrec.simulate.run import Interrupted
+from veilrec.runs.loop import Interrupted
+from veilrec.runs.training import Request, read_config
 
 FEDMF = Row("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
 MF = Row("MF", "mf", presets=("tuned",))

@@ -17,10 +17,10 @@ from typing import Any
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
-from veilrec.methods.training import Request, absolute, prepare, read_config, train
 from veilrec.report.reproduce.variants import Trial
 from veilrec.report.runs import Point, read_run
-from veilrec.simulate.run import Interrupted, Listener
+from veilrec.runs.loop import Interrupted, Listener
+from veilrec.runs.training import Request, absolute, prepare, read_config, train
 
 Say = Callable[[str], None]
 Follow = Callable[[str, int], AbstractContextManager[Listener | None]]

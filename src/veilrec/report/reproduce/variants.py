@@ -16,8 +16,8 @@ from veilrec.data.spec import load
 from veilrec.errors import BadInput
 from veilrec.methods.base import Method, configure, preset_names
 from veilrec.methods.registry import METHODS, get
-from veilrec.methods.training import Request, absolute
 from veilrec.report.reproduce.experiment import Quick, Row
+from veilrec.runs.training import Request, absolute
 
 _QUICK_POINTS = 5  # of a quick curve
 

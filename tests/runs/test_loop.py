@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from veilrec.errors import VeilrecError
-from veilrec.simulate import checkpoint
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loop import Interrupted, Schedule, run
 from veilrec.simulate import run as run_module
-from veilrec.simulate.checkpoint import Progress
-from veilrec.simulate.run import Interrupted, Schedule, run
 from veilrec.simulate.trainer import StepReport
 
 

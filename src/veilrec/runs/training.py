@@ -14,6 +14,7 @@ import yaml
 
 from veilrec import __version__
 from veilrec._files import write_json, write_text
+from veilrec._state import State
 from veilrec._words import counted
 from veilrec.data.population import Population
 from veilrec.data.spec import load
@@ -25,12 +26,11 @@ from veilrec.methods.base import LARGEST, Method, NewsData, Problem, configure, 
 from veilrec.methods.private import noise_facts
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulate import checkpoint
-from veilrec.simulate.checkpoint import Progress
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loop import Listener, Schedule, run
 from veilrec.simulate.cohort import TooFewDevices
-from veilrec.simulate.run import Listener, Schedule, run
 from veilrec.simulate.simulation import Simulation
-from veilrec.simulate.state_file import State
 from veilrec.simulate.trainer import Trainer
 
 BASELINES = ("popularity", "random")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.simulate import checkpoint
-from veilrec.simulate.checkpoint import Progress
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
 
 
 def test_a_state_comes_back_as_it_was(tmp_path):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.methods.training import DEVICES, MODEL, Request, open_run, prepare, train
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.calibration import epsilon_for
-from veilrec.simulate import checkpoint
+from veilrec.runs import checkpoint
+from veilrec.runs.training import DEVICES, MODEL, Request, open_run, prepare, train
 
 SMALL = "synthetic-ratings:users=40,items=60,mean_history=8,seed=3"
 REQUEST = Request("fedmf", SMALL, protocol="loo-full", rounds=1)

@@ -12,16 +12,16 @@ from safetensors.numpy import save_file
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
+from veilrec._state import StoredState, fill
 from veilrec.device.learner import Cohort, Learned
 from veilrec.errors import BadInput
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
-from veilrec.simulate import checkpoint
-from veilrec.simulate.checkpoint import Progress
 from veilrec.simulate.cohort import CohortSettings
 from veilrec.simulate.simulation import Simulation
-from veilrec.simulate.state_file import StoredState, fill
-from veilrec.wire.messages import Schema, Tensor
+from veilrec.updates import Schema, Tensor
 
 STATE = {
     "wide": np.arange(6.0).reshape(2, 3),

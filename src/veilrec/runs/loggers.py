@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from veilrec.errors import BadInput, unknown_name
-from veilrec.simulate.checkpoint import Progress
-from veilrec.simulate.run import Listener
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loop import Listener
 from veilrec.simulate.trainer import StepReport
 
 

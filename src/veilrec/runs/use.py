@@ -18,7 +18,7 @@ from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.scorer import Model, Reader
 from veilrec.evaluate.split import Split
-from veilrec.methods.training import Prepared, measure_baselines, open_run, with_popularity
+from veilrec.runs.training import Prepared, measure_baselines, open_run, with_popularity
 
 ONE_USER: Offsets = np.zeros(1, np.int64)
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from veilrec._files import write_text
 from veilrec.errors import VeilrecError
 from veilrec.evaluate.scorer import Model
-from veilrec.simulate import checkpoint
-from veilrec.simulate.checkpoint import Progress
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from veilrec._files import replacing
+from veilrec._state import State, StoredState
 from veilrec.errors import BadInput
-from veilrec.simulate.state_file import State, StoredState
 from veilrec.simulate.trainer import Trainer
 
 

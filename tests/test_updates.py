@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.wire.messages import MOST_TENSORS, Schema, Tensor, whole_model
+from veilrec.updates import MOST_TENSORS, Schema, Tensor, whole_model
 
 SCHEMA = Schema((Tensor("items", (5, 2), True), Tensor("bias", (3,), False), Tensor("scale", (), False)))
 

@@ -16,8 +16,8 @@ from veilrec.data.population import Catalogue, Impressions, Population
 from veilrec.data.strings import Strings
 from veilrec.data.synthetic_news import generate
 from veilrec.errors import BadInput
-from veilrec.methods.training import Request, open_run, prepare, train
-from veilrec.methods.using import evaluate_run, recommend_known, recommend_new
+from veilrec.runs.training import Request, open_run, prepare, train
+from veilrec.runs.use import evaluate_run, recommend_known, recommend_new
 
 from .tiny_news import SMALL, WITHOUT_SENTENCES, method
 

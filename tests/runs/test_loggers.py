@@ -3,8 +3,8 @@ import builtins
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.simulate.checkpoint import Progress
-from veilrec.simulate.loggers import make_loggers
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loggers import make_loggers
 from veilrec.simulate.trainer import StepReport
 
 
