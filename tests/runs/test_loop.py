@@ -12,9 +12,9 @@ import pytest
 
 from veilrec.errors import VeilrecError
 from veilrec.runs import checkpoint
+from veilrec.runs import loop as run_module
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import Interrupted, Schedule, run
-from veilrec.simulate import run as run_module
 from veilrec.simulate.trainer import StepReport
 
 

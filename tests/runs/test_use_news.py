@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.methods.tiny_news import SMALL, WITHOUT_SENTENCES, method
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr
 from veilrec.data import mind_export
@@ -18,8 +19,6 @@ from veilrec.data.synthetic_news import generate
 from veilrec.errors import BadInput
 from veilrec.runs.training import Request, open_run, prepare, train
 from veilrec.runs.use import evaluate_run, recommend_known, recommend_new
-
-from .tiny_news import SMALL, WITHOUT_SENTENCES, method
 
 NAMES = (*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head")
 
