@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from veilrec._arrays import Indices, Offsets
 from veilrec._jit import jit
@@ -31,8 +32,7 @@ class Csr:
     def take(self, rows: Offsets) -> Csr:
         """The chosen rows, packed; costs only their own length, whatever the size of the whole."""
         chosen = np.ascontiguousarray(rows, dtype=np.int64)
-        offsets = np.zeros(len(chosen) + 1, np.int64)
-        np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen], out=offsets[1:])
+        offsets = offsets_of(self.offsets[chosen + 1] - self.offsets[chosen])
         items = np.empty(offsets[-1], np.int32)
         _gather(self.offsets, self.items, chosen, offsets, items)
         return Csr(offsets, items)
@@ -46,12 +46,18 @@ class Csr:
         return np.repeat(np.arange(len(self), dtype=np.int64), self.lengths())
 
 
+def offsets_of(lengths: ArrayLike) -> Offsets:
+    """Where rows of these lengths begin when they lie end to end, and where the last one ends."""
+    counts = np.asarray(lengths)
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
 def csr_from_pairs(rows: Offsets, items: Indices, n_rows: int) -> Csr:
     """Pack (row, item) pairs by row; the order within a row is the order given."""
     order = np.argsort(rows, kind="stable")
-    offsets = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=n_rows), out=offsets[1:])
-    return Csr(offsets, np.ascontiguousarray(items[order], dtype=np.int32))
+    return Csr(offsets_of(np.bincount(rows, minlength=n_rows)), np.ascontiguousarray(items[order], dtype=np.int32))
 
 
 @jit

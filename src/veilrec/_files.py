@@ -1,23 +1,18 @@
-"""Files that are either whole or not there."""
+"""Files and folders that are either whole or not there, and where veilrec keeps its own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from veilrec.errors import BadInput
 
 
 @contextmanager
@@ -33,9 +28,46 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         part.chmod(0o644)
         part.replace(path)
-        _sync_directory(path.parent)
+        sync(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def refuse_existing(target: Path) -> None:
+    """Raise unless the path is free: nothing there, or an empty folder."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput(f"{target} exists already: give another folder, or remove it first")
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
+
+    A target that holds something already is refused, so that nothing is ever overwritten or mixed.
+    """
+    refuse_existing(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
+    try:
+        yield part
+        for inner, _, names in os.walk(part):
+            for name in names:
+                sync(Path(inner) / name)
+            sync(Path(inner))
+        part.chmod(0o755)
+        part.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file or the names in a folder are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -62,3 +94,9 @@ def sha256(paths: Iterable[Path]) -> str:
             inner = hashlib.file_digest(source, "sha256")
         digest.update(inner.digest())
     return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
+    chosen = os.environ.get("VEILREC_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"

@@ -9,7 +9,6 @@ import pytest
 
 from tests.bench.toys import LOCAL, contest, relative_difference
 from veilrec.bench.plain_loop import Examples, PlainLoop, examples_of
-from veilrec.bench.workload import read_workload
 
 ROUNDS = 3
 CLOSE = 1e-5
@@ -51,7 +50,7 @@ def test_flower_gives_our_model(tmp_path):
     """Flower draws its own cohorts, so everybody takes part; a vector that it lost would show in round 2."""
     pytest.importorskip("flwr", reason="the extra `bench` is not installed")
     pytest.importorskip("ray", reason="the extra `bench` is not installed")
-    from veilrec.bench.flower_peer import run_flower
+    from veilrec.bench.peers import run_flower
 
     simulation, workload = contest(LOCAL["mf"])
     for number in range(ROUNDS):
@@ -80,15 +79,3 @@ def test_negatives_are_fresh_and_never_own():
     drawn = [sorted(int(item) for items, labels in epoch for item in items[labels == 0]) for epoch in epochs]
     assert drawn[0] != drawn[1]
     assert not set(drawn[0]) & set(examples.own.tolist())
-
-
-def test_workload_survives_the_way_to_another_process(tmp_path):
-    _, workload = contest(LOCAL["ncf"])
-    workload.save(tmp_path / "workload.npz")
-    again = read_workload(tmp_path / "workload.npz")
-    assert again.local == workload.local
-    assert again.cohort == workload.cohort
-    assert np.array_equal(again.train.items, workload.train.items)
-    for name, values in workload.public.items():
-        assert np.array_equal(again.public[name], values)
-    assert np.array_equal(again.private["user"], workload.private["user"])

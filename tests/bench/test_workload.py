@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.bench.workload import ml_100k
+from tests.bench.toys import LOCAL, contest
+from veilrec.bench.workload import ml_100k, read_workload
 
 
 def test_without_the_files_there_is_a_population_of_the_same_shape(monkeypatch, tmp_path):
@@ -16,3 +17,15 @@ def test_without_the_files_there_is_a_population_of_the_same_shape(monkeypatch, 
     pairs = ratings.train.row_numbers() * 1682 + ratings.train.items
     assert len(np.unique(pairs)) == 100_000, "a user has an item twice"
     assert np.median(ratings.train.lengths()) < ratings.train.lengths().mean(), "lengths are not skewed"
+
+
+def test_workload_survives_the_way_to_another_process(tmp_path):
+    _, workload = contest(LOCAL["ncf"])
+    workload.save(tmp_path / "workload.npz")
+    again = read_workload(tmp_path / "workload.npz")
+    assert again.local == workload.local
+    assert again.cohort == workload.cohort
+    assert np.array_equal(again.train.items, workload.train.items)
+    for name, values in workload.public.items():
+        assert np.array_equal(again.public[name], values)
+    assert np.array_equal(again.private["user"], workload.private["user"])

@@ -7,7 +7,7 @@ import numpy as np
 from veilrec._csr import Csr, csr_from_pairs
 from veilrec.bench.peers import simulation_of, workload_of
 from veilrec.bench.workload import LocalWork, Ratings, Workload
-from veilrec.methods import fedmf, fedncf
+from veilrec.methods.ratings import fedmf, fedncf
 from veilrec.simulate.simulation import Simulation
 
 USERS, ITEMS = 12, 40

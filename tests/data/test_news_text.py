@@ -9,11 +9,17 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.data.news_text import TITLE_WORDS, news_text, other_news_text
-from veilrec.data.population import Catalogue
-from veilrec.data.strings import Strings
-from veilrec.data.tokens import tokenise
-from veilrec.data.vocabulary import PADDING, UNKNOWN, Vocabulary, make_vocabulary
+from veilrec.data.news_text import (
+    PADDING,
+    TITLE_WORDS,
+    UNKNOWN,
+    Vocabulary,
+    make_vocabulary,
+    news_text,
+    other_news_text,
+    tokenise,
+)
+from veilrec.data.population import Catalogue, Strings
 
 
 def words(*texts: str) -> list[list[str]]:

@@ -75,7 +75,11 @@ def test_a_malformed_line_is_named(tmp_path, content, line, fault):
 
 @pytest.mark.parametrize(
     ("value", "fault"),
-    [("x", "rating 'x' is not a number"), ("nan", "is not a finite number"), ("", "rating is empty")],
+    [
+        ("x", "rating 'x' is not a number"),
+        *((value, f"rating '{value}' is not a finite number") for value in ("nan", "inf", "1e99")),
+        ("", "rating is empty"),
+    ],
 )
 def test_a_number_that_is_none_is_named(tmp_path, value, fault):
     table = read_table(write(tmp_path, f"1::2::3\n4::5::{value}\n".encode()), NAMES, separator="::")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from veilrec._csr import Csr
-from veilrec.evaluate.choices import draw_unused
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
-from veilrec.evaluate.split import Cases, Split
+from veilrec.evaluate.split import Cases, Split, draw_unused
 
 from .toys import TableModel, random_population
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from veilrec.data.population import Population
 from veilrec.errors import BadInput
-from veilrec.evaluate.protocols import PROTOCOLS, default_protocol, make_split
+from veilrec.evaluate.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
 from veilrec.evaluate.split import Cases, Split
 
 from .toys import csr, impressions, population, random_population, rows_of
@@ -220,3 +220,27 @@ def test_a_seed_that_no_draw_can_take_is_refused() -> None:
 def test_csr_rows_of_the_split_fit_the_users() -> None:
     split = make_split(population([[0, 1], [], [2]], 200), "loo-full", seed=1)
     assert rows_of(split.train) == rows_of(csr([[0], [], [2]]))
+
+
+def test_another_data_set_with_one_part_is_asked_whole() -> None:
+    # Both of these have a click and an item without one, and their histories are all that popularity may count.
+    shown = impressions([[0, 1], [2, 3]], [[1, 0], [0, 1]], [[4, 5], [6]])
+    base = population([[0], [1]], 7)
+    news = Population("news", base.users, base.items, base.interactions, {"train": shown})
+    for protocol in (None, "mind"):
+        split = make_transfer_split(news, protocol, seed=1)
+        assert split.protocol == "mind"
+        assert split.test.impressions is shown
+        assert rows_of(split.train) == [[4, 5], [6]]
+
+
+def test_another_data_set_is_cut_as_usual_and_must_not_ask_about_its_own_users() -> None:
+    shown = impressions([[0, 1]], [[1, 0]], [[4, 5]])
+    base = population([[0, 1, 2]], 120)
+    news = Population("news", base.users, base.items, base.interactions, {"train": shown, "dev": shown})
+    same_parts = make_split(news, "mind", seed=1)
+    split = make_transfer_split(news, None, seed=1)
+    assert rows_of(split.train) == rows_of(same_parts.train)
+    assert split.test.impressions is shown
+    with pytest.raises(BadInput, match="loo-99 on toy asks about users of its own training"):
+        make_transfer_split(base, None, seed=1)

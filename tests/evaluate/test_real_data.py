@@ -12,8 +12,8 @@ import pytest
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.data.spec import load
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 

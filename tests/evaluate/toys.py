@@ -9,8 +9,7 @@ import numpy as np
 
 from veilrec._arrays import Bytes, Floats, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.data.population import Impressions, Interactions, Population
-from veilrec.data.strings import Strings
+from veilrec.data.population import Impressions, Interactions, Population, Strings
 
 
 def csr(rows: Sequence[Sequence[int]]) -> Csr:

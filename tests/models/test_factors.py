@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.models.factors import Factors
+from veilrec.models.factors import FactorScores
 
 
 def test_scores_are_dot_products() -> None:
     generator = np.random.default_rng(0)
     users = generator.standard_normal((7, 33)).astype(np.float32)
     items = generator.standard_normal((11, 33)).astype(np.float32)
-    model = Factors(users, items)
+    model = FactorScores(users, items)
     expected = users.astype(np.float64) @ items.astype(np.float64).T
     chosen = np.array([4, 0, 4])
     assert model.n_items == 11
@@ -22,7 +22,7 @@ def test_scores_are_dot_products() -> None:
 
 def test_columns_of_a_larger_array_can_be_scored() -> None:
     generator = np.random.default_rng(1)
-    model = Factors(np.eye(4, dtype=np.float32), generator.standard_normal((6, 4)).astype(np.float32))
+    model = FactorScores(np.eye(4, dtype=np.float32), generator.standard_normal((6, 4)).astype(np.float32))
     wide = generator.integers(0, 6, (4, 8)).astype(np.int32)
     users = np.arange(8)[::2] // 2  # neither array is contiguous
     assert np.array_equal(model.score_some(users, wide[:, ::2]), model.score_some(users, wide[:, ::2].copy()))

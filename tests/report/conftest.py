@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.report.runs import RunSummary, read_run
-from veilrec.runs.training import Request, prepare, train
+from veilrec.report.run_summary import RunSummary, read_run
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.training import train
 
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 

@@ -1,136 +1,35 @@
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
+from hypothesis import given
+from hypothesis import strategies as st
 
-import pytest
+from veilrec.report.html import Markup, join, markup, table, tag
 
-from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.html import Example, Story, render, write_report
-from veilrec.report.runs import RunSummary
-
-EVIL = "<script>alert(1)</script>"
+EVIL = '<script>alert("x")</script>&\''
 
 
-class _Elements(HTMLParser):
-    """Every element of a page, and whether each is closed where it should be."""
-
-    VOID = frozenset({"meta"})
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.links: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "data"}]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def test_text_is_escaped_everywhere_and_markup_is_not() -> None:
+    assert "<script>" not in tag("p", EVIL, title=EVIL)
+    assert "<script>" not in table([EVIL], [[EVIL]])
+    assert "<script>" not in join([EVIL])
+    assert tag("p", tag("b", "1 < 2")) == "<p><b>1 &lt; 2</b></p>"
+    assert markup(Markup("<b>")) == "<b>"
 
 
-def _everything_evil(runs: list[RunSummary]) -> str:
-    named = [replace(run, dataset=EVIL, data=EVIL, protocol=EVIL, settings=(EVIL,)) for run in runs]
-    named = [replace(run, guarantee=replace(run.guarantee, caveats=(EVIL,))) for run in named]
-    example = Example(EVIL, EVIL, [(EVIL, EVIL)], [(EVIL, EVIL)])
-    return render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, (example,), (EVIL,)))
+def test_attributes_lose_their_underscores() -> None:
+    assert tag("i", class_="note", aria_label="x") == '<i class="note" aria-label="x"></i>'
 
 
-def test_names_from_users_files_cannot_become_elements(runs: list[RunSummary]) -> None:
-    page = _everything_evil(runs)
-    assert "script" not in _Elements(page).names
-    assert page.count("&lt;script&gt;") >= 12
+def test_a_table_has_headings_and_right_aligned_numbers() -> None:
+    made = table(["method", "hr"], [["mf", 0.5]], numbers=[1])
+    assert '<th scope="row">mf</th>' in made
+    assert '<td class="number">0.5</td>' in made
+    assert '<th scope="col" class="number">hr</th>' in made
 
 
-def test_the_page_is_well_formed_and_loads_nothing(runs: list[RunSummary]) -> None:
-    elements = _Elements(render(runs, Story("A page")))
-    assert elements.open == []
-    assert all(link.startswith("#") for link in elements.links)
-    assert not {"script", "link", "img", "iframe"} & set(elements.names)
-
-
-def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary]) -> None:
-    page = render(runs, Story("A page", command="veilrec demo", best_possible={"hr@10": 0.91}))
-    fedmf, mf = runs
-    for expected in (
-        f"{fedmf.metrics['hr@10']:.4f}",
-        f"{mf.metrics['hr@10']:.4f}",
-        "popularity",
-        "random",
-        "0.9100",
-        "no privacy guarantee",
-        *fedmf.guarantee.caveats,
-        fedmf.command(),
-        "veilrec demo",
-        "numpy",
-        "OMP_NUM_THREADS",
-        "loo-99",
-        "150 users",
-    ):
-        assert expected in page
-    assert page.count("<svg") == 3
-    assert "prefers-color-scheme: dark" in page
-
-
-def test_ids_are_unique_in_the_whole_page(runs: list[RunSummary]) -> None:
-    ids = re.findall(r'\bid="([^"]+)"', render(runs, Story("A page")))
-    assert len(ids) == len(set(ids))
-
-
-def test_a_report_replaces_a_report_and_nothing_else(runs: list[RunSummary], tmp_path: Path) -> None:
-    path = tmp_path / "new" / "report.html"
-    write_report(path, runs, Story("First"))
-    write_report(path, runs, Story("Second"))
-    assert "Second" in path.read_text()
-    assert [child.name for child in path.parent.iterdir()] == ["report.html"]
-    path.write_text("my diary")
-    with pytest.raises(BadInput, match="no report of veilrec"):
-        write_report(path, runs, Story("Third"))
-    assert path.read_text() == "my diary"
-    with pytest.raises(BadInput, match="is a folder"):
-        write_report(tmp_path, runs, Story("Fourth"))
-
-
-def test_two_runs_of_one_method_are_told_apart(runs: list[RunSummary]) -> None:
-    other = replace(runs[0], folder="other", metrics=runs[0].metrics | {"hr@10": 0.1234}, seed=9)
-    page = render([runs[0], other], Story("two seeds"))
-    assert "fedmf in fedmf" in page
-    assert "fedmf in other" in page
-    assert "0.1234" in page
-
-
-@pytest.mark.parametrize("change", [{"protocol": "loo-full"}, {"dataset": "other"}, {"users": 7}])
-def test_runs_that_cannot_be_compared_are_refused(runs: list[RunSummary], change: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match="the same data and protocol"):
-        render([runs[0], replace(runs[1], **change)], Story("apples and pears"))
-
-
-def test_a_published_claim_comes_with_what_the_honest_number_counts(runs: list[RunSummary]) -> None:
-    claim = Guarantee(
-        basis="as published",
-        unit="user",
-        adjacency="replace-one",
-        epsilon=2.0,
-        delta=0.0,
-        scope="per message",
-        trust="nobody",
-        honest_epsilon=900.0,
-        honest_delta=0.0,
-        honest_note="of one message",
-    )
-    page = render([replace(runs[0], guarantee=claim)], Story("a claim"))
-    assert "The honest number: of one message." in page
-
-
-def test_no_runs_no_report() -> None:
-    with pytest.raises(BadInput, match="at least one run"):
-        render([], Story("Empty"))
+@given(st.text())
+def test_no_text_opens_or_closes_an_element(text: str) -> None:
+    inner = tag("p", text).removeprefix("<p>").removesuffix("</p>")
+    assert "<" not in inner
+    assert ">" not in inner
+    assert '"' not in inner

@@ -9,25 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veilrec.bench.options import Options
-from veilrec.bench.results import Result
-from veilrec.bench.timing import Round, fresh_rounds
+from veilrec.bench.measure import Options, Result, Round, fresh_rounds
+from veilrec.data.datasets import load
 from veilrec.data.population import Impressions
-from veilrec.data.spec import load
-from veilrec.device.element_clip import ElementClip
 from veilrec.device.learner import Cohort
-from veilrec.device.news_log import NONE, Examples
-from veilrec.device.protection import WholeUpdateClip
+from veilrec.device.news import NewsLearner
+from veilrec.device.news_log import NONE, Examples, OwnImpressions
 from veilrec.errors import VeilrecError
 from veilrec.evaluate.protocols import make_split
-from veilrec.methods import fednewsrec
 from veilrec.methods.base import NewsData, Problem, configure
-from veilrec.methods.news_prepare import prepare
-from veilrec.methods.news_ranker import NewsScorer
-from veilrec.methods.news_simulation import NewsSimulation
-from veilrec.models.news_model import NewsInput, NewsModel
-from veilrec.models.news_tensors import losses, make_batch, take_news, trimmed
+from veilrec.methods.news.fednewsrec import FEDNEWSREC_METHOD, devices, plan
+from veilrec.methods.news.prepare import prepare
+from veilrec.methods.news.ranker import NewsScorer
+from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
+from veilrec.privacy.mechanisms.messages import ElementwiseLaplace
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.runs.training import peak_rss_mb
+from veilrec.simulate.simulation import Seeds, Simulation
 
 _SEED = 1
 _COHORT, _COHORT_QUICK = 200, 40
@@ -58,22 +56,22 @@ def _compare(name: str, calibration: str, options: Options) -> Result:
     """Two loops: one that encodes the titles of each example, as usual, and one each news of a device once."""
     cohort = _COHORT_QUICK if options.quick else _COHORT
     source = _TRAINED_ON_QUICK if options.quick else _TRAINED_ON
-    simulation, news = simulation_of(source, calibration, cohort)
+    simulation, news = news_simulation(source, calibration, cohort)
     simulation.step(0)
     memory = peak_rss_mb()
-    usual, frugal = (PlainLoop(simulation, news, frugal=frugal) for frugal in (False, True))
+    usual, frugal = (NewsLoop(simulation, news, frugal=frugal) for frugal in (False, True))
     contenders: dict[str, Round] = {"ours": simulation.step, "plain_loop": usual.round, "frugal": frugal.round}
     seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, min(options.repeats, _TURNS)).items()}
     ours = seconds.pop("ours")
-    extra = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / ours, 3)}
+    figures = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / ours, 3)}
     note = "The plain loop encodes the titles of every example; the frugal one each news of a device once."
-    return Result(name, source, cohort, ours, memory, seconds, extra, (_OF_ONE_CORE, note))
+    return Result(name, source, cohort, ours, memory, seconds, figures, (_OF_ONE_CORE, note))
 
 
-def simulation_of(
+def news_simulation(
     source: str, calibration: str, cohort: int, settings: Sequence[str] = ()
-) -> tuple[NewsSimulation, NewsInput]:
-    """Our simulator and the news that it reads; nobody draws noise, which would cost all the same."""
+) -> tuple[Simulation, NewsInput]:
+    """Our simulator and the news that it reads; only proven runs draw noise, once for the sum of a round."""
     population = load(source)
     split = make_split(population, "mind", seed=_SEED)
     if population.catalogue is None or split.train_impressions is None:
@@ -90,24 +88,24 @@ def simulation_of(
         *_SAME_SIZE,
         *settings,
     ]
-    config, _ = configure(fednewsrec.METHOD, preset="tuned", dataset="", settings=chosen)
-    trainer = fednewsrec.METHOD.build(config, Problem(split.train, split.n_items, _SEED, 1, data))
-    if not isinstance(trainer, NewsSimulation):
-        raise VeilrecError("fednewsrec is not simulated device by device, so it has no rounds to compare")
-    trainer.server.sigma = 0.0
+    config, _ = configure(FEDNEWSREC_METHOD, preset="tuned", dataset="", settings=chosen)
+    problem = Problem(split.train, split.n_items, _SEED, 1, data)
+    method_plan = plan(config, problem)
+    simulation = Simulation(method_plan, devices(config, problem), problem.train, Seeds.all_from(_SEED))
     whole = calibration == "proven"
-    prepared = prepare(config.network, config.size, config.text, data, _SEED, whole_catalogue=whole)
-    return trainer, prepared.news
+    read = prepare(config.network, config.size, config.text, data, _SEED, whole_catalogue=whole)
+    return simulation, read.news
 
 
-class PlainLoop:
+class NewsLoop:
     """The same rounds with one torch module, autograd, and a Python loop over devices."""
 
-    def __init__(self, simulation: NewsSimulation, news: NewsInput, *, frugal: bool) -> None:
+    def __init__(self, simulation: Simulation, news: NewsInput, *, frugal: bool) -> None:
         self._simulation = simulation
         self._loss = _each_news_once if frugal else _titles_of_every_example
         self._news = news
-        self.model = simulation.learner.model_with(simulation.server.weights)
+        self._learner: NewsLearner = simulation.plan.learner  # type: ignore[assignment]
+        self.model = self._learner.model_with(simulation.server.weights)
         self.parameters = dict(self.model.named_parameters())
 
     def round(self, number: int, rate: float = 0.1) -> None:
@@ -117,7 +115,8 @@ class PlainLoop:
         total = 0.0
         for device in sim.sampler.draw(number):
             one = np.array([device])
-            examples = sim.learner.examples(Cohort(one, sim.train.take(one), {}), number)
+            cohort = Cohort(one, OwnImpressions(sim.data.rows.take(one)), {}, sim.seeds.draws)
+            examples = self._learner.examples(cohort, number)
             self.model.zero_grad()
             loss = self._loss(self.model, self._news, examples)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -132,11 +131,11 @@ class PlainLoop:
                 value.add_(sums[name], alpha=rate / (total if sim.server.weighs_examples else 1.0))
 
     def _clip(self) -> None:
-        protection = self._simulation.protection
-        if isinstance(protection, WholeUpdateClip):
-            torch.nn.utils.clip_grad_norm_(self.parameters.values(), protection.clip_norm)
-        if isinstance(protection, ElementClip):
-            torch.nn.utils.clip_grad_value_(self.parameters.values(), protection.clip_value)
+        mechanism = self._simulation.plan.mechanism
+        if isinstance(mechanism, CohortSum):
+            torch.nn.utils.clip_grad_norm_(self.parameters.values(), mechanism.clip_norm)
+        if isinstance(mechanism, ElementwiseLaplace):
+            torch.nn.utils.clip_grad_value_(self.parameters.values(), mechanism.clip_value)
 
 
 def _each_news_once(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
@@ -160,15 +159,15 @@ def _titles_of_every_example(model: NewsModel, news: NewsInput, examples: Exampl
 def ranking(name: str, options: Options) -> Result:
     """All dev impressions ranked from news vectors that are there; the histories are encoded on the way."""
     source = _RANKED_QUICK if options.quick else _RANKED
-    simulation, _ = simulation_of(source, "none", cohort=10)
+    simulation, _ = news_simulation(source, "none", cohort=10)
     scorer, impressions = simulation.model(), load(source).impressions["dev"]
     if not isinstance(scorer, NewsScorer):
         raise VeilrecError("fednewsrec gives no model that ranks impressions")
     seconds = _median_seconds(scorer, impressions, options.repeats)
-    extra = {"impressions_per_second": round(len(impressions) / seconds, 1)}
+    figures = {"impressions_per_second": round(len(impressions) / seconds, 1)}
     users = len(np.unique(impressions.users))
     note = f"A round is one ranking of {len(impressions):,} dev impressions of {users:,} users."
-    return Result(name, source, users, seconds, peak_rss_mb(), extra=extra, notes=(_OF_ONE_CORE, note))
+    return Result(name, source, users, seconds, peak_rss_mb(), figures=figures, notes=(_OF_ONE_CORE, note))
 
 
 def _median_seconds(scorer: NewsScorer, impressions: Impressions, repeats: int) -> float:

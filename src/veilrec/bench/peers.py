@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from veilrec.bench.machine import installed
-from veilrec.bench.numba_limit import KernelAlone
-from veilrec.bench.options import Options
-from veilrec.bench.results import Result
-from veilrec.bench.timing import Round, seconds_per_round
+from veilrec.bench.measure import Options, Result, Round, seconds_per_round
 from veilrec.bench.workload import LocalWork, Ratings, Workload, ml_100k
+from veilrec.device.learner import Cohort
 from veilrec.errors import VeilrecError
-from veilrec.methods import fedmf, fedncf
 from veilrec.methods.base import Method, Problem, configure
+from veilrec.methods.ratings import fedmf, fedncf
+from veilrec.report.machine import installed
 from veilrec.runs.training import peak_rss_mb
-from veilrec.simulate.simulation import Simulation
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import Round as UpdateRound
 
 _SEED = 1
 _COHORT = 100
@@ -27,6 +29,7 @@ _OURS = "ours"
 _FAST = frozenset({_OURS, "numba_limit"})
 _FLOWER_ROUNDS, _FLOWER_ROUNDS_QUICK = 5, 2
 _LAYERS = (32, 16, 8)
+_FLOWER_SECONDS = 600.0  # at most, for all its rounds
 
 
 def fedmf_own_items(name: str, options: Options) -> Result:
@@ -53,16 +56,16 @@ def _compare(name: str, method: Method[Any], local: LocalWork, ratings: Ratings,
     """Let everybody take turns; our memory is read before torch and the peers come in."""
     simulation = simulation_of(method, local, ratings, _COHORT)
     workload = workload_of(simulation, local, _COHORT)
-    plan = options.plan
+    turns = options.turns
     contenders: dict[str, Round] = {_OURS: simulation.step}
     simulation.step(0)
     memory = peak_rss_mb()
-    contenders["numba_limit"] = KernelAlone(simulation, range(plan.repeats * plan.rounds)).round
+    contenders["numba_limit"] = KernelAlone(simulation, range(turns.repeats * turns.rounds)).round
     notes: list[str] = []
     contenders["plain_loop"] = _plain_loop(workload, simulation)
     if options.peers:
         _add_pfl(contenders, workload, simulation, notes)
-    seconds = seconds_per_round(contenders, _FAST, plan)
+    seconds = seconds_per_round(contenders, _FAST, turns)
     ours = seconds.pop(_OURS)
     if options.peers:
         _add_flower(seconds, workload, _FLOWER_ROUNDS_QUICK if options.quick else _FLOWER_ROUNDS, notes)
@@ -72,10 +75,11 @@ def _compare(name: str, method: Method[Any], local: LocalWork, ratings: Ratings,
 def simulation_of(method: Method[Any], local: LocalWork, ratings: Ratings, cohort: int) -> Simulation:
     """Our simulator, set to the work; the server averages, as the peers do."""
     config, _ = configure(method, preset="tuned", dataset="", settings=settings_of(local, cohort))
-    trainer = method.build(config, Problem(ratings.train, ratings.n_items, _SEED))
-    if not isinstance(trainer, Simulation):
+    problem = Problem(ratings.train, ratings.n_items, _SEED)
+    if method.plan is None:
         raise VeilrecError(f"{method.name} is not simulated device by device, so it has no rounds to compare")
-    return trainer
+    devices = method.devices(config, problem)
+    return Simulation(method.plan(config, problem), devices, problem.train, Seeds.all_from(_SEED))
 
 
 def settings_of(local: LocalWork, cohort: int) -> Sequence[str]:
@@ -101,7 +105,7 @@ def workload_of(simulation: Simulation, local: LocalWork, cohort: int) -> Worklo
     """The same work for the others, from the same starting values."""
     public = {name: values.copy() for name, values in simulation.server.weights.items()}
     private = {name: values.copy() for name, values in simulation.private.items()}
-    return Workload(local, simulation.train, cohort, public, private)
+    return Workload(local, simulation.data.rows, cohort, public, private)
 
 
 def _plain_loop(workload: Workload, simulation: Simulation) -> Round:
@@ -134,8 +138,6 @@ def _add_flower(seconds: dict[str, float], workload: Workload, rounds: int, note
         notes.append("Flower with Ray is not installed: pip install 'veilrec[bench]'")
         return
     try:
-        from veilrec.bench.flower_peer import run_flower
-
         with tempfile.TemporaryDirectory(prefix="veilrec-bench-") as folder:
             seconds["flower"] = statistics.median(run_flower(workload, rounds, Path(folder)).seconds)
     except Exception as error:
@@ -146,3 +148,83 @@ def _failed(peer: str, error: Exception) -> str:
     note = f"{peer} did not run: {type(error).__name__}: {error}".splitlines()[0]
     sys.stderr.write(note + "\n")
     return note
+
+
+class KernelAlone:
+    """Local learning of known cohorts: nothing drawn, gathered, measured, added up or stepped.
+
+    A round cannot be faster than this.
+    """
+
+    def __init__(self, simulation: Simulation, rounds: Iterable[int]) -> None:
+        self._learner = simulation.plan.learner
+        self._model = {name: values.copy() for name, values in simulation.server.weights.items()}
+        self._cohorts = {number: _cohorts(simulation, number) for number in rounds}
+
+    def round(self, number: int) -> None:
+        """Only what the devices of that round do."""
+        for cohort in self._cohorts[number]:
+            self._learner.learn(cohort, self._model, UpdateRound(number))
+
+
+def _cohorts(simulation: Simulation, number: int) -> list[Cohort[Any]]:
+    devices, size = simulation.sampler.draw(number), simulation.plan.devices_at_once
+    parts = [devices[start : start + size] for start in range(0, len(devices), size)]
+    return [
+        Cohort(
+            part,
+            simulation.data.take(part),
+            {k: v[part] for k, v in simulation.private.items()},
+            simulation.seeds.draws,
+        )
+        for part in parts
+    ]
+
+
+class FlowerRun(NamedTuple):
+    """What a run of Flower gave."""
+
+    seconds: list[float]  # of every round but the first
+    answer: Path  # the last model, as npz
+
+
+def run_flower(workload: Workload, rounds: int, folder: Path) -> FlowerRun:
+    """Run 1 + `rounds` rounds of Flower in a fresh process; the first one does not count.
+
+    Flower starts Ray, talks to both standard streams and reads its settings from the environment. Only the time between
+    the ends of consecutive aggregations counts: starting Ray, importing torch in its actor and registering the nodes
+    lie before the first of them.
+    """
+    question, answer = folder / "workload.npz", folder / "answer.npz"
+    workload.save(question)
+    # Ray makes unix sockets below its folder, whose paths must stay short.
+    with tempfile.TemporaryDirectory(prefix="vr-") as home:
+        settings = {
+            "FLWR_HOME": home,
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_LOG_LEVEL": "ERROR",
+            "RAY_TMPDIR": home,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        code, words, complaints = _flower_process([str(question), str(answer), str(rounds + 1)], os.environ | settings)
+    if code != 0 or not answer.exists():
+        last = (complaints.strip().splitlines() or ["it said nothing"])[-1]
+        raise VeilrecError(f"Flower ended with code {code}: {last}")
+    return FlowerRun(json.loads(words.strip().splitlines()[-1]), answer)
+
+
+def _flower_process(arguments: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
+    """Code and both streams of the process; one that takes too long is asked to end itself and Ray."""
+    with subprocess.Popen(  # noqa: S603  (our own module, no shell)
+        [sys.executable, "-c", "from veilrec.bench.flower_peer import main; main()", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            words, complaints = process.communicate(timeout=_FLOWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise VeilrecError(f"Flower was stopped after {_FLOWER_SECONDS:g} s") from None
+        return process.returncode, words, complaints

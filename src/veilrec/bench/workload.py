@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr, csr_from_pairs
-from veilrec.data.spec import load
+from veilrec.data.datasets import load
 from veilrec.errors import BadInput
 
 ModelName = Literal["mf", "ncf"]

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec.data._json_lines import TEXT, JsonLines, read_json_lines
 from veilrec.data.population import Catalogue, Population, pack_interactions
-from veilrec.data.text_files import encode, pack
+from veilrec.data.text_files import TEXT, JsonLines, encode, pack, read_json_lines
 from veilrec.errors import BadInput
 
 _SCHEMA = dict.fromkeys(("userId", "id", "time", "title", "category1"), TEXT)

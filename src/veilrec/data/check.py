@@ -1,18 +1,21 @@
-"""What is in a data set, and what is odd about it."""
+"""What is in a data set, what is odd about it, and what a model that reads its news will make of their text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
-from veilrec._arrays import Offsets
+from veilrec._arrays import Bools, Offsets
 from veilrec._words import counted
-from veilrec.data.check_text import TextReport, check_text
-from veilrec.data.population import Impressions, Population
+from veilrec.data.impression_logs import clicks_per_impression
+from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
+from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.text_files import unpack
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,8 +23,10 @@ if TYPE_CHECKING:
 _MOST_RATING_VALUES = 12  # shown one by one; more are counted in bins
 _BAR_WIDTH = 30
 _YEAR_2100 = 4_102_444_800
+_OTHER_SCRIPT = r"[\p{L}--[\p{Latin}\p{Common}]]"
+_EMOJI = r"\p{Emoji_Presentation}"
 # facts that the table or the odd things say already
-_SAID_ELSEWHERE = {
+_SAID_ALREADY = {
     *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
     *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
 }
@@ -51,6 +56,45 @@ class SplitReport:
     users: int
     without_both_labels: int
     empty_histories: int
+
+
+@dataclass(frozen=True)
+class TextReport:
+    """Counts of news, except where another thing is named."""
+
+    without_title: int
+    without_any_text: int  # neither title nor abstract
+    one_word_titles: int
+    clipped_titles: int  # longer than a model reads
+    titles_in_other_scripts: int  # with a letter that is not Latin
+    titles_with_emoji: int
+    without_category: int
+    entities: int  # distinct ones in titles
+    entities_without_vector: int
+    unreadable_entities: int
+    candidates_without_title: int  # shown items
+    history_without_title: int  # clicks of distinct histories
+
+    def odd(self) -> Iterator[str]:
+        """What is odd, and what comes of it, in words."""
+        found = (
+            (self.without_title, "news without a title: read as one unknown word"),
+            (self.without_any_text, "news with neither title nor abstract: models of text rank them by their category"),
+            (self.one_word_titles, "titles of one word"),
+            (self.clipped_titles, f"titles of more than {TITLE_WORDS} words: the rest is cut off"),
+            (
+                self.titles_in_other_scripts,
+                "titles with letters that are not Latin: their words are learnt; GloVe and MiniLM know English alone",
+            ),
+            (self.titles_with_emoji, "titles with emoji: each is a word"),
+            (self.without_category, "news without a category: all share that of the unknown"),
+            (self.unreadable_entities, "news whose entities are not MIND's JSON: taken as having none"),
+            (
+                self.entities_without_vector,
+                f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
+            ),
+        )
+        return (f"{count:,} {what}" for count, what in found if count)
 
 
 @dataclass(frozen=True)
@@ -107,8 +151,7 @@ def check(population: Population) -> Report:
 
 
 def _check_split(split: Impressions) -> SplitReport:
-    clicked = np.concatenate([[0], np.cumsum(split.clicked, dtype=np.int64)])
-    clicks = clicked[split.shown.offsets[1:]] - clicked[split.shown.offsets[:-1]]
+    clicks = clicks_per_impression(split)
     one_sided = (clicks == 0) | (clicks == split.shown.lengths())
     return SplitReport(
         impressions=len(split),
@@ -197,6 +240,53 @@ def _moment(seconds: int | None) -> str | None:
         return f"{seconds} s"
 
 
+def check_text(population: Population) -> TextReport | None:
+    """Count the oddities of news; None for a population whose items are no texts to be read."""
+    catalogue = population.catalogue
+    if catalogue is None or not _is_news(population, catalogue):
+        return None
+    titles = unpack(catalogue.titles)
+    words = tokenise(titles)
+    lengths = words.list.len().to_numpy()
+    untitled: Bools = lengths == 0
+    named = find_entities(Strings.of([""] * len(titles)) if catalogue.entities is None else catalogue.entities, words)
+    entities = named.ids.explode().drop_nulls().unique()
+    parts = population.impressions.values()
+    return TextReport(
+        without_title=int(untitled.sum()),
+        without_any_text=int((untitled & _is_blank(catalogue.abstracts, len(titles))).sum()),
+        one_word_titles=int((lengths == 1).sum()),
+        clipped_titles=int((lengths > TITLE_WORDS).sum()),
+        titles_in_other_scripts=int(titles.str.contains(_OTHER_SCRIPT).sum()),
+        titles_with_emoji=int(titles.str.contains(_EMOJI).sum()),
+        without_category=int(_is_blank(catalogue.categories, len(titles)).sum()),
+        entities=len(entities),
+        entities_without_vector=_without_vector(catalogue, entities),
+        unreadable_entities=named.unreadable,
+        candidates_without_title=sum(int(untitled[part.shown.items].sum()) for part in parts),
+        history_without_title=sum(int(untitled[part.histories.items].sum()) for part in parts),
+    )
+
+
+def _is_news(population: Population, catalogue: Catalogue) -> bool:
+    """Films and apps have titles, too; news come with impressions, or are described by more than that."""
+    described = catalogue.subcategories is not None or catalogue.abstracts is not None
+    return bool(population.impressions) or described
+
+
+def _is_blank(texts: Strings | None, count: int) -> Bools:
+    if texts is None:
+        return np.ones(count, np.bool_)
+    blank: Bools = (unpack(texts).str.strip_chars() == "").to_numpy()
+    return blank
+
+
+def _without_vector(catalogue: Catalogue, entities: pl.Series) -> int:
+    if catalogue.entity_vectors is None:
+        return len(entities)
+    return int((~entities.is_in(unpack(catalogue.entity_vectors[0]).implode())).sum())
+
+
 def render(report: Report) -> RenderableType:
     """The report for people: a table, small histograms, and what is odd."""
     from rich.console import Group
@@ -231,7 +321,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
     for key, value in report.facts.items():
-        if key not in _SAID_ELSEWHERE:
+        if key not in _SAID_ALREADY:
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
 

@@ -15,18 +15,11 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec._arrays import Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.data._impression_builder import (
-    count_facts,
-    encode_together,
-    interactions_of,
-    labels,
-    offsets_of,
-    refuse_unlearnable,
-)
+from veilrec._arrays import Indices
+from veilrec._csr import Csr, offsets_of
+from veilrec.data.impression_logs import count_facts, interactions_of, labels, refuse_unlearnable
 from veilrec.data.population import Catalogue, Impressions, Population
-from veilrec.data.text_files import find_file, find_optional, pack
+from veilrec.data.text_files import encode_together, find_file, find_optional, pack_padded
 from veilrec.errors import BadInput
 
 _BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
@@ -52,10 +45,10 @@ class _Split:
         self, users: Indices, shown: Indices, clicked: Indices, histories: Indices
     ) -> tuple[Impressions, int]:
         """The same with codes, and how many clicks went to articles that were not shown."""
-        rows = Csr(_offsets(self.behaviours["article_ids_inview"]), shown)
-        clicks = Csr(_offsets(self.behaviours["article_ids_clicked"]), clicked)
+        rows = Csr(offsets_of(self.behaviours["article_ids_inview"].list.len()), shown)
+        clicks = Csr(offsets_of(self.behaviours["article_ids_clicked"].list.len()), clicked)
         times = self.behaviours["impression_time"].dt.epoch("s").to_numpy()
-        past = Csr(_offsets(self.histories), histories)
+        past = Csr(offsets_of(self.histories.list.len()), histories)
         part = Impressions(users, times, rows, labels(rows, clicks), past, self.history_of)
         return part, int((labels(clicks, rows) == 0).sum())
 
@@ -89,10 +82,6 @@ def _find_splits(folder: Path) -> dict[str, Path]:
         return {"train": folder}
     validation = folder / "validation"
     return {"train": folder / "train", **({"dev": validation} if validation.is_dir() else {})}
-
-
-def _offsets(lists: pl.Series) -> Offsets:
-    return offsets_of(lists.list.len().to_numpy())
 
 
 def _read_split(folder: Path) -> _Split:
@@ -166,8 +155,5 @@ def _refuse_types(path: Path, frame: pl.DataFrame, name: str, wanted: type[pl.Da
 
 
 def _catalogue(articles: pl.DataFrame, n_items: int) -> Catalogue:
-    unknown = pl.Series([""], dtype=pl.String).new_from_index(0, n_items - len(articles))
-    titles, abstracts, categories = (
-        pack(pl.concat([articles[name].fill_null(""), unknown])) for name in ("title", "subtitle", "category_str")
-    )
-    return Catalogue(titles, categories, abstracts=abstracts)
+    columns = {name: pack_padded(articles[name], n_items) for name in ("title", "subtitle", "category_str")}
+    return Catalogue(columns["title"], columns["category_str"], abstracts=columns["subtitle"])

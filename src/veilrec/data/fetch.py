@@ -17,9 +17,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from veilrec.data.cache import datasets_folder
-from veilrec.data.folders import new_folder
-from veilrec.data.registry import Dataset, find_dataset
+from veilrec._files import new_folder
+from veilrec.data.datasets import Dataset, datasets_folder, find_dataset
 from veilrec.errors import BadInput
 
 _CHUNK = 1 << 18

@@ -4,11 +4,12 @@
     news:      id, category, subcategory, title, abstract, URL, title entities, abstract entities (JSON)
 
 Columns are separated by tabs. `entity_embedding.vec` (an entity id and its vector) is read where it is there.
+What is written is the same, without vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,23 +17,30 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Bytes, Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.data._impression_builder import (
-    count_facts,
+from veilrec._csr import Csr, offsets_of
+from veilrec._files import new_folder
+from veilrec.data.impression_logs import count_facts, interactions_of, refuse_unlearnable
+from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.text_files import (
+    Table,
+    blanks,
     encode_together,
-    interactions_of,
-    offsets_of,
-    refuse_unlearnable,
+    find_file,
+    find_optional,
+    pack,
+    pack_padded,
+    read_table,
+    read_utf8,
+    unpack,
 )
-from veilrec.data.population import Catalogue, Impressions, Population
-from veilrec.data.strings import Strings
-from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table, read_utf8
 from veilrec.errors import BadInput, bad_line
 
-BEHAVIOUR_COLUMNS = ("impression_id", "user", "time", "history", "candidates")
-NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
-TIME_FORMAT = "%m/%d/%Y %I:%M:%S %p"
+_BEHAVIOUR_COLUMNS = ("impression_id", "user", "time", "history", "candidates")
+_NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
+_READ_TIME = "%m/%d/%Y %I:%M:%S %p"
 _SPLITS = ("train", "dev")
+_ROWS_AT_ONCE = 50_000  # impressions in memory as text
+_WRITTEN_TIME = "%-m/%-d/%Y %-I:%M:%S %p"
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class _Behaviours:
 
 def read(folder: Path) -> Population:
     """Read MIND from a folder with train/ and dev/ (or names that end so), or from one with both files."""
-    folders = find_splits(folder)
+    folders = _find_splits(folder)
     behaviours = {split: _read_behaviours(find_file(path, "behaviors.tsv")) for split, path in folders.items()}
     news = pl.concat([_read_news(find_file(path, "news.tsv")) for path in folders.values()])
     news = news.unique("id", keep="first", maintain_order=True)
@@ -96,7 +104,7 @@ def read(folder: Path) -> Population:
     )
 
 
-def find_splits(folder: Path) -> dict[str, Path]:
+def _find_splits(folder: Path) -> dict[str, Path]:
     """The folders of "train" and "dev" in or below a folder; exactly one data set must be there."""
     found = _data_sets(folder)
     if not found and folder.is_dir():
@@ -127,7 +135,7 @@ def _data_sets(folder: Path) -> dict[str, dict[str, Path]]:
 
 
 def _read_behaviours(path: Path) -> _Behaviours:
-    table = read_table(path, BEHAVIOUR_COLUMNS, separator="\t")
+    table = read_table(path, _BEHAVIOUR_COLUMNS, separator="\t")
     times = _read_times(table)
     table.text("user")
     table.text("candidates")
@@ -162,7 +170,7 @@ def _read_behaviours(path: Path) -> _Behaviours:
 
 
 def _read_times(table: Table) -> Offsets:
-    moments = table.frame["time"].str.to_datetime(TIME_FORMAT, time_unit="ms", strict=False)
+    moments = table.frame["time"].str.to_datetime(_READ_TIME, time_unit="ms", strict=False)
     if moments.has_nulls():
         row = int(moments.is_null().arg_max() or 0)
         value = table.frame["time"][row]
@@ -180,14 +188,13 @@ def _label_fault(candidate: str) -> str:
 
 
 def _read_news(path: Path) -> pl.DataFrame:
-    table = read_table(path, NEWS_COLUMNS, separator="\t")
+    table = read_table(path, _NEWS_COLUMNS, separator="\t")
     table.text("id")
     return table.frame.drop("url", "abstract_entities")
 
 
 def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> Catalogue:
-    unknown = pl.Series([""], dtype=pl.String).new_from_index(0, n_items - len(news))
-    columns = {name: pack(pl.concat([news[name], unknown])) for name in news.columns if name != "id"}
+    columns = {name: pack_padded(news[name], n_items) for name in news.columns if name != "id"}
     return Catalogue(
         titles=columns["title"],
         categories=columns["category"],
@@ -221,3 +228,74 @@ def _read_vectors(path: Path) -> pl.DataFrame:
         row = int(faulty.arg_max() or 0)
         raise bad_line(path, row + 1, f"expected an entity id and {max(width - 1, 1)} numbers, separated by tabs")
     return pl.DataFrame({"id": fields.list.first(), "vector": values.list.to_array(width - 1)})
+
+
+def write(population: Population, folder: Path) -> None:
+    """Write a new folder, whole or not at all; `read` reads the same impressions back."""
+    if "train" not in population.impressions:
+        raise BadInput(f"{population.name} has no impressions: MIND's format is for logs of what was shown")
+    users, items = _plain_ids("user", population.users), _plain_ids("item", population.items)
+    news = _news_rows(population, items)
+    first = 1
+    with new_folder(folder) as part:
+        for split, impressions in population.impressions.items():
+            (part / split).mkdir()
+            _write_rows(part / split / "news.tsv", iter([news]))
+            _write_rows(part / split / "behaviors.tsv", _behaviour_rows(impressions, users, items, first))
+            first += len(impressions)
+
+
+def _plain_ids(kind: str, ids: Strings) -> pl.Series:
+    column = unpack(ids)
+    faulty = column.str.contains(r"\s") | (column == "")
+    if faulty.any():
+        value = column[int(faulty.arg_max() or 0)]
+        raise BadInput(f"{kind} id {value!r} cannot be written in MIND's format: ids there have no blanks")
+    return column
+
+
+def _news_rows(population: Population, items: pl.Series) -> pl.DataFrame:
+    catalogue = population.catalogue
+    columns = {"id": items}
+    for name in ("categories", "subcategories", "titles", "abstracts"):
+        strings: Strings | None = getattr(catalogue, name, None)
+        columns[name] = blanks(len(items)) if strings is None else unpack(strings).str.replace_all(r"[\t\r\n]", " ")
+    columns["url"] = blanks(len(items))
+    given = None if catalogue is None else catalogue.entities
+    entities = blanks(len(items)) if given is None else unpack(given)
+    columns["title_entities"] = entities.replace("", "[]")
+    columns["abstract_entities"] = blanks(len(items)).replace("", "[]")
+    return pl.DataFrame(columns)
+
+
+def _behaviour_rows(impressions: Impressions, users: pl.Series, items: pl.Series, first: int) -> Iterator[pl.DataFrame]:
+    for low in range(0, len(impressions), _ROWS_AT_ONCE):
+        rows = np.arange(low, min(low + _ROWS_AT_ONCE, len(impressions)))
+        shown = impressions.shown.take(rows)
+        begin = impressions.shown.offsets[low]
+        clicked = pl.Series(impressions.clicked[begin : begin + len(shown.items)])
+        candidates = items.gather(shown.items) + "-" + clicked.cast(pl.String)
+        histories = impressions.histories.take(impressions.history_of[rows].astype(np.int64))
+        moments = pl.from_epoch(pl.Series(impressions.times[rows]), time_unit="s")
+        yield pl.DataFrame(
+            {
+                "id": rows + first,
+                "user": users.gather(impressions.users[rows]),
+                "time": moments.dt.strftime(_WRITTEN_TIME),
+                "history": _joined(histories, items.gather(histories.items)),
+                "candidates": _joined(shown, candidates),
+            }
+        )
+
+
+def _joined(rows: Csr, words: pl.Series) -> pl.Series:
+    """The words of each row with blanks between them; "" for an empty row."""
+    grouped = pl.DataFrame({"row": rows.row_numbers(), "word": words}).group_by("row").agg(pl.col("word").str.join(" "))
+    every = pl.DataFrame({"row": np.arange(len(rows), dtype=np.int64)})
+    return every.join(grouped, on="row", how="left", maintain_order="left")["word"].fill_null("")
+
+
+def _write_rows(path: Path, frames: Iterator[pl.DataFrame]) -> None:
+    with path.open("wb") as target:
+        for frame in frames:
+            frame.write_csv(target, separator="\t", include_header=False, quote_style="never")

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Indices, Offsets
-from veilrec.data.population import Catalogue, Interactions, Population, pack_interactions
-from veilrec.data.strings import Strings
+from veilrec.data.population import Catalogue, Interactions, Population, Strings, pack_interactions
 from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
 from veilrec.errors import BadInput
 

@@ -1,13 +1,19 @@
 """A Population in a folder: one `.npy` file per array, memory-mapped when it is read, and a manifest.
 
+What was read once is kept so in the cache, and the next start maps it instead of parsing it.
+
 The layout is flat: `users.offsets.npy`, `interactions.items.npy`, `impressions.0.shown.items.npy` and so on.
 Names that come from the data (context columns, splits) stand in the manifest and are numbered in file names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,15 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._csr import Csr
-from veilrec._files import write_json
-from veilrec.data.folders import new_folder
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population
-from veilrec.data.strings import Strings
+from veilrec._files import cache_folder, new_folder, sha256, write_json
+from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
 from veilrec.errors import BadInput
 
-FORMAT = 1
-MANIFEST = "manifest.json"
+_FORMAT = 1
+_MANIFEST = "manifest.json"
 _KIND = "veilrec population"
+_log = logging.getLogger("veilrec")
+_DIGITS = 16  # of a digest in a folder's name
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -33,7 +39,7 @@ def save(population: Population, folder: Path) -> None:
     arrays = _take_apart(population)
     manifest = {
         "kind": _KIND,
-        "format": FORMAT,
+        "format": _FORMAT,
         "name": population.name,
         "facts": dict(population.facts),
         "context": list(population.interactions.context),
@@ -43,13 +49,13 @@ def save(population: Population, folder: Path) -> None:
     with new_folder(folder) as part:
         for name, array in arrays.items():
             np.save(part / f"{name}.npy", array, allow_pickle=False)
-        write_json(part / MANIFEST, manifest)
+        write_json(part / _MANIFEST, manifest)
 
 
 def is_packed(folder: Path) -> bool:
     """Whether a folder holds a packed population."""
     try:
-        return bool(json.loads((folder / MANIFEST).read_bytes())["kind"] == _KIND)
+        return bool(json.loads((folder / _MANIFEST).read_bytes())["kind"] == _KIND)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -57,15 +63,17 @@ def is_packed(folder: Path) -> bool:
 def load(folder: Path) -> Population:
     """Read a packed population; its arrays stay on disk until they are touched."""
     if not is_packed(folder):
-        raise BadInput(f"{folder} is no packed population (no {MANIFEST}): write one with `veilrec data import`")
-    manifest = json.loads((folder / MANIFEST).read_bytes())
-    if manifest["format"] != FORMAT:
-        raise BadInput(f"{folder} has format {manifest['format']}, this veilrec reads {FORMAT}: import the files again")
-    arrays = {name: _map(folder / f"{name}.npy", stated) for name, stated in manifest["arrays"].items()}
+        raise BadInput(f"{folder} is no packed population (no {_MANIFEST}): write one with `veilrec data import`")
+    manifest = json.loads((folder / _MANIFEST).read_bytes())
+    if manifest["format"] != _FORMAT:
+        raise BadInput(
+            f"{folder} has format {manifest['format']}, this veilrec reads {_FORMAT}: import the files again"
+        )
+    arrays = {name: _map_array(folder / f"{name}.npy", stated) for name, stated in manifest["arrays"].items()}
     return _put_together(manifest, arrays)
 
 
-def _map(path: Path, stated: list[Any]) -> NDArray[Any]:
+def _map_array(path: Path, stated: list[Any]) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -197,3 +205,49 @@ def _catalogue(arrays: Arrays) -> Catalogue | None:
         entities=_strings(arrays, "catalogue.entities"),
         entity_vectors=None if names is None else (names, arrays["catalogue.entity_vectors"]),
     )
+
+
+def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population]) -> Population:
+    """The population that `read` makes of the sources: from the cache if it is there, else read and kept.
+
+    An entry is keyed by the contents of the source files and by the code of this room: a changed file or reader
+    is read anew, and the entry that it replaces goes.
+    """
+    entry = _cache_entry(name, sources)
+    try:
+        return load(entry)
+    except BadInput:  # not there, or damaged
+        shutil.rmtree(entry, ignore_errors=True)
+    population = read()
+    try:
+        save(population, entry)
+    except (OSError, BadInput) as error:
+        if not is_packed(entry):  # else another process has written the same entry meanwhile
+            _warn_of_cache(error)
+            return population
+    _remove_outdated(entry)
+    return load(entry)
+
+
+def _warn_of_cache(error: Exception) -> None:
+    reason = error.strerror if isinstance(error, OSError) else error
+    advice = "set VEILREC_CACHE to a folder that can, for faster starts"
+    _log.warning("the cache %s cannot be written (%s): %s", cache_folder(), reason, advice)
+
+
+def _remove_outdated(entry: Path) -> None:
+    source, _ = entry.name.rsplit("-", 1)
+    for outdated in entry.parent.glob(f"{source}-*"):
+        if outdated != entry:
+            shutil.rmtree(outdated, ignore_errors=True)
+
+
+def _cache_entry(name: str, sources: Sequence[Path]) -> Path:
+    places = "\n".join("/".join(path.parts[-2:]) for path in sources)
+    source = hashlib.sha256(f"{name}\n{places}\n{sha256(sources)}".encode()).hexdigest()
+    return cache_folder() / "populations" / f"{name}-{source[:_DIGITS]}-{_digest_of_readers()[:_DIGITS]}"
+
+
+@cache
+def _digest_of_readers() -> str:
+    return sha256(sorted(Path(__file__).parent.glob("*.py")))

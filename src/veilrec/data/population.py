@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.data.strings import Strings
+from veilrec._csr import Csr, offsets_of
+
+
+class Strings(Sequence[str]):
+    """A read-only list of strings: UTF-8 bytes end to end, and where each begins."""
+
+    def __init__(self, offsets: Offsets, data: Bytes) -> None:
+        self.offsets = offsets
+        self.data = data
+        self._index: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Strings:
+        """Pack the given strings."""
+        encoded = [value.encode() for value in values]
+        return cls(offsets_of([len(value) for value in encoded]), np.frombuffer(b"".join(encoded), np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        for index in range(len(self)):
+            yield self[index]
+
+    def find(self, value: str) -> int | None:
+        """The position of a string, or None; the first look-up builds an index."""
+        if self._index is None:
+            self._index = {text: position for position, text in enumerate(self)}
+        return self._index.get(value)
 
 
 @dataclass(frozen=True)
@@ -35,9 +68,8 @@ class Interactions:
         key = users * (int(self.items.max(initial=0)) + 1) + self.items
         _, last_from_end = np.unique(key[::-1], return_index=True)
         keep = np.sort(len(key) - 1 - last_from_end)
-        offsets = np.zeros(len(self.offsets), np.int64)
-        np.cumsum(np.bincount(users[keep], minlength=len(self.offsets) - 1), out=offsets[1:])
-        return Csr(offsets, np.ascontiguousarray(self.items[keep]))
+        lengths = np.bincount(users[keep], minlength=len(self.offsets) - 1)
+        return Csr(offsets_of(lengths), np.ascontiguousarray(self.items[keep]))
 
 
 def pack_interactions(
@@ -52,10 +84,8 @@ def pack_interactions(
     """Rows of a log packed by user: ordered in time within a user, rows of the same second in file order."""
     columns = dict(context or {})
     order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
-    offsets = np.zeros(n_users + 1, np.int64)
-    np.cumsum(np.bincount(users, minlength=n_users), out=offsets[1:])
     return Interactions(
-        offsets,
+        offsets_of(np.bincount(users, minlength=n_users)),
         np.ascontiguousarray(items[order], dtype=np.int32),
         None if ratings is None else ratings[order].astype(np.float32),
         None if times is None else times[order],

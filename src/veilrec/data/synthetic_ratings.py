@@ -17,17 +17,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs
+from veilrec._csr import Csr, csr_from_pairs, offsets_of
 from veilrec._jit import jit
-from veilrec.data import _draws as draws
-from veilrec.data._interests import INTERESTS, draw_interest, draw_interests, weight
-from veilrec.data._made_up_text import made_up_words, numbered, sentences
-from veilrec.data.population import Catalogue, Interactions, Population
-from veilrec.data.strings import Strings
+from veilrec.data import synthetic_draws as draws
+from veilrec.data.population import Catalogue, Interactions, Population, Strings
+from veilrec.data.synthetic_draws import (
+    DAY,
+    FIRST_DAY,
+    INTERESTS,
+    draw_interest,
+    draw_interests,
+    interest_weight,
+    made_up_words,
+    numbered_ids,
+    sentences,
+)
 from veilrec.errors import BadInput
 
-FIRST_DAY = 1_767_225_600  # 2026-01-01 00:00 UTC
-_DAY = 86_400
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
 _LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM = 1, 2, 3, 4
@@ -77,8 +83,7 @@ def generate(
     longest = max(5, n_items // 4)
     lengths = np.empty(users, np.int64)
     _draw_lengths(seed, mean_history, min(longest, round(20 * mean_history)), lengths)
-    offsets = np.zeros(users + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = offsets_of(lengths)
     chosen = np.empty(offsets[-1], np.int32)
     ratings = np.empty(offsets[-1], np.float32)
     times = np.empty(offsets[-1], np.int64)
@@ -101,8 +106,8 @@ def generate(
     facts = {"rows": int(offsets[-1]), "seed": seed, "days": days, **_reachable(world, interactions)}
     return Population(
         "synthetic-ratings",
-        numbered("u", users),
-        numbered("i", n_items),
+        numbered_ids("u", users),
+        numbered_ids("i", n_items),
         interactions,
         catalogue=_write_catalogue(world),
         facts=facts,
@@ -223,11 +228,11 @@ def _draw_uses(
             match = 0.0
             for k in range(INTERESTS):
                 if interests[k] == first[item]:
-                    match = weight(k, moment, at_start, at_end)
+                    match = interest_weight(k, moment, at_start, at_end)
             liking = 3.2 + 0.4 * quality[item] + 0.4 * kindness + 1.2 * match + 0.8 * draws.normal(state)
             chosen[begin + position] = item
             ratings[begin + position] = min(max(np.round(liking), 1.0), 5.0)
-            times[begin + position] = FIRST_DAY + int(moment * days * _DAY)
+            times[begin + position] = FIRST_DAY + int(moment * days * DAY)
 
 
 @jit
@@ -288,8 +293,8 @@ def _draw_unused(
         for position in range(offsets[row], offsets[row + 1]):
             taken_by[items[position]] = row
         for column in range(1, candidates.shape[1]):
-            item = draws.below(state, n_items)
+            item = draws.integer(state, n_items)
             while taken_by[item] == row:
-                item = draws.below(state, n_items)
+                item = draws.integer(state, n_items)
             taken_by[item] = row
             candidates[row, column] = item

@@ -1,7 +1,8 @@
-"""Delimited text files, plain or gzip: read at full speed; a malformed line is named by file, line and fault.
+"""Text files, plain or gzip: read at full speed; a malformed line is named by file, line and fault.
 
-`read_table` splits a whole file into text columns without a Python loop over its lines; `Table` then turns
+`read_table` splits a whole delimited file into text columns without a Python loop over its lines; `Table` then turns
 columns into numbers or codes, and a value that does not fit raises `BadInput` with the line it stands on.
+`read_json_lines` does the same for files with a JSON object a line.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
 from veilrec._arrays import Doubles, Indices, Offsets
-from veilrec.data.strings import Strings
+from veilrec._csr import offsets_of
+from veilrec.data.population import Strings
 from veilrec.errors import BadInput, bad_line
 
 _NEWLINE = 0x0A
@@ -28,6 +32,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _LONGEST_HEADER = 1 << 16
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
+
+TEXT = pl.String()
+TEXTS = pl.List(pl.String())
+Schema: TypeAlias = Mapping[str, pl.DataType]
 
 
 def find_optional(folder: Path, name: str) -> Path | None:
@@ -64,7 +72,7 @@ def read_first_line(path: Path) -> str:
         raise bad_line(path, 1, "lines end in bare carriage returns; save the file with line feeds")
     if len(line) == _LONGEST_HEADER:
         raise bad_line(path, 1, f"longer than {_LONGEST_HEADER:,} bytes; give a text file with a short header")
-    return _checked(path, line.removeprefix(_BYTE_ORDER_MARK)).decode().rstrip("\r\n")
+    return _valid_utf8(path, line.removeprefix(_BYTE_ORDER_MARK)).decode().rstrip("\r\n")
 
 
 @contextmanager
@@ -84,13 +92,13 @@ def read_utf8(path: Path, encoding: str = "utf-8") -> bytes:
     """The contents of a text file as UTF-8 bytes without byte order mark; lines end in a bare newline."""
     content = read_bytes(path)
     if encoding == "utf-8":
-        content = _checked(path, content.removeprefix(_BYTE_ORDER_MARK))
+        content = _valid_utf8(path, content.removeprefix(_BYTE_ORDER_MARK))
     else:
         content = content.decode(encoding).encode()
     return content.replace(b"\r\n", b"\n") if b"\r" in content else content
 
 
-def _checked(path: Path, content: bytes) -> bytes:
+def _valid_utf8(path: Path, content: bytes) -> bytes:
     """The bytes, if they are UTF-8."""
     try:
         content.decode()
@@ -180,22 +188,6 @@ def read_table(
     return _read_plain(path, content + b"\n", names, separator, first_line)
 
 
-def encode(column: pl.Series) -> tuple[Indices, Strings]:
-    """Codes of a text column, numbered in the order of first appearance, and the distinct values."""
-    distinct = column.unique(maintain_order=True)
-    table = pl.DataFrame({"value": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
-    joined = pl.DataFrame({"value": column}).join(table, on="value", how="left", maintain_order="left")
-    return np.ascontiguousarray(joined["code"].to_numpy(), dtype=np.int32), pack(distinct)
-
-
-def pack(column: pl.Series) -> Strings:
-    """A text column as packed strings."""
-    offsets = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(column.str.len_bytes().to_numpy(), out=offsets[1:])
-    joined = "".join(column.to_list()).encode()
-    return Strings(offsets, np.frombuffer(joined, np.uint8))
-
-
 def _header(path: Path, line: str, separator: str) -> list[str]:
     if not line:
         raise BadInput(f"{path} is empty: a header line and at least one row are needed")
@@ -250,3 +242,119 @@ def _wrong_count(path: Path, line: int, expected: int, separator: str, found: in
     shown = {"\t": "tabs"}.get(separator, repr(separator))
     what = f"found {found}" if found else "found a blank line"
     return bad_line(path, line, f"expected {expected} fields separated by {shown}, {what}")
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """The wanted keys as columns (null where a key is missing), and the line that every row stands on."""
+
+    path: Path
+    frame: pl.DataFrame
+    lines: Offsets  # [rows], 1-based
+
+    def refuse(self, faulty: pl.Series, problem: str) -> None:
+        """Raise for the first row marked as faulty, if there is one."""
+        if faulty.any():
+            raise bad_line(self.path, int(self.lines[int(faulty.arg_max() or 0)]), problem)
+
+    def where(self, chosen: pl.Series) -> JsonLines:
+        """The chosen rows."""
+        return JsonLines(self.path, self.frame.filter(chosen), self.lines[chosen.to_numpy()])
+
+
+def read_json_lines(path: Path, schema: Schema) -> JsonLines:
+    """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over."""
+    content = read_utf8(path)
+    if not content.strip():
+        raise BadInput(f"{path} is empty: at least one line with a JSON object is needed")
+    frame = _read_objects(content, schema)
+    n_lines = content.rstrip(b"\n").count(b"\n") + 1
+    if frame is not None and len(frame) == n_lines:
+        return JsonLines(path, frame, np.arange(1, n_lines + 1))
+    texts = content.split(b"\n")
+    lines = [line for line, text in enumerate(texts, 1) if text.strip()]
+    if frame is None or len(frame) != len(lines):
+        rows = [_read_object(path, line, texts[line - 1], schema) for line in lines]
+        frame = pl.DataFrame(rows, schema=dict(schema), orient="row")
+    return JsonLines(path, frame, np.array(lines, np.int64))
+
+
+def _read_objects(content: bytes, schema: Schema) -> pl.DataFrame | None:
+    """All lines at once; None when one cannot be read so, or may hold more than texts and numbers.
+
+    polars turns nested values, true and false into text, and writes very long numbers with an exponent.
+    """
+    try:
+        frame = pl.read_ndjson(content, schema=dict(schema))
+    except pl.exceptions.PolarsError:
+        return None
+    columns = (column.explode() if column.dtype == TEXTS else column for column in frame)
+    suspect = r"^(?:[\[{]|true$|false$|-?\d\.\d*[eE])"
+    return None if any(column.str.contains(suspect).any() for column in columns) else frame
+
+
+def _read_object(path: Path, line: int, text: bytes, schema: Schema) -> list[str | list[str] | None]:
+    """One line read by itself, to say what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise bad_line(path, line, f"not valid JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise bad_line(path, line, f"expected a JSON object, found {_json_kind(value)}")
+    return [_json_field(path, line, key, value.get(key), wanted == TEXTS) for key, wanted in schema.items()]
+
+
+def _json_field(path: Path, line: int, key: str, value: object, many: bool) -> str | list[str] | None:
+    if value is None:
+        return None
+    values = value if many and isinstance(value, list) else [value]
+    fits = [isinstance(one, str | int | float) and not isinstance(one, bool) for one in values]
+    if (many and not isinstance(value, list)) or not all(fits):
+        wanted = "a list of texts or numbers" if many else "a text or a number"
+        raise bad_line(path, line, f"{key!r} must be {wanted}, found {_json_kind(value)}")
+    texts = [str(one) for one in values]
+    return texts if many else texts[0]
+
+
+def _json_kind(value: object) -> str:
+    if isinstance(value, list) and value:
+        odd = [one for one in value if not isinstance(one, str | int | float) or isinstance(one, bool)]
+        return f"a list with {_json_kind(odd[0])}" if odd else "a list"
+    names = {dict: "an object", list: "an empty list", bool: "true or false", str: "a text", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def encode(column: pl.Series) -> tuple[Indices, Strings]:
+    """Codes of a text column, numbered in the order of first appearance, and the distinct values."""
+    distinct = column.unique(maintain_order=True)
+    table = pl.DataFrame({"value": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
+    joined = pl.DataFrame({"value": column}).join(table, on="value", how="left", maintain_order="left")
+    return np.ascontiguousarray(joined["code"].to_numpy(), dtype=np.int32), pack(distinct)
+
+
+def encode_together(columns: Sequence[pl.Series]) -> tuple[list[Indices], Strings]:
+    """Codes of several id columns over one list of distinct ids, in the order of first appearance."""
+    codes, distinct = encode(pl.concat([column.cast(pl.String) for column in columns]))
+    ends = np.cumsum([len(column) for column in columns])
+    return np.split(codes, ends[:-1]), distinct
+
+
+def pack(column: pl.Series) -> Strings:
+    """A text column as packed strings."""
+    joined = "".join(column.to_list()).encode()
+    return Strings(offsets_of(column.str.len_bytes()), np.frombuffer(joined, np.uint8))
+
+
+def pack_padded(column: pl.Series, count: int) -> Strings:
+    """A text column as packed strings: "" for nulls, and behind its end until there are `count`."""
+    return pack(pl.concat([column.fill_null(""), blanks(count - len(column))]))
+
+
+def blanks(count: int) -> pl.Series:
+    """A text column of empty texts."""
+    return pl.Series([""], dtype=pl.String).new_from_index(0, count)
+
+
+def unpack(strings: Strings) -> pl.Series:
+    """Packed strings as a text column."""
+    return pl.Series(list(strings), dtype=pl.String)

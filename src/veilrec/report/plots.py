@@ -1,4 +1,4 @@
-"""Curves as SVG text: safe for colour-blind readers, readable on light and dark pages, always the same."""
+"""Pictures, safe for colour-blind readers and always the same: the curves of runs, and what an audit has found."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from veilrec.report.units import byte_scale, spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from veilrec.privacy.audit.auditor import Verdict
+    from veilrec.report.run_summary import Point, RunSummary
 
 # Okabe and Ito's palette without its yellow and black, which vanish on light and on dark pages.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -41,6 +48,15 @@ _STYLE: Any = {
     "lines.markersize": 4.5,
     "legend.frameon": False,
 }
+BEST_POSSIBLE = "best possible"
+_SPLITS = {"test": "test part", "valid": "validation part"}
+_KINDS = {
+    "proven": ("proven claim", COLOURS[2], "o"),
+    "known-bad": ("published claim, known to be false", COLOURS[1], "X"),
+    "planted": ("planted bug", COLOURS[3], "D"),
+}
+_ROW_INCHES = 0.21
+_AUDIT_TITLE = "Claimed and audited epsilon, per message and trusting nobody unless a row says otherwise"
 
 
 @dataclass(frozen=True)
@@ -129,3 +145,150 @@ def _svg(figure: Figure, background: str) -> str:
     target = io.StringIO()
     figure.savefig(target, format="svg", facecolor=background, metadata={"Date": None, "Creator": None})
     return target.getvalue()
+
+
+def charts(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> list[Chart]:
+    """All charts that these runs have points for."""
+    colours = _colours(runs)
+    learning = [run for run in runs if run.kind == "federated" and run.points]
+    drawn = []
+    if learning:
+        drawn = [
+            over_rounds(runs, metric, best_possible, colours),
+            _over_bytes(learning, metric, _levels(runs, metric, best_possible), colours),
+        ]
+    with_loss = [run for run in runs if sum(point.loss is not None for point in run.points) > 1]
+    return [*drawn, _losses(with_loss, colours)] if with_loss else drawn
+
+
+def over_rounds(
+    runs: Sequence[RunSummary],
+    metric: str,
+    best_possible: Mapping[str, float],
+    colours: Mapping[str, int] | None = None,
+) -> Chart:
+    """The metric of each federated method after each round, between what it is compared with."""
+    learning = [run for run in runs if run.kind == "federated" and run.points]
+    return Chart(
+        "rounds",
+        f"{spelt(metric)} over rounds",
+        "Round",
+        _y_label(learning, metric),
+        [Curve(run.label, [p.round for p in run.points], _values(run.points, metric)) for run in learning],
+        _levels(runs, metric, best_possible),
+        colours or _colours(runs),
+    )
+
+
+def _over_bytes(
+    runs: Sequence[RunSummary], metric: str, levels: Mapping[str, float], colours: Mapping[str, int]
+) -> Chart:
+    size, unit = byte_scale(max(_sent(run.points[-1]) for run in runs))
+    curves = [Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs]
+    return Chart(
+        "bytes",
+        f"{spelt(metric)} over bytes",
+        f"Sent so far, both ways, all devices together ({unit})",
+        _y_label(runs, metric),
+        curves,
+        levels,
+        colours,
+    )
+
+
+def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
+    curves = []
+    for run in runs:
+        known = [(100 * p.round / run.rounds, p.loss) for p in run.points if p.loss is not None]
+        curves.append(Curve(run.label, [at for at, _ in known], [loss for _, loss in known]))
+    return Chart(
+        "loss",
+        "Training loss",
+        "Share of all rounds or epochs (%)",
+        "Mean loss per example (nats)",
+        curves,
+        {},
+        colours,
+    )
+
+
+def _levels(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> dict[str, float]:
+    levels = {f"{run.label} (centralised)": run.metrics[metric] for run in runs if run.kind == "centralised"}
+    levels |= {name: values[metric] for name, values in runs[0].baselines.items()}
+    return levels | ({BEST_POSSIBLE: best_possible[metric]} if metric in best_possible else {})
+
+
+def _colours(runs: Sequence[RunSummary]) -> dict[str, int]:
+    """A number for every label, so that a method has one colour in all charts."""
+    labels: dict[str, int] = {}
+    for run in runs:
+        labels[f"{run.label} (centralised)"] = labels[run.label] = len(set(labels.values()))
+    for name in (*runs[0].baselines, BEST_POSSIBLE):
+        labels[name] = len(set(labels.values()))
+    return labels
+
+
+def _values(points: Sequence[Point], metric: str) -> list[float]:
+    return [point.metrics[metric] for point in points]
+
+
+def _sent(point: Point) -> int:
+    return point.down_bytes + point.up_bytes
+
+
+def _y_label(runs: Sequence[RunSummary], metric: str) -> str:
+    part = runs[0].split if runs else "test"
+    return f"{spelt(metric)} on the {_SPLITS.get(part, part)}"
+
+
+def save_audit(verdicts: Sequence[Verdict], path: Path) -> None:
+    """Write claimed against audited epsilon as SVG or PNG, by the ending of the path."""
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "veilrec", "text.parse_math": False, "font.size": 9}
+    with mpl.rc_context(style):
+        metadata: Any = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
+        draw_audit(verdicts).savefig(path, facecolor="white", dpi=150, metadata=metadata)
+
+
+def draw_audit(verdicts: Sequence[Verdict]) -> Figure:
+    """A row per claim on a logarithmic axis, refuted where the audited point lies right of the claim."""
+    figure = Figure(figsize=(9.4, 1.3 + _ROW_INCHES * len(verdicts)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, verdict in enumerate(verdicts):
+        _draw_claim(axes, row, verdict)
+    axes.set(xscale="log", xlim=_limits(verdicts), ylim=(len(verdicts) - 0.4, -0.6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_yticks(range(len(verdicts)), [_claim(verdict) for verdict in verdicts], fontsize=7.5)
+    figure.suptitle(_AUDIT_TITLE, x=0.01, horizontalalignment="left", fontsize=10)
+    axes.set_xlabel("epsilon: the bar is what is claimed, the point is what an attack has proven")
+    axes.grid(axis="x", alpha=0.18)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.legend(*_legend(axes, verdicts), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _draw_claim(axes: Axes, row: int, verdict: Verdict) -> None:
+    _, colour, marker = _KINDS[verdict.kind]
+    claimed, audited = verdict.claimed_epsilon, verdict.lower_bound
+    axes.plot((claimed, max(audited, 1e-9)), (row, row), color=colour, linewidth=1.0, alpha=0.6)
+    axes.plot(claimed, row, marker="|", markersize=9, markeredgewidth=2.0, color=_INK)
+    axes.plot(max(audited, 1e-9), row, marker=marker, markersize=6, color=colour, linestyle="none")
+
+
+def _legend(axes: Axes, verdicts: Sequence[Verdict]) -> tuple[list[Any], list[str]]:
+    shown = [kind for kind in _KINDS if any(verdict.kind == kind for verdict in verdicts)]
+    handles = [axes.plot([], [], marker=_KINDS[kind][2], color=_KINDS[kind][1], linestyle="none")[0] for kind in shown]
+    return handles, [_KINDS[kind][0] for kind in shown]
+
+
+def _claim(verdict: Verdict) -> str:
+    usual = (verdict.scope, verdict.trust) == ("per message", "nobody")
+    other = "" if usual else f", {verdict.scope}, trusting: {verdict.trust}"
+    terms = f"{verdict.unit}, {verdict.adjacency}{other}, {verdict.delta:g}"
+    return f"{verdict.name} {verdict.size}".strip() + f" ({terms})"
+
+
+def _limits(verdicts: Sequence[Verdict]) -> tuple[float, float]:
+    seen = [value for verdict in verdicts for value in (verdict.claimed_epsilon, verdict.lower_bound) if value > 0.0]
+    return max(min(seen) / 1.5, 1e-3), max(seen) * 1.5

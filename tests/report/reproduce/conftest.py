@@ -7,19 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.report.reproduce.toys import TOY
-from veilrec.report.reproduce.plan import Options, Plan, make_plan
-from veilrec.report.reproduce.runner import execute
+from veilrec.report.reproduce.running import Options, Study, execute, make_study
 from veilrec.report.reproduce.summary import Summary, summarise
 
 
 @pytest.fixture(scope="session")
-def toy_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return make_plan(TOY, Options(quick=True), tmp_path_factory.mktemp("reproduce"))
+def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return make_study(TOY, Options(quick=True), tmp_path_factory.mktemp("reproduce"))
 
 
 @pytest.fixture(scope="session")
-def toy_summary(toy_plan: Plan) -> Summary:
-    return summarise(toy_plan, execute(toy_plan.trials(), say=lambda _: None))
+def toy_summary(toy_study: Study) -> Summary:
+    return summarise(toy_study, execute(toy_study.trials(), say=lambda _: None))
 
 
 @pytest.fixture

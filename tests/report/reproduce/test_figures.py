@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from veilrec.report.reproduce import figures
-from veilrec.report.reproduce.budgets import laplace_budgets
+from veilrec.report.reproduce.fednewsrec_paper import laplace_budgets
 from veilrec.report.reproduce.summary import Summary
 
 
 def drawn_as(summary: Summary, **changes) -> Summary:
-    return replace(summary, plan=replace(summary.plan, experiment=replace(summary.plan.experiment, **changes)))
+    return replace(summary, study=replace(summary.study, experiment=replace(summary.study.experiment, **changes)))
 
 
 @pytest.mark.parametrize("picture", ["points", "rounds"])
@@ -41,7 +41,7 @@ def test_a_curve_along_something_has_a_line_per_family(toy_summary, tmp_path):
 
 
 def test_what_needs_no_training_is_drawn_alone(toy_summary, tmp_path):
-    bare = replace(toy_summary, panels=(), extra=laplace_budgets())
+    bare = replace(toy_summary, panels=(), calculated=laplace_budgets())
     figures.save(bare, tmp_path / "epsilon.svg")
     text = (tmp_path / "epsilon.svg").read_text()
     assert "claimed (one coordinate)" in text

@@ -1,16 +1,29 @@
-"""Several seeds as one line."""
+"""Several seeds as one line, and what a reader sees of it."""
 
 from __future__ import annotations
 
+import json
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from tests.report.reproduce.toys import DATA, with_rows
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.experiment import Row
-from veilrec.report.reproduce.plan import Options, make_plan
-from veilrec.report.reproduce.runner import Outcome, execute
-from veilrec.report.reproduce.summary import Measured, amounts, summarise
+from veilrec.report.reproduce.running import Options, Outcome, execute, make_study
+from veilrec.report.reproduce.summary import (
+    Measured,
+    _number,
+    amounts,
+    claimed,
+    grids,
+    holds,
+    problems,
+    summarise,
+    to_json,
+    to_markdown,
+)
 
 
 def test_mean_and_spread():
@@ -21,10 +34,10 @@ def test_mean_and_spread():
 
 def test_seeds_are_put_together(tmp_path):
     row = Row("FedMF", "fedmf", settings=("cohort.size=20", "rounds=2"), presets=("tuned",))
-    plan = make_plan(with_rows(row), Options(seeds=2, data=DATA), tmp_path)
-    outcomes = execute(plan.trials(), say=lambda _: None)
-    (line,) = summarise(plan, outcomes).panels[0].lines
-    each = [outcomes[t.folder].result["metrics"]["hr@10"] for t in plan.trials()]
+    study = make_study(with_rows(row), Options(seeds=2, data=DATA), tmp_path)
+    outcomes = execute(study.trials(), say=lambda _: None)
+    (line,) = summarise(study, outcomes).panels[0].lines
+    each = [outcomes[t.folder].result["metrics"]["hr@10"] for t in study.trials()]
     assert line.measured["hr@10"].values == tuple(each)
     assert line.rounds == 2
     assert [at for at, _ in line.curve["hr@10"]] == [1, 2]
@@ -48,9 +61,9 @@ def test_a_method_below_popularity_is_named(toy_summary):
     assert "DP-FedMF (tuned, proven)" in note
 
 
-def test_a_seed_that_failed_is_left_out_and_said(toy_plan, toy_summary):
-    plan = make_plan(toy_plan.experiment, Options(seeds=2, data=DATA), toy_plan.trials()[0].folder.parent)
-    variant = plan.panels[0].variants[0]
+def test_a_seed_that_failed_is_left_out_and_said(toy_study, toy_summary):
+    study = make_study(toy_study.experiment, Options(seeds=2, data=DATA), toy_study.trials()[0].folder.parent)
+    variant = study.panels[0].variants[0]
     good, bad = (trial.folder for trial in variant.trials)
     result = {
         "metrics": {"hr@10": 0.5, "ndcg@10": 0.3},
@@ -59,9 +72,95 @@ def test_a_seed_that_failed_is_left_out_and_said(toy_plan, toy_summary):
         "guarantee": {"basis": "none"},
         "communication": {"up_bytes": 4, "paper_params": 2_000_000},
     }
-    outcomes = {t.folder: Outcome(None, problem="failed: x") for t in plan.trials()} | {good: Outcome(result)}
-    line = summarise(plan, outcomes).panels[0].lines[0]
+    outcomes = {t.folder: Outcome(None, problem="failed: x") for t in study.trials()} | {good: Outcome(result)}
+    line = summarise(study, outcomes).panels[0].lines[0]
     assert bad != good
     assert line.problem == "failed: x (1 of 2 seeds are shown)"
     assert line.measured["paper_params"].mean == 2.0
     assert amounts(result)["up_bytes"] == 4
+
+
+PUBLISHED = {
+    "basis": "as published",
+    "unit": "user",
+    "adjacency": "replace-one",
+    "epsilon": 2.0,
+    "delta": 0.0,
+    "scope": "per message",
+    "trust": "nobody",
+}
+
+
+def test_results_stand_beside_the_papers(toy_summary):
+    table = grids(toy_summary)[0]
+    assert table.title == "QUICK, not for quoting: Table 0 (MovieLens 1M in the paper, synthetic-ratings here)"
+    assert list(table.head) == [
+        "method",
+        "how",
+        "HR@10, paper",
+        "HR@10, ours",
+        "nDCG@10",
+        "M parameters, paper",
+        "M parameters, ours",
+        "bytes up",
+    ]
+    by_name = {(row[0], row[1]): row for row in table.rows}
+    fedmf = by_name["FedMF", "tuned"]
+    assert fedmf[2] == "0.650"
+    assert float(fedmf[3]) == pytest.approx(toy_summary.panels[0].lines[0].measured["hr@10"].mean, abs=1e-4)
+    assert by_name["DP-FedMF", "tuned, proven"][5] == ""
+    assert by_name["popularity", "baseline"][2] == ""
+    assert ("NoSuch", "tuned") not in by_name
+    assert problems(toy_summary) == [
+        "Table 0, NoSuch (tuned): not available: this version has no method no-such-method"
+    ]
+
+
+def test_bytes_and_their_spread_have_one_unit():
+    assert _number("up_bytes", Measured((2.70e9, 2.72e9))) == "2.71 ± 0.01 GB"
+    assert _number("up_bytes", Measured((0.0,))) == "0"
+    assert _number("hr@10", Measured((0.5, 0.5))) == "0.5000 ± 0.0000"
+
+
+def test_where_nothing_is_claimed_there_is_no_table_of_claims(toy_summary):
+    panel = toy_summary.panels[0]
+    titles = [grid.title for grid in grids(replace(toy_summary, panels=(replace(panel, lines=panel.lines[:1]),)))]
+    assert not any("claimed" in title for title in titles)
+
+
+def test_an_epsilon_never_stands_alone():
+    words = claimed(Guarantee(**PUBLISHED))
+    assert words == "(2, 0) per user, replace-one, per message, trusting: nobody; as published"
+    assert claimed(no_guarantee()) == holds(no_guarantee()) == "nothing"
+
+
+def test_what_holds():
+    assert holds(Guarantee(**PUBLISHED)) == "no finite epsilon is known"
+    assert holds(Guarantee(**PUBLISHED, honest_note="the support is told")) == "the support is told"
+    honest = Guarantee(**PUBLISHED, honest_epsilon=6172.0, honest_delta=0.0, honest_note="of all rows")
+    assert holds(honest) == "(6172, 0) for the same; of all rows"
+    assert holds(Guarantee(**{**PUBLISHED, "basis": "proven"})) == "as claimed"
+
+
+def test_json_is_complete_and_plain(toy_summary):
+    report = json.loads(json.dumps(to_json(toy_summary, "veilrec reproduce toy --quick"), allow_nan=False))
+    assert report["quick"] is True
+    assert report["seeds"] == [0]
+    (panel,) = report["panels"]
+    first = panel["rows"][0]
+    assert first["theirs"]["hr@10"] == {"value": 0.65, "spread": None}
+    assert first["ours"]["hr@10"]["sd"] is None
+    assert first["guarantee"]["basis"] == "none"
+    assert panel["rows"][3]["ours"] == {}
+    assert {"veilrec", "Python", "Libraries"} == set(report["versions"])
+
+
+def test_markdown_tells_how_it_was_made_and_names_no_folder(toy_summary, toy_study):
+    text = to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
+    assert text.startswith("### toy: A toy\n\n`veilrec reproduce toy --quick`\n\n**A quick version")
+    assert "Protocol loo-99, seeds 0. veilrec " in text
+    assert "| FedMF | tuned | 0.650 | " in text
+    assert "![A toy](images/toy.svg)" in text
+    assert "- A note." in text
+    assert str(toy_study.trials()[0].folder.parent) not in text
+    assert text == to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")

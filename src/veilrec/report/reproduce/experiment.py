@@ -86,7 +86,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Extra:
+class Calculated:
     """What an experiment shows that needs no training."""
 
     grids: Sequence[Grid] = ()
@@ -109,4 +109,4 @@ class Experiment:
     quick: Quick
     notes: tuple[str, ...] = ()
     x_label: str = "Round"
-    extra: Callable[[], Extra] = Extra
+    calculated: Callable[[], Calculated] = Calculated

@@ -14,10 +14,9 @@ from PIL import Image
 
 from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
-from veilrec.report.reproduce.experiment import Extra
-from veilrec.report.reproduce.render import name_of
-from veilrec.report.reproduce.summary import Line, PanelSummary, Summary
-from veilrec.report.reproduce.variants import Variant
+from veilrec.report.reproduce.experiment import Calculated
+from veilrec.report.reproduce.running import Variant
+from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, name_of
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
@@ -63,9 +62,9 @@ def _save_png(figure: Figure, path: Path) -> None:
 
 def draw(summary: Summary) -> Figure:
     """All panels under one another, and what needs no training last."""
-    experiment, extra = summary.plan.experiment, summary.extra
+    experiment, calculated = summary.study.experiment, summary.calculated
     shown = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
-    n_rows, n_columns = len(shown) + bool(extra.curves), len(experiment.metrics) if shown else 1
+    n_rows, n_columns = len(shown) + bool(calculated.curves), len(experiment.metrics) if shown else 1
     most_lines = max((len(panel.lines) for panel in shown), default=0)
     height = max(_HEIGHT, _LINE_HEIGHT * most_lines + 1.0)
     figure = Figure(figsize=(_WIDTH * n_columns + 2.0, height * max(n_rows, 1)), layout="constrained")
@@ -83,16 +82,16 @@ def draw(summary: Summary) -> Figure:
             elif place is not row[0]:
                 place.tick_params(labelleft=False)  # the same lines as on the left
         _legend(row[-1], *_distinct(row))
-    if extra.curves:
-        _draw_extra(axes[-1], extra)
+    if calculated.curves:
+        _draw_calculated(axes[-1], calculated)
     return figure
 
 
 def _title(summary: Summary) -> str:
-    plan = summary.plan
-    quick = " (quick, not for quoting)" if plan.quick else ""
-    spread = f"; mean and standard deviation of {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else ""
-    return f"{plan.experiment.name}{quick}: {plan.experiment.title}{spread}"
+    study = summary.study
+    quick = " (quick, not for quoting)" if study.quick else ""
+    spread = f"; mean and standard deviation of {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
+    return f"{study.experiment.name}{quick}: {study.experiment.title}{spread}"
 
 
 def _distinct(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
@@ -224,11 +223,11 @@ def _style(number: int) -> dict[str, Any]:
     }
 
 
-def _draw_extra(row: Sequence[Axes], extra: Extra) -> None:
+def _draw_calculated(row: Sequence[Axes], calculated: Calculated) -> None:
     first = row[0]
-    for number, curve in enumerate(extra.curves):
+    for number, curve in enumerate(calculated.curves):
         first.plot(curve.x, curve.y, label=curve.label, **_style(number))
-    first.set(yscale="log", xlabel=extra.x_label, ylabel=extra.y_label)
+    first.set(yscale="log", xlabel=calculated.x_label, ylabel=calculated.y_label)
     first.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     first.yaxis.set_minor_formatter(NullFormatter())
     _legend(first, *first.get_legend_handles_labels())

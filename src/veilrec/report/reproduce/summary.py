@@ -1,4 +1,4 @@
-"""Runs of several seeds as one line beside the paper's: mean, spread, guarantee, curve, and what is to be said."""
+"""Runs of several seeds as one line beside the paper's, and what a reader sees of them: tables, a page, JSON."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.reproduce.experiment import Extra, Panel
-from veilrec.report.reproduce.plan import Plan, PlannedPanel
-from veilrec.report.reproduce.runner import Outcome
-from veilrec.report.reproduce.variants import Variant
-from veilrec.report.runs import Point
-from veilrec.report.units import spelt
+from veilrec.report.machine import provenance
+from veilrec.report.reproduce.experiment import Calculated, Grid, Panel, Printed
+from veilrec.report.reproduce.running import Outcome, Study, StudyPanel, Variant
+from veilrec.report.run_summary import Point
+from veilrec.report.units import byte_scale, spelt
 
 _QUALITY = ("ndcg@10", "auc")  # by which a line is compared with popularity: the first that there is
+_NAMES = {
+    "paper_params": "M parameters",
+    "down_bytes": "bytes down",
+    "up_bytes": "bytes up",
+    "selection_bytes": "of them selection",
+}
+_VERSIONS = ("veilrec", "Python", "Libraries")
 
 
 @dataclass(frozen=True)
@@ -72,17 +78,17 @@ class PanelSummary:
 class Summary:
     """Everything that a reader gets."""
 
-    plan: Plan
+    study: Study
     panels: tuple[PanelSummary, ...]
     notes: tuple[str, ...]
-    extra: Extra  # what needed no training
+    calculated: Calculated  # what needed no training
 
 
-def summarise(plan: Plan, outcomes: Mapping[Path, Outcome]) -> Summary:
+def summarise(study: Study, outcomes: Mapping[Path, Outcome]) -> Summary:
     """Put the runs together, seed by seed."""
-    panels = tuple(_panel(planned, outcomes) for planned in plan.panels)
+    panels = tuple(_panel(panel, outcomes) for panel in study.panels)
     found = [note for panel in panels for note in _against_popularity(panel)]
-    return Summary(plan, panels, (*plan.notes, *plan.experiment.notes, *found), plan.experiment.extra())
+    return Summary(study, panels, (*study.notes, *study.experiment.notes, *found), study.experiment.calculated())
 
 
 def amounts(result: Mapping[str, Any]) -> dict[str, float]:
@@ -93,10 +99,10 @@ def amounts(result: Mapping[str, Any]) -> dict[str, float]:
     return {**result["metrics"], **sent}
 
 
-def _panel(planned: PlannedPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
-    lines = tuple(_line(variant, outcomes) for variant in planned.variants)
+def _panel(panel: StudyPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
+    lines = tuple(_line(variant, outcomes) for variant in panel.variants)
     baselines = next((line.baselines for line in lines if line.baselines), {})
-    return PanelSummary(planned.panel, planned.data, lines, baselines)
+    return PanelSummary(panel.panel, panel.data, lines, baselines)
 
 
 def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
@@ -141,3 +147,188 @@ def _against_popularity(panel: PanelSummary) -> list[str]:
     if not below:
         return []
     return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {'; '.join(below)}."]
+
+
+def name_of(metric: str) -> str:
+    """A column's heading."""
+    return _NAMES.get(metric) or spelt(metric)
+
+
+def grids(summary: Summary) -> list[Grid]:
+    """Every table of a summary, in order."""
+    tables = []
+    for panel in summary.panels:
+        tables += [_results(panel, summary), _privacy(panel)]
+    return [*(table for table in tables if table.rows), *summary.calculated.grids]
+
+
+def _results(panel: PanelSummary, summary: Summary) -> Grid:
+    metrics = summary.study.experiment.metrics
+    printed = {m for m in metrics if any(m in line.variant.row.printed for line in panel.lines)}
+    head = ["method", "how"]
+    for metric in metrics:
+        head += [f"{name_of(metric)}, paper"] if metric in printed else []
+        head.append(f"{name_of(metric)}, ours" if metric in printed else name_of(metric))
+    rows = [
+        [line.variant.row.label, line.variant.how, *_cells(metrics, printed, line.measured, line.variant.row.printed)]
+        for line in panel.lines
+        if line.measured or not line.problem
+    ]
+    for name, values in panel.baselines.items():
+        if any(metric in values for metric in metrics):
+            rows.append([name, "baseline", *_cells(metrics, printed, values, {})])
+    data = panel.data.partition(":")[0]
+    where = f"{panel.panel.published_on} in the paper, {data} here" if panel.panel.published_on else data
+    title = f"{panel.panel.source} ({where})"
+    return Grid(f"QUICK, not for quoting: {title}" if summary.study.quick else title, head, rows, frozenset({0, 1}))
+
+
+def _cells(
+    metrics: Sequence[str], printed: set[str], ours: Mapping[str, Measured], theirs: Mapping[str, Printed]
+) -> list[str]:
+    cells = []
+    for metric in metrics:
+        cells += [str(theirs.get(metric, ""))] if metric in printed else []
+        cells.append(_number(metric, ours[metric]) if metric in ours else "")
+    return cells
+
+
+def _number(metric: str, measured: Measured) -> str:
+    if not any(measured.values):
+        return "0"
+    size, unit = byte_scale(measured.mean) if metric.endswith("_bytes") else (1.0, "")
+    digits = 2 if unit or metric == "paper_params" else 4
+    spread = "" if measured.sd is None else f" ± {measured.sd / size:.{digits}f}"
+    return f"{measured.mean / size:.{digits}f}{spread} {unit}".rstrip()
+
+
+def _privacy(panel: PanelSummary) -> Grid:
+    rows = [
+        [line.variant.row.label, line.variant.how, claimed(line.guarantee), holds(line.guarantee)]
+        for line in panel.lines
+        if line.guarantee is not None
+    ]
+    if all(line.guarantee is None or line.guarantee.basis == "none" for line in panel.lines):
+        rows = []  # nobody claims anything
+    title = f"{panel.panel.source}: what is claimed, and what holds"
+    return Grid(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
+
+
+def claimed(guarantee: Guarantee) -> str:
+    """What the method states, with everything that its epsilon means nothing without."""
+    if guarantee.basis == "none":
+        return "nothing"
+    return (
+        f"({guarantee.epsilon:.4g}, {guarantee.delta:g}) per {guarantee.unit}, {guarantee.adjacency}, "
+        f"{guarantee.scope}, trusting: {guarantee.trust}; {guarantee.basis}"
+    )
+
+
+def holds(guarantee: Guarantee) -> str:
+    """The honest value, for the same unit, adjacency, scope and trust."""
+    if guarantee.basis == "none":
+        return "nothing"
+    if guarantee.basis == "proven":
+        return "as claimed"
+    if guarantee.honest_epsilon is None:
+        return guarantee.honest_note or "no finite epsilon is known"
+    note = f"; {guarantee.honest_note}" if guarantee.honest_note else ""
+    return f"({guarantee.honest_epsilon:.4g}, {guarantee.honest_delta:g}) for the same{note}"
+
+
+def problems(summary: Summary) -> list[str]:
+    """A line for every variant that was not (or not wholly) run."""
+    return [
+        f"{panel.panel.source}, {line.name}: {line.problem}"
+        for panel in summary.panels
+        for line in panel.lines
+        if line.problem
+    ]
+
+
+def to_json(summary: Summary, command: str) -> dict[str, Any]:
+    """Everything, for machines."""
+    study, experiment = summary.study, summary.study.experiment
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "quick": study.quick,
+        "command": command,
+        "seeds": list(study.seeds),
+        "protocol": study.protocol,
+        "metrics": list(experiment.metrics),
+        "panels": [_panel_json(panel) for panel in summary.panels],
+        "tables": [
+            {"title": grid.title, "head": list(grid.head), "rows": [list(row) for row in grid.rows]}
+            for grid in summary.calculated.grids
+        ],
+        "notes": list(summary.notes),
+        "problems": problems(summary),
+        "versions": _versions(),
+    }
+
+
+def _panel_json(panel: PanelSummary) -> dict[str, Any]:
+    return {
+        "source": panel.panel.source,
+        "published_on": panel.panel.published_on,
+        "data": panel.data.partition(":")[0],
+        "rows": [_line_json(line) for line in panel.lines],
+        "baselines": {
+            name: {metric: value.to_json() for metric, value in values.items()}
+            for name, values in panel.baselines.items()
+        },
+    }
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    row, guarantee = line.variant.row, line.guarantee
+    return {
+        "label": row.label,
+        "method": row.method,
+        "preset": line.variant.preset,
+        "calibration": line.variant.calibration,
+        "settings": list(row.settings),
+        "rounds": line.rounds,
+        "theirs": {
+            name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
+            for name, p in row.printed.items()
+        },
+        "ours": {name: measured.to_json() for name, measured in line.measured.items()},
+        "guarantee": guarantee.to_json() if guarantee else None,
+        "claimed": claimed(guarantee) if guarantee else None,
+        "holds": holds(guarantee) if guarantee else None,
+        "problem": line.problem or None,
+        "runs": [trial.folder.name for trial in line.variant.trials],
+    }
+
+
+def to_markdown(summary: Summary, command: str, picture: str) -> str:
+    """A part of a page: no date and no folder in it, so that the same results give the same text."""
+    experiment, study = summary.study.experiment, summary.study
+    parts = [f"### {experiment.name}: {experiment.title}", f"`{command}`"]
+    if study.quick:
+        parts.append("**A quick version, to see that it runs: not for quoting.**")
+    seeds = ", ".join(str(seed) for seed in study.seeds)
+    versions = "; ".join(f"{name} {value}" for name, value in _versions().items())
+    parts.append(f"{experiment.paper}. Protocol {study.protocol}, seeds {seeds}. {versions}.")
+    parts += [_markdown_table(grid) for grid in grids(summary)]
+    parts.append(f"![{experiment.title}]({picture})")
+    lines = [*summary.notes, *problems(summary)]
+    if lines:
+        parts.append("\n".join(f"- {line}" for line in lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(grid: Grid) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = ["---" if column in grid.words else "---:" for column in range(len(grid.head))]
+    return "\n".join([f"{grid.title}:", "", line(grid.head), line(rule), *(line(row) for row in grid.rows)])
+
+
+def _versions() -> dict[str, str]:
+    found = provenance()
+    return {name: found[name] for name in _VERSIONS}

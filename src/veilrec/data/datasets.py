@@ -1,0 +1,330 @@
+"""Every data set that veilrec knows, and the way from its name to a Population.
+
+`DATASETS` says what a set is, whose it is, which files it has, and who reads it. `load` takes `NAME`, `NAME:PATH` or
+`NAME:key=value,...`, finds the files and reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
+
+from veilrec._files import cache_folder
+from veilrec.errors import BadInput, unknown_name
+
+if TYPE_CHECKING:
+    from veilrec.data.population import Population
+
+Kind = Literal["ratings", "news", "own file", "made up"]
+_LARGEST_OPTION = 2**63 - 1  # compiled code takes no larger whole number
+
+_MOVIELENS_LICENCE = (
+    "MovieLens (GroupLens, University of Minnesota): research use; acknowledge it in publications; "
+    "no redistribution and no commercial use without permission; do not imply an endorsement."
+)
+_FRAPPE_LICENCE = (
+    "Frappe (Baltrunas et al. 2015): research use; acknowledge it; no redistribution and no commercial use "
+    "without permission; do not try to find out who the users are."
+)
+_MIND_LICENCE = (
+    "MIND (Microsoft Research License Terms): non-commercial research only, as is, no redistribution; "
+    "the terms are shown and accepted on its site."
+)
+_ADRESSA_LICENCE = (
+    "Adressa (Adresseavisen and NTNU): CC BY-NC-SA 4.0, non-commercial, attribution, share alike; the whole "
+    "terms stand on its site."
+)
+_EBNERD_LICENCE = "EB-NeRD (JP/Politikens Media Group): research only, under the terms that its site shows."
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set, as `veilrec data list` shows it."""
+
+    name: str
+    title: str
+    kind: Kind
+    module: str  # of veilrec.data, imported only when the set is read
+    function: str  # read(path) or generate(**options), giving a Population
+    licence: str
+    how_to_get: str
+    files: tuple[str, ...] = ()  # official names that the reader uses, plain or with .gz; may be globs
+    marks: tuple[str, ...] = ()  # one of these makes a folder the data set's; the first is tried first
+
+
+DATASETS: Mapping[str, Dataset] = {
+    "ml-100k": Dataset(
+        name="ml-100k",
+        title="MovieLens 100K: 943 users, 1,682 films, 100,000 ratings",
+        kind="ratings",
+        module="movielens",
+        function="read_100k",
+        licence=_MOVIELENS_LICENCE,
+        how_to_get="`veilrec data fetch ml-100k`, or ml-100k.zip from https://grouplens.org/datasets/movielens/100k/",
+        files=("u.data", "u.item"),
+        marks=("u.data",),
+    ),
+    "ml-1m": Dataset(
+        name="ml-1m",
+        title="MovieLens 1M: 6,040 users, 3,706 rated films, 1,000,209 ratings",
+        kind="ratings",
+        module="movielens",
+        function="read_1m",
+        licence=_MOVIELENS_LICENCE,
+        how_to_get="`veilrec data fetch ml-1m`, or ml-1m.zip from https://grouplens.org/datasets/movielens/1m/",
+        files=("ratings.dat", "movies.dat", "ncf/ml-1m.test.rating", "ncf/ml-1m.test.negative"),
+        marks=("ratings.dat",),
+    ),
+    "frappe": Dataset(
+        name="frappe",
+        title="Frappe: 957 users, 4,082 apps, 96,203 uses with their context",
+        kind="ratings",
+        module="frappe",
+        function="read",
+        licence=_FRAPPE_LICENCE,
+        how_to_get="the archive on https://www.baltrunas.info/context-aware/frappe, by hand",
+        files=("frappe.csv", "meta.csv"),
+        marks=("frappe.csv",),
+    ),
+    "mind": Dataset(
+        name="mind",
+        title="MIND (small or large): news impressions of Microsoft News, train and dev",
+        kind="news",
+        module="mind",
+        function="read",
+        licence=_MIND_LICENCE,
+        how_to_get="MINDsmall_train.zip and MINDsmall_dev.zip, by hand: accept the terms on https://msnews.github.io",
+        files=("**/behaviors.tsv", "**/news.tsv", "**/entity_embedding.vec"),
+        marks=("train/behaviors.tsv", "MIND*_train/behaviors.tsv", "behaviors.tsv"),
+    ),
+    "adressa": Dataset(
+        name="adressa",
+        title="Adressa light: a week of reading logs of a Norwegian newspaper",
+        kind="news",
+        module="adressa",
+        function="read",
+        licence=_ADRESSA_LICENCE,
+        how_to_get="`veilrec data fetch adressa`, or one_week.tar.gz from https://reclab.idi.ntnu.no/dataset/",
+        files=("**/2017*",),
+        marks=("2017*",),
+    ),
+    "ebnerd": Dataset(
+        name="ebnerd",
+        title="EB-NeRD: news impressions of Ekstra Bladet, train and validation",
+        kind="news",
+        module="ebnerd",
+        function="read",
+        licence=_EBNERD_LICENCE,
+        how_to_get="ebnerd_demo.zip or ebnerd_small.zip, by hand: accept the terms on https://recsys.eb.dk/dataset/",
+        files=("**/behaviors.parquet", "**/history.parquet", "**/articles.parquet"),
+        marks=("train/behaviors.parquet",),
+    ),
+    "csv": Dataset(
+        name="csv",
+        title="your own user,item[,rating][,time] file: csv:PATH",
+        kind="own file",
+        module="own_logs",
+        function="read_csv",
+        licence="yours",
+        how_to_get="write a file with a header line that names at least user and item, then csv:PATH",
+    ),
+    "impressions": Dataset(
+        name="impressions",
+        title="your own log of lists that were shown and what was clicked: impressions:PATH",
+        kind="own file",
+        module="own_logs",
+        function="read_impressions",
+        licence="yours",
+        how_to_get="see `veilrec data import --help` for the format, then impressions:PATH",
+    ),
+    "synthetic-news": Dataset(
+        name="synthetic-news",
+        title="made-up news with impressions and a known best score: synthetic-news:users=5000,seed=1",
+        kind="made up",
+        module="synthetic_news",
+        function="generate",
+        licence="none needed",
+        how_to_get="nothing to get",
+    ),
+    "synthetic-ratings": Dataset(
+        name="synthetic-ratings",
+        title="made-up uses of items with a known best score: synthetic-ratings:users=5000,items=2000,seed=1",
+        kind="made up",
+        module="synthetic_ratings",
+        function="generate",
+        licence="none needed",
+        how_to_get="nothing to get",
+    ),
+}
+
+
+def find_dataset(name: str) -> Dataset:
+    """The data set of that name."""
+    if name not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the user asked for: a data set, and either a path or options."""
+
+    dataset: Dataset
+    path: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse(spec: str) -> Spec:
+    """Take a specification apart; only the first colon counts, so that `csv:C:\\logs\\clicks.csv` works."""
+    name, colon, rest = spec.strip().partition(":")
+    if spec and name not in DATASETS and Path(spec).expanduser().exists():
+        raise BadInput(f"{spec!r} is a path without a data set's name: write NAME:{spec}, for instance csv:{spec}")
+    dataset = find_dataset(name)
+    if colon and not rest:
+        alone = "" if dataset.kind == "own file" else f"{name} or "
+        raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}")
+    if dataset.kind == "made up":
+        return Spec(dataset, options=_split_options(spec, rest))
+    if dataset.kind == "own file" and not rest:
+        raise BadInput(f"{name} needs a path: write {name}:PATH")
+    return Spec(dataset, Path(rest).expanduser() if rest else None)
+
+
+def load(spec: str, *, options: Mapping[str, str] | None = None) -> Population:
+    """Read or make up the data set that a specification names; `options` override those in it."""
+    asked = parse(spec)
+    chosen = {**asked.options, **(options or {})}
+    if asked.dataset.kind == "made up":
+        generate = _reader(asked.dataset)
+        return generate(**_typed_options(generate, chosen))
+    if chosen:
+        raise BadInput(f"{asked.dataset.name} takes no options, got {', '.join(chosen)}: leave them out")
+    if asked.dataset.kind == "own file":
+        return _load_own(asked)
+    return _load_published(asked.dataset, locate(asked))
+
+
+def locate(asked: Spec) -> Path:
+    """The folder with a published data set's files: the path given, `$VEILREC_DATA/NAME`, or the cache's."""
+    dataset = asked.dataset
+    if asked.path is not None:
+        if not asked.path.is_dir():
+            problem = "is a file, not a folder" if asked.path.exists() else "is not there"
+            raise BadInput(f"{asked.path} {problem}: {_what_is_expected(dataset)}")
+        return _folder_within(asked.path, dataset)
+    for place in _places(dataset):
+        if place.is_dir():
+            return _folder_within(place, dataset)
+    looked = " or ".join(str(place) for place in _places(dataset))
+    unset = "" if os.environ.get("VEILREC_DATA") else " (VEILREC_DATA is not set)"
+    raise BadInput(f"{dataset.name} was not found in {looked}{unset}: {_what_is_expected(dataset)}")
+
+
+def whereabouts(dataset: Dataset) -> Path | None:
+    """Where a published data set's files lie, or None."""
+    if not dataset.marks:
+        return None
+    try:
+        return locate(Spec(dataset))
+    except BadInput:
+        return None
+
+
+def datasets_folder() -> Path:
+    """Where `veilrec data fetch` puts the files that it downloads."""
+    return cache_folder() / "datasets"
+
+
+def _places(dataset: Dataset) -> list[Path]:
+    data = os.environ.get("VEILREC_DATA")
+    chosen = [Path(data).expanduser() / dataset.name] if data else []
+    return [*chosen, datasets_folder() / dataset.name]
+
+
+def _load_own(asked: Spec) -> Population:
+    path, name = asked.path, asked.dataset.name
+    if path is None or not path.exists():
+        raise BadInput(f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`")
+    from veilrec.data import packed
+
+    if path.is_dir():
+        return packed.load(path)
+    return packed.remembered(name, [path], lambda: _reader(asked.dataset)(path))
+
+
+def _load_published(dataset: Dataset, folder: Path) -> Population:
+    sources = _matches(folder, dataset.files)
+    from veilrec.data.packed import remembered
+
+    return remembered(dataset.name, sources, lambda: _reader(dataset)(folder))
+
+
+def _reader(dataset: Dataset) -> Callable[..., Population]:
+    module = import_module(f"veilrec.data.{dataset.module}")
+    reader: Callable[..., Population] = getattr(module, dataset.function)
+    return reader
+
+
+def _folder_within(folder: Path, dataset: Dataset) -> Path:
+    """The folder itself or the one folder in it that holds the data set's files."""
+    for mark in dataset.marks:
+        if _matches(folder, (mark,)):
+            return folder
+        inside = [child for child in sorted(folder.iterdir()) if child.is_dir() and _matches(child, (mark,))]
+        if len(inside) > 1:
+            names = ", ".join(child.name for child in inside)
+            raise BadInput(f"{folder} holds several folders with {mark} ({names}): give the path of one of them")
+        if inside:
+            return inside[0]
+    raise BadInput(f"no {dataset.marks[0]} (or {dataset.marks[0]}.gz) in {folder}: {_what_is_expected(dataset)}")
+
+
+def _matches(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    found = {path for pattern in patterns for end in ("", ".gz") for path in folder.glob(pattern + end)}
+    return sorted(path for path in found if path.is_file())
+
+
+def _what_is_expected(dataset: Dataset) -> str:
+    return (
+        f"expected is a folder with {dataset.marks[0]} (plain or .gz), given as {dataset.name}:PATH "
+        f"or put in $VEILREC_DATA/{dataset.name} or {datasets_folder() / dataset.name}; get it with "
+        f"{dataset.how_to_get}"
+    )
+
+
+def _what_may_follow(dataset: Dataset) -> str:
+    return "users=1000,seed=1" if dataset.kind == "made up" else "PATH"
+
+
+def _typed_options(generate: Callable[..., Population], options: Mapping[str, str]) -> dict[str, int | float]:
+    """The options as the numbers that the generator's parameters ask for."""
+    hints = {name: hint for name, hint in get_type_hints(generate).items() if name != "return"}
+    typed: dict[str, int | float] = {}
+    for key, value in options.items():
+        if key not in hints:
+            raise unknown_name("option", key, hints)
+        number = float if float in (get_args(hints[key]) or (hints[key],)) else int
+        try:
+            typed[key] = number(value)
+        except ValueError:
+            wanted = "a number" if number is float else "a whole number"
+            raise BadInput(f"option {key}={value} is not {wanted}: write for instance {key}=100") from None
+        if abs(typed[key]) > _LARGEST_OPTION:
+            raise BadInput(f"option {key}={value} is too large: write for instance {key}=100")
+    return typed
+
+
+def _split_options(spec: str, text: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise BadInput(f"{part!r} in {spec!r} is no option: write key=value, separated by commas")
+        if key in options:
+            raise BadInput(f"option {key!r} stands twice in {spec!r}: give it once")
+        options[key] = value
+    return options

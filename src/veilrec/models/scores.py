@@ -1,0 +1,27 @@
+"""What ranking needs of a model, and nothing more."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._csr import Csr
+
+
+class Scorer(Protocol):
+    """Scores for some users; a user is a row. Higher scores rank first."""
+
+    n_items: int
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item: [len(users), n_items]."""
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of the given items: [T, C] for T users with C items each."""
+
+
+class Model(Scorer, Protocol):
+    """A scorer for known users that also takes in new ones."""
+
+    def fold_in(self, histories: Csr) -> Scorer:
+        """A scorer for new users of whom only the history is known: row r of `histories` is user r."""

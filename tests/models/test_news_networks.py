@@ -1,0 +1,141 @@
+"""What every news model owes: shapes, padding that does not matter, candidates in any order, gradients everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from veilrec.errors import BadInput
+from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, trimmed
+from veilrec.models.news_networks import MODELS, make_model
+
+SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
+SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
+N_NEWS, WORDS = 8, 7
+
+
+def make(name: str) -> NewsModel:
+    return make_model(name, SIZES, SHAPE, torch.Generator().manual_seed(4)).double()
+
+
+def some_news() -> NewsInput:
+    generator = torch.Generator().manual_seed(5)
+    real = torch.arange(WORDS) < torch.randint(1, WORDS - 2, (N_NEWS, 1), generator=generator)
+
+    def codes(most: int) -> Tensor:
+        return torch.randint(1, most, (N_NEWS, WORDS), generator=generator) * real
+
+    return NewsInput(
+        title=codes(20),
+        abstract=codes(20),
+        category=torch.arange(N_NEWS) % 5,
+        subcategory=torch.arange(N_NEWS) % 6,
+        entities=codes(7),
+        sentence=torch.randn(N_NEWS, 9, generator=generator, dtype=torch.float64),
+    )
+
+
+HISTORY = torch.tensor([[0, 1, 2, 3], [4, 5, 0, 0], [0, 0, 0, 0]])
+MASK = torch.arange(4) < torch.tensor([[4], [2], [0]])
+CANDIDATES = torch.tensor([[5, 6, 7], [1, 2, 3], [0, 6, 2]])
+
+
+def scores(model: NewsModel, news: NewsInput, history: Tensor, mask: Tensor, candidates: Tensor) -> Tensor:
+    states = model.encode_news(news)
+    return model.score(states[history], mask, states[candidates])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_have_a_row_per_user_and_a_column_per_candidate(name: str) -> None:
+    model = make(name)
+    found = scores(model, some_news(), HISTORY, MASK, CANDIDATES)
+    assert found.shape == CANDIDATES.shape
+    assert torch.isfinite(found).all()
+    states = model.encode_news(some_news())
+    if model.is_dot_product:
+        assert states.shape == (N_NEWS, model.dim)
+        users = model.user(states[HISTORY], MASK)
+        assert torch.allclose((users[:, None] * states[CANDIDATES]).sum(-1), found)
+        assert torch.equal(users[2], model.newcomer)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_changes_no_score(name: str) -> None:
+    model, news = make(name), some_news()
+    wanted = scores(model, news, HISTORY, MASK, CANDIDATES)
+    assert trimmed(news).title.shape[1] < WORDS
+    assert torch.allclose(scores(model, trimmed(news), HISTORY, MASK, CANDIDATES), wanted, atol=1e-12)
+    longer = torch.cat([HISTORY, torch.full((3, 3), 7)], 1)
+    unreal = torch.cat([MASK, torch.zeros(3, 3, dtype=torch.bool)], 1)
+    assert torch.allclose(scores(model, news, longer, unreal, CANDIDATES), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_order_of_candidates_and_users_changes_no_score(name: str) -> None:
+    model, news = make(name), some_news()
+    wanted = scores(model, news, HISTORY, MASK, CANDIDATES)
+    turned = scores(model, news, HISTORY.flip(0), MASK.flip(0), CANDIDATES.flip(0).flip(1))
+    assert torch.allclose(turned.flip(0).flip(1), wanted, atol=1e-12)
+    alone = scores(model, news, HISTORY[:1], MASK[:1], CANDIDATES[:1, :1])
+    assert torch.allclose(alone, wanted[:1, :1], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_can_learn(name: str) -> None:
+    model = make(name)
+    with torch.no_grad():  # away from the zeros that some weights start at
+        for parameter in model.parameters():
+            parameter.add_(torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape))
+    scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_generator_decides_the_start(name: str) -> None:
+    first, again = make(name), make(name)
+    other = make_model(name, SIZES, SHAPE, torch.Generator().manual_seed(9)).double()
+    same = [torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)]
+    assert all(same)
+    assert not all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["fednewsrec", "lstur-ini", "lstur-con", "ebnr"])
+def test_the_order_of_clicks_matters_to_recurrent_models_only(name: str) -> None:
+    news = some_news()
+    for model, expected in ((make(name), True), (make("naml"), False)):
+        turned = scores(model, news, HISTORY[:1].flip(1), MASK[:1], CANDIDATES[:1])
+        changed = not torch.allclose(turned, scores(model, news, HISTORY[:1], MASK[:1], CANDIDATES[:1]))
+        assert changed == expected
+
+
+def test_the_head_starts_as_the_cosine_with_the_mean_and_a_bonus_for_known_categories() -> None:
+    model, news = make("sentence-head"), some_news()
+    unit = replace(news, sentence=torch.nn.functional.normalize(news.sentence, dim=-1))
+    found = scores(model, unit, HISTORY[:1], MASK[:1], CANDIDATES[:1])
+    cosine = unit.sentence[CANDIDATES[0]] @ unit.sentence[HISTORY[0]].mean(0)
+    bonus = torch.zeros(3, dtype=torch.float64)
+    for codes in (news.category, news.subcategory):
+        offered, read = codes[CANDIDATES[0]], codes[HISTORY[0]]
+        bonus += 0.3**2 * ((offered[:, None] == read) & (read > 1)).double().mean(1)
+    assert torch.allclose(found[0], 5.0 * (cosine + bonus))
+
+
+@pytest.mark.parametrize("name", ["fednewsrec", "fednewsrec-long", "fednewsrec-short", "nrms"])
+@pytest.mark.parametrize("mask", [MASK, torch.ones_like(MASK)])
+def test_users_from_projected_clicks_are_those_from_vectors(name: str, mask: Tensor) -> None:
+    model = make(name)
+    with torch.inference_mode():
+        states = model.encode_news(some_news())
+        found = model.user_from(model.project_clicks(states), HISTORY, mask)
+        assert torch.allclose(found, model.user(states[HISTORY], mask))
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean nrms"):
+        make("nrm")
