@@ -43,7 +43,7 @@ def mix(value: np.uint64) -> np.uint64:
 @jit
 def stream(seed: int, purpose: int, round_number: int, device: int) -> np.uint64:
     """The start of the stream of one device in one round for one purpose."""
-    state = mix(np.uint64(seed) + _GOLDEN)
+    state = mix(np.uint64(np.int64(seed)) + _GOLDEN)  # by way of int64: a seed may be negative
     state = mix(state + np.uint64(purpose) * _GOLDEN)
     state = mix(state + np.uint64(round_number) * _GOLDEN)
     return mix(state + np.uint64(device) * _GOLDEN)

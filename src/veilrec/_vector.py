@@ -10,10 +10,15 @@ import operator
 from collections.abc import Callable
 from typing import Any, cast
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, models, overload, register_model
+from veilrec._extras import missing_part
+
+try:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic, models, overload, register_model
+except ModuleNotFoundError as error:
+    raise missing_part("the compiled kernel of a network", error) or error from None
 
 LANES = 8
 

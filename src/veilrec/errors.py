@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 
 class VeilrecError(Exception):
-    """Base of every error raised on purpose; the command line prints it as one line and exits 2."""
+    """Base of every error raised on purpose; the command line prints it as one line and exits with its code."""
+
+    exit_code = 2
 
 
 class BadInput(VeilrecError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.updates import Rows, Schema, Tensor, Uploads
@@ -15,7 +15,6 @@ from veilrec.wire.values import CODINGS, ValueCoding
 RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.51 / 7}  # of a row's largest
 
 
-@settings(deadline=None)  # the first call compiles
 @given(
     st.sampled_from(CODINGS),
     st.integers(0, 5),
@@ -42,6 +41,36 @@ def test_rows_of_zeros_stay_zero_and_large_ones_stay_finite(coding: ValueCoding)
     read = values.rounded(rows, coding)
     assert np.array_equal(read[0], rows[0])
     assert np.isfinite(read).all()
+
+
+@pytest.mark.parametrize("coding", ["int8", "int4"])
+def test_half_way_between_two_steps_both_sides_round_alike(coding: ValueCoding) -> None:
+    generator = np.random.default_rng(2)
+    largest = {"int8": 127, "int4": 7}[coding]
+    units = (generator.integers(128, 256, (400, 1)) / 256).astype(np.float32)  # exact as a scale
+    halves = (generator.integers(-largest, largest, (400, 32)) + 0.5) * units
+    near = np.nextafter(halves.astype(np.float32), np.float32(np.inf) * generator.choice([-1, 1], (400, 32)))
+    rows = np.hstack((largest * units, near)).astype(np.float32)
+    read = values.decode(memoryview(values.encode(rows, coding)), 400, 33, coding)
+    assert np.array_equal(read, values.rounded(rows, coding))
+
+
+@pytest.mark.parametrize("coding", ["int8", "int4"])
+@pytest.mark.parametrize("size", [1e-38, 1e-40, 1e-45])
+def test_rows_whose_unit_has_no_inverse_stay_small(coding: ValueCoding, size: float) -> None:
+    rows = np.array([[size, -size, 0.0]], np.float32)
+    read = values.decode(memoryview(values.encode(rows, coding)), 1, 3, coding)
+    assert np.array_equal(read, values.rounded(rows, coding))
+    assert np.abs(read - rows).max() <= 1e-37
+
+
+@pytest.mark.parametrize("coding", ["int8", "int4"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_never_read_as_finite(coding: ValueCoding, odd: float) -> None:
+    rows = np.array([[1.0, odd, 0.0]], np.float32)
+    read = values.decode(memoryview(values.encode(rows, coding)), 1, 3, coding)
+    assert not np.isfinite(read).any()
+    assert not np.isfinite(values.rounded(rows, coding)).any()
 
 
 @pytest.mark.parametrize("coding", CODINGS)

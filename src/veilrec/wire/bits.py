@@ -10,7 +10,7 @@ import struct
 import numpy as np
 
 from veilrec._arrays import Bools
-from veilrec.wire.codec import BadMessage
+from veilrec.wire.codec import BadMessage, WrongRound
 
 _HEADER = struct.Struct("<4sII")
 _MAGIC = b"VRB1"
@@ -34,7 +34,7 @@ def decode(content: bytes, n_items: int, round_number: int) -> Bools:
     if magic != _MAGIC:
         raise BadMessage("the report does not start as a veilrec report does")
     if sent_round != round_number:
-        raise BadMessage(f"the report is for round {sent_round}, expected round {round_number}")
+        raise WrongRound(f"the report is for round {sent_round}, expected round {round_number}")
     if announced != n_items:
         raise BadMessage(f"the report is on {announced} items, expected {n_items}")
     bits = np.unpackbits(np.frombuffer(content[_HEADER.size :], np.uint8))

@@ -18,7 +18,6 @@ from dataclasses import replace
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._jit import jit
 from veilrec._words import counted
 from veilrec.errors import VeilrecError
 from veilrec.updates import Factors, Rows, Schema, Tensor, Uploads
@@ -38,6 +37,14 @@ _MOST_U16 = 1 << 16
 
 class BadMessage(VeilrecError):
     """Bytes that are not a message of this round's schema; nothing of them may reach the model."""
+
+
+class WrongRound(BadMessage):
+    """A message for another round than the one that is open."""
+
+
+class NotFinite(BadMessage):
+    """A message with a value that is not a finite number."""
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -68,14 +75,12 @@ def _list_type(tensor: Tensor) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if tensor.shape[0] <= _MOST_U16 else np.dtype("<u4")
 
 
-@jit
-def _add_row_sizes(total: Offsets, offsets: Offsets, height: int, number_size: int, row_size: int) -> None:
-    """Add every device's rows and the cheapest index of them."""
-    bitmap = (height + 7) // 8
-    for device in range(len(total)):
-        rows = offsets[device + 1] - offsets[device]
-        index = 0 if rows == height else min(rows * number_size, bitmap)
-        total[device] += index + rows * row_size
+def _row_sizes(offsets: Offsets, height: int, number_size: int, row_size: int) -> Offsets:
+    """Every device's rows and the cheapest index of them."""
+    rows = np.diff(offsets)
+    index = np.minimum(rows * number_size, (height + 7) // 8)
+    index[rows == height] = 0
+    return np.asarray(index + rows * row_size)
 
 
 def sizes(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> Offsets:
@@ -92,11 +97,11 @@ def sizes(uploads: Uploads, schema: Schema, *, all_rows: bool = False) -> Offset
         if all_rows:
             same += height * row
         else:
-            _add_row_sizes(total, part.offsets, height, _list_type(tensor).itemsize, row)
+            total += _row_sizes(part.offsets, height, _list_type(tensor).itemsize, row)
     for name, part in uploads.entries.items():
         tensor = flat(schema[name])
         same += _TENSOR.size + _COUNT.size
-        _add_row_sizes(total, part.offsets, tensor.shape[0], _list_type(tensor).itemsize, 0)
+        total += _row_sizes(part.offsets, tensor.shape[0], _list_type(tensor).itemsize, 0)
         total += _entry_sizes(tensor, np.diff(part.offsets))
     for name, factors in uploads.factors.items():
         rank = factors.scales.shape[1]
@@ -216,7 +221,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
     if magic != _MAGIC:
         raise BadMessage("the message does not start as a veilrec message does")
     if sent_round != round_number:
-        raise BadMessage(f"the message is for round {sent_round}, expected round {round_number}")
+        raise WrongRound(f"the message is for round {sent_round}, expected round {round_number}")
     tables: dict[str, Rows] = {}
     entries: dict[str, Rows] = {}
     factors: dict[str, Factors] = {}
@@ -289,5 +294,5 @@ def _decode_index(reader: _Reader, tensor: Tensor, coding: int, count: int) -> I
 
 def _finite(values: Floats, tensor: Tensor) -> Floats:
     if not np.isfinite(values).all():
-        raise BadMessage(f"tensor {tensor.name} carries a value that is not finite")
+        raise NotFinite(f"tensor {tensor.name} carries a value that is not finite")
     return values

@@ -6,15 +6,12 @@ upper half of a float32, rounded up, so that no q overflows.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Bytes, Floats
-from veilrec._jit import jit
+from veilrec.updates import ValueCoding
 
-ValueCoding: TypeAlias = Literal["float32", "float16", "int8", "int4"]
 CODINGS: tuple[ValueCoding, ...] = ("float32", "float16", "int8", "int4")  # their numbers on the wire
 _SCALE = 2  # bytes
 _LARGEST = {"int8": 127, "int4": 7}
@@ -37,17 +34,13 @@ def rounded(values: Floats, coding: ValueCoding) -> Floats:
     if coding == "float16":
         return _to_half(values).astype(np.float32)
     rows = np.ascontiguousarray(values, dtype=np.float32).reshape(-1, values.shape[-1])
-    units = _from_half_word(_scales(rows, _LARGEST[coding])) if rows.size else np.zeros(0, np.float32)
-    return _round_rows(rows, units, np.empty_like(rows)).reshape(values.shape)
-
-
-@jit
-def _round_rows(rows: Floats, units: Floats, out: Floats) -> Floats:
-    for row in range(len(units)):
-        unit = units[row]
-        for q in range(rows.shape[1]):
-            out[row, q] = np.rint(rows[row, q] / unit) * unit if unit > 0.0 else np.float32(0.0)
-    return out
+    if not rows.size:
+        return rows.reshape(values.shape)
+    units = _from_half_word(_scales(rows, _LARGEST[coding]))
+    steps = _steps(rows, units)
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps *= units[:, np.newaxis]
+    return steps.reshape(values.shape)
 
 
 def encode(values: Floats, coding: ValueCoding) -> bytes:
@@ -59,8 +52,9 @@ def encode(values: Floats, coding: ValueCoding) -> bytes:
     if not values.size:
         return b""
     scales = _scales(values, _LARGEST[coding])
-    steps = _steps(values, scales)
-    packed = steps.astype(np.int8).tobytes() if coding == "int8" else _pack_nibbles(steps)
+    with np.errstate(invalid="ignore"):  # a row that is not finite has a scale that is not: it is refused when read
+        steps = _steps(values, _from_half_word(scales)).astype(np.int8)
+    packed = steps.tobytes() if coding == "int8" else _pack_nibbles(steps)
     return scales.astype("<u2").tobytes() + packed
 
 
@@ -91,13 +85,21 @@ def _from_half_word(scales: NDArray[np.uint16]) -> Floats:
     return (scales.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _steps(values: Floats, scales: NDArray[np.uint16]) -> Floats:
-    unit = _from_half_word(scales)[..., np.newaxis]
-    return np.rint(np.divide(values, unit, out=np.zeros_like(values), where=unit > 0.0))
+def _steps(rows: Floats, units: Floats) -> Floats:
+    """How many units each value is, rounded: times the inverse, for a simulation and for a message alike.
+
+    A unit that is 0, or so small that it has no inverse, makes a row of zeros.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        inverse = np.float32(1.0) / units
+        steps: Floats = rows * inverse[:, np.newaxis]
+    np.rint(steps, out=steps)
+    steps[np.isinf(inverse)] = 0.0
+    return steps
 
 
-def _pack_nibbles(steps: Floats) -> bytes:
-    nibbles = (steps.astype(np.int8) + np.int8(8)).view(np.uint8)
+def _pack_nibbles(steps: NDArray[np.int8]) -> bytes:
+    nibbles = (steps + np.int8(8)).view(np.uint8)
     if nibbles.shape[1] % 2:
         nibbles = np.pad(nibbles, ((0, 0), (0, 1)), constant_values=8)
     return (nibbles[:, ::2] << 4 | nibbles[:, 1::2]).tobytes()

@@ -1,0 +1,41 @@
+"""What the core does without, and the extra that brings it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from veilrec.errors import BadInput
+
+# module: the package that it comes with, and veilrec's extra for it
+_PARTS = {
+    "numba": ("numba", "train"),
+    "llvmlite": ("numba", "train"),
+    "torch": ("torch", "train"),
+    "polars": ("polars", "train"),
+    "dp_accounting": ("dp-accounting", "train"),
+    "matplotlib": ("matplotlib", "report"),
+    "PIL": ("pillow", "report"),
+    "pfl": ("pfl", "bench"),
+    "flwr": ("flwr", "bench"),
+    "ray": ("ray", "bench"),
+}
+
+
+class MissingPart(BadInput, ModuleNotFoundError):
+    """A package that belongs to an extra is not installed."""
+
+
+def missing_part(who: str, error: ModuleNotFoundError) -> MissingPart | None:
+    """What to do about a module that is not there; None where no extra brings it."""
+    module = (error.name or "").partition(".")[0]
+    if module not in _PARTS:
+        return None
+    package, extra = _PARTS[module]
+    line = f"{who} needs {package}, which is not installed: pip install 'veilrec[{extra}]'"
+    return MissingPart(line, name=module)
+
+
+def require(who: str, module: str) -> None:
+    """Refuse to begin what would fail later, or never end, without this module."""
+    if find_spec(module) is None:
+        raise missing_part(who, ModuleNotFoundError(name=module)) or ModuleNotFoundError(name=module)

@@ -1,0 +1,118 @@
+"""A round on its way to the devices: what it is about, and the model.
+
+Layout, little-endian: magic `VRR1`, flags u8, then what the flags announce, in this order: the public seed u64, the
+shares (how many u8; each the number of its tensor u8 and the share f64), the rank u32, the clip norm f64, the coding
+u8; then the model, a message as in `veilrec.wire.codec`. The rows of the round are those of the model.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Indices
+from veilrec.updates import Round, Schema, Uploads
+from veilrec.wire import codec
+from veilrec.wire.codec import BadMessage
+from veilrec.wire.values import CODINGS
+
+_HEAD = struct.Struct("<4sB")
+_MAGIC = b"VRR1"
+_SEED, _SHARES, _RANK, _CLIP, _CODING = (1 << bit for bit in range(5))
+_U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d", "I", "B", "Bd"))
+
+
+def encode(about: Round, model: Uploads, schema: Schema) -> bytes:
+    """What every device of the round gets."""
+    return _encode_about(about, schema) + codec.encode(model, schema)
+
+
+def size(about: Round, schema: Schema) -> int:
+    """How many bytes come before the model."""
+    return len(_encode_about(about, schema))
+
+
+def _encode_about(about: Round, schema: Schema) -> bytes:
+    flags, parts = 0, []
+    if about.shares or about.rank is not None:
+        flags |= _SEED
+        parts.append(_U64.pack(about.public_seed))
+    if about.shares:
+        flags |= _SHARES
+        numbers = {tensor.name: number for number, tensor in enumerate(schema.tensors)}
+        parts.append(_U8.pack(len(about.shares)))
+        parts += [_SHARE.pack(numbers[name], share) for name, share in about.shares.items()]
+    if about.rank is not None:
+        flags |= _RANK
+        parts.append(_U32.pack(about.rank))
+    if about.clip_norm is not None:
+        flags |= _CLIP
+        parts.append(_F64.pack(about.clip_norm))
+    if about.coding is not None:
+        flags |= _CODING
+        parts.append(_U8.pack(CODINGS.index(about.coding)))
+    return b"".join([_HEAD.pack(_MAGIC, flags), *parts])
+
+
+def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Uploads]:
+    """Check a round and its model, and unpack them; anything odd raises `BadMessage`."""
+    reader = _Reader(content)
+    magic, flags = reader.take(_HEAD)
+    if magic != _MAGIC or flags >= _CODING << 1:
+        raise BadMessage("the message does not start as a veilrec round does")
+    seed = reader.take(_U64)[0] if flags & _SEED else 0
+    shares = {}
+    for _ in range(reader.take(_U8)[0] if flags & _SHARES else 0):
+        number, share = reader.take(_SHARE)
+        if number >= len(schema.tensors) or not 0.0 < share <= 1.0:
+            raise BadMessage(f"the round is about a share {share} of tensor {number}: neither is possible")
+        shares[schema.tensors[number].name] = share
+    rank = reader.take(_U32)[0] if flags & _RANK else None
+    if rank is not None and not 1 <= rank <= min(min(table.shape) for table in schema.tables):
+        raise BadMessage(f"the round is about {rank} directions, which no table has")
+    clip_norm = reader.take(_F64)[0] if flags & _CLIP else None
+    if clip_norm is not None and not 0.0 < clip_norm < math.inf:
+        raise BadMessage(f"the round has clip norm {clip_norm}: it is a number above 0")
+    coding = reader.take(_U8)[0] if flags & _CODING else None
+    if coding is not None and coding >= len(CODINGS):
+        raise BadMessage(f"the round asks for coding {coding}, which does not exist")
+    model = codec.decode(content[reader.position :], schema, round_number)
+    about = Round(
+        round_number,
+        sent_rows(model, schema),
+        seed,
+        shares,
+        rank,
+        clip_norm,
+        None if coding is None else CODINGS[coding],
+    )
+    return about, model
+
+
+class _Reader:
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.position = 0
+
+    def take(self, layout: struct.Struct) -> tuple[Any, ...]:
+        if self.position + layout.size > len(self._content):
+            raise BadMessage(f"the round ends after {len(self._content)} bytes, before its announced end")
+        self.position += layout.size
+        return layout.unpack_from(self._content, self.position - layout.size)
+
+
+def sent_rows(model: Uploads, schema: Schema) -> Indices | None:
+    """The rows of a sub-model, the same of every table; None for a whole model."""
+    if not schema.tables:
+        return None
+    first = schema.tables[0]
+    if first.name not in model.tables or len(model.tables[first.name].index) in (0, first.shape[0]):
+        return None
+    rows = model.tables[first.name].index
+    for tensor in schema.tables:
+        if tensor.name not in model.tables or not np.array_equal(model.tables[tensor.name].index, rows):
+            raise BadMessage(f"the sub-model has other rows of {tensor.name} than of {first.name}")
+    return rows

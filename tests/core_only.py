@@ -1,0 +1,204 @@
+"""What has to run where only the core is installed. As a script: `core_only.py RESULTS.npz [--hide]`.
+
+Every function below is one check and returns what it computed, so that a test can compare it with what compiled
+kernels give. `--hide` makes the extras look as if they were not installed, where they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting")
+ROOMS = ("wire", "privacy", "server")  # every module of these
+MODULES = (
+    "device.device",
+    "device.mf",
+    "device.rankers",
+    "models.factors",
+    "plan",
+    "methods.ratings.dp_fedmf",
+    "runs.saved",
+    "cli.main",
+)
+N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
+Results = dict[str, NDArray[np.generic]]
+
+
+class _Hidden(MetaPathFinder):
+    def __init__(self, extras: tuple[str, ...]) -> None:
+        self.extras = extras
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname.partition(".")[0] in self.extras:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+def hide(*extras: str) -> None:
+    """Make these, or all, look as if they were not installed."""
+    sys.meta_path.insert(0, _Hidden(extras or EXTRAS))
+
+
+def imports() -> Results:
+    """Everything that a device, a server or a reader of messages imports."""
+    names = [f"veilrec.{name}" for name in MODULES]
+    for room in ROOMS:
+        package = importlib.import_module(f"veilrec.{room}")
+        names += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    for name in names:
+        importlib.import_module(name)
+    loaded = [extra for extra in EXTRAS if extra in sys.modules]
+    return {"modules": np.array(sorted(names)), "extras": np.array(loaded, str)}
+
+
+def draws() -> Results:
+    """Keyed words of 64 bits, and what is made of them."""
+    from veilrec import _draws
+
+    keys = [(0, 1, 0, 0), (7, 3, 2, 1), (2**31, 9, 10**6, 2**40), (2**63 - 1, 1, 1, 1), (-1, 2, 0, 5)]
+    starts = [_draws.stream(*key) for key in keys]
+    words = [_draws.word(np.uint64(start), counter) for start in starts for counter in (0, 1, 2**32)]
+    below = [_draws.below(np.uint64(word), bound) for word in words for bound in (1, 7, 1_682, 2**31)]
+    return {
+        "streams": np.array(starts, np.uint64),
+        "words": np.array(words, np.uint64),
+        "below": np.array(below, np.int64),
+        "uniforms": _draws.uniforms(SEED, _draws.COHORT, ROUND, np.arange(30), 5),
+        "normals": _draws.normals(SEED, _draws.MODEL, ROUND, np.arange(30), 5),
+    }
+
+
+def learn() -> Results:
+    """A user's device learns matrix factorisation: example by example, in batches, and on its own items at once."""
+    from veilrec._csr import Csr
+    from veilrec.device import mf
+    from veilrec.device.learner import Cohort, OwnItems
+    from veilrec.updates import Round
+
+    results: Results = {}
+    own, device = np.array([3, 17, 5, 39, 8, 21, 0, 30, 12], np.int32), np.array([6])
+    for name, how in {"each": {}, "batch": {"batch": 7}, "full": {"batch": 0, "negatives": 0}}.items():
+        learner = mf.MfLearner(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
+        data, private = OwnItems(Csr(np.array([0, len(own)]), own)), learner.fresh_private_state(device, SEED)
+        cohort = Cohort(device, data, private, SEED)
+        learned = learner.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), Round(ROUND))
+        rows = learned.uploads.tables[mf.ITEMS]
+        results |= {f"{name}.index": rows.index, f"{name}.values": rows.values, f"{name}.loss": learned.loss}
+        results[f"{name}.user"] = cohort.private[mf.USER]
+    return results
+
+
+def protect() -> Results:
+    """Clipping and noise on the lattice; seeded, so that it can be compared."""
+    from veilrec.privacy import samplers
+    from veilrec.privacy.mechanisms.clipping import clip_packed
+    from veilrec.privacy.randomness import SeededSource
+
+    values = np.random.default_rng(SEED).standard_normal((12, DIM)).astype(np.float32)
+    norms = clip_packed(np.array([0, 5, 5, 12]), values, 2.0)
+    return {
+        "gaussian": samplers.lattice_gaussian(SeededSource(SEED), 4_000),
+        "laplace": samplers.lattice_laplace(SeededSource(SEED), 4_000),
+        "norms": norms,
+        "clipped": values,
+    }
+
+
+@dataclass(frozen=True)
+class DeviceOnly:
+    """What a plan says to a device, of FedMF."""
+
+    schema: Any
+    learner: Any
+    mechanism: Any
+    reports: None = None
+    tells_examples: bool = False
+
+
+def take_part() -> Results:
+    """A device answers a broadcast, and a server reads the answer and steps."""
+    from veilrec._csr import Csr
+    from veilrec.device.device import Device
+    from veilrec.device.learner import OwnItems
+    from veilrec.device.mf import ITEMS, MfLearner, MfSettings, schema, start_weights
+    from veilrec.privacy.budget import Budget
+    from veilrec.privacy.mechanisms.updates import InTheClear
+    from veilrec.server.optimise import ServerRate
+    from veilrec.server.server import Server
+    from veilrec.updates import Round, whole_model
+    from veilrec.wire import codec, rounds
+
+    shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
+    plan = DeviceOnly(shape, MfLearner(MfSettings(dim=DIM)), InTheClear(shape))
+    own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
+    budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
+    broadcast = rounds.encode(Round(0), whole_model(shape, weights, 0), shape)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Device.create(Path(folder), plan, own, [budget], number=6, draws_seed=SEED, unprotected=True) as device,
+    ):
+        message = device.take_part(broadcast, 0)
+    server = Server(shape, weights, plan.mechanism, "sum", ServerRate())
+    server.receive(message)
+    server.step()
+    answer = codec.decode(message, shape, 0).tables[ITEMS]
+    return {"sent.index": answer.index, "sent.values": answer.values, "stepped": server.weights[ITEMS]}
+
+
+def code() -> Results:
+    """Messages with fewer digits, as the other side reads them."""
+    from veilrec.wire import values
+
+    rows = np.random.default_rng(SEED).standard_normal((50, DIM)).astype(np.float32)
+    return {coding: values.rounded(rows, coding) for coding in values.CODINGS}
+
+
+def charge() -> Results:
+    """A ledger on disk gives out messages until its budget is gone."""
+    from veilrec.privacy.budget import Budget
+    from veilrec.privacy.ledger import Ledger
+    from veilrec.privacy.mechanisms.responses import RandomisedResponse
+    from veilrec.privacy.randomness import SecureSource
+
+    mechanism, bits = RandomisedResponse(length=5, epsilon=1.0, change="swap"), np.arange(5) == 2
+    with tempfile.TemporaryDirectory() as folder:
+        budget = Budget(unit=mechanism.unit, adjacency=mechanism.adjacency, epsilon=2.5, delta=1e-6)
+        ledger = Ledger.create(Path(folder) / "ledger", [budget], minimum_period_seconds=60.0)
+        answers = [ledger.release(mechanism, bits, SecureSource(), otherwise=None) for _ in range(3)]
+        spent = ledger.report()[0].spent.epsilon
+        ledger.close()
+    return {"personal": np.array([answer.personal for answer in answers]), "spent": np.array(spent)}
+
+
+def rank() -> Results:
+    """Scores of items for a user, all and some."""
+    from veilrec.models.factors import FactorScores
+
+    generator = np.random.default_rng(SEED)
+    users, items = (generator.standard_normal((n, DIM)).astype(np.float32) for n in (3, N_ITEMS))
+    factors, asked = FactorScores(users, items), np.array([2, 0])
+    chosen = np.array([[1, 5, 39], [0, 7, 8]], np.int32)
+    return {"all": factors.score_all(asked), "some": factors.score_some(asked, chosen)}
+
+
+CHECKS = (imports, draws, learn, protect, take_part, code, charge, rank)
+
+
+def main(out: str, *options: str) -> None:
+    """Run every check and save what it gave."""
+    if "--hide" in options:
+        hide()
+    np.savez(out, **{f"{check.__name__}.{name}": value for check in CHECKS for name, value in check().items()})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,124 @@
+"""The core alone: it runs, and gives what the compiled kernels give; what it lacks is named in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import core_only
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tests" / "core_only.py"
+COMMAND = "from veilrec.cli.main import run; run()"
+HIDE = f"from core_only import hide; hide(); {COMMAND}"
+HIDE_PLOTS = f"from core_only import hide; hide('matplotlib'); {COMMAND}"
+# Sums of single-precision numbers in another order, and another library's logarithm and cosine.
+ROUNDED = {"rtol": 2e-5, "atol": 2e-6}
+PIP = ("install", "--quiet", "--disable-pip-version-check", "--no-compile", "--retries", "1", "--timeout", "15")
+
+
+def run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    paths = {"PYTHONPATH": f"{ROOT / 'src'}:{SCRIPT.parent}", "PYTHONWARNINGS": "error::RuntimeWarning"}
+    command = [python, *arguments]
+    return subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=120, check=False)
+
+
+def needs(command: str, package: str, extra: str) -> str:
+    return f"veilrec {command} needs {package}, which is not installed: pip install 'veilrec[{extra}]'\n"
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the dependencies of the core and nothing else."""
+    folder = tmp_path_factory.mktemp("core")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), *PIP, "-c", str(ROOT / "constraints.txt"), *wanted]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    assert "ResolutionImpossible" not in done.stderr
+    if done.returncode:
+        pytest.skip(f"pip could not install the core: {done.stderr.strip().splitlines()[-1]}")
+    return python
+
+
+def check_results(python: Path, out: Path, *options: str) -> None:
+    """The script's results are those of this process, in which everything is compiled."""
+    done = run(python, str(SCRIPT), str(out), *options)
+    assert done.returncode == 0, done.stderr
+    with np.load(out) as found:
+        assert found["imports.extras"].tolist() == []
+        assert {"veilrec.wire.codec", "veilrec.privacy.ledger"} <= set(found["imports.modules"])
+        for check in core_only.CHECKS[1:]:
+            for name, expected in check().items():
+                same(check, name, found[f"{check.__name__}.{name}"], expected)
+
+
+def same(check: Callable[[], core_only.Results], name: str, found: np.ndarray, expected: np.ndarray) -> None:
+    where = f"{check.__name__}.{name}"
+    assert found.dtype == expected.dtype, where
+    if np.issubdtype(expected.dtype, np.floating) and where != "draws.uniforms" and check is not core_only.code:
+        np.testing.assert_allclose(found, expected, err_msg=where, **ROUNDED)
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=where)
+
+
+def test_with_the_extras_out_of_sight_everything_gives_the_same(tmp_path: Path) -> None:
+    check_results(Path(sys.executable), tmp_path / "plain.npz", "--hide")
+
+
+def test_the_ledger_of_the_core_refuses_the_third_message() -> None:
+    charged = core_only.charge()
+    assert charged["personal"].tolist() == [True, True, False]
+    assert charged["spent"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "package", "extra"),
+    [
+        ("train fedmf", "train", "numba", "train"),
+        ("train fedncf", "train", "numba", "train"),
+        ("data check csv:x.csv", "data check", "polars", "train"),
+        ("demo", "demo", "matplotlib", "report"),
+        ("audit laplace", "audit", "dp-accounting", "train"),
+    ],
+)
+def test_what_a_command_lacks_is_one_line(
+    arguments: str, command: str, package: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(Path(sys.executable), "-c", HIDE, *arguments.split())
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", needs(command, package, extra))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_the_audit(tmp_path: Path) -> None:
+    done = run(Path(sys.executable), "-c", HIDE_PLOTS, "audit", "laplace", "--quick", "--plot", str(tmp_path / "x.svg"))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", needs("audit", "matplotlib", "report"))
+
+
+def test_a_module_that_no_extra_brings_is_a_bug_and_looks_like_one() -> None:
+    hidden = f"import sys; sys.modules['yaml'] = None; {COMMAND}"
+    done = run(Path(sys.executable), "-c", hidden, "train", "fedmf")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_dependencies_of_the_core_are_enough(core: Path, tmp_path: Path) -> None:
+    check_results(core, tmp_path / "core.npz")
+    for arguments in (["--help"], ["doctor"]):
+        done = run(core, "-c", COMMAND, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    done = run(core, "-c", COMMAND, "train", "fedmf", "--out", str(tmp_path / "run"))
+    assert done.returncode == 2
+    assert done.stderr == needs("train", "numba", "train")
+    assert not (tmp_path / "run").exists()
