@@ -1,5 +1,4 @@
-"""What may cross the door between devices and server: changed rows of tables, tensors or parts of them, nothing
-else.
+"""The shapes that everybody shares: a model's tensors, what a round is about, and the updates that answer it.
 
 An `Uploads` holds the messages of n devices side by side, so that a simulator can make hundreds at once; a
 real device makes one (n = 1) and sends `codec.encode(...)` of it. A model on its way down has the same shape.
@@ -10,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec.wire.values import ValueCoding
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
+from veilrec.errors import BadInput
+
+ValueCoding: TypeAlias = Literal["float32", "float16", "int8", "int4"]  # how a message writes numbers: wire/values.py
 
 MOST_TENSORS = 255  # a message numbers them with one byte
 
@@ -80,6 +83,68 @@ class Schema:
         return Schema(tuple(replace(tensor, values=values) for tensor in self.tensors))
 
 
+def check_share(name: str, share: float) -> None:
+    """Refuse a share that keeps nothing or more than everything."""
+    if not 0.0 < share <= 1.0:
+        raise BadInput(f"{name} is {share}: it is the share that is kept, above 0 and at most 1")
+
+
+def share_of(size: int, share: float) -> int:
+    """How many of `size`, at least one."""
+    return max(1, math.ceil(share * size))
+
+
+@lru_cache(maxsize=64)
+def public_entries(size: int, share: float, public_seed: int, round_number: int) -> Offsets:
+    """Some entries of a flattened tensor, ascending: the same for whoever knows the public seed and the round."""
+    check_share("the share of entries", share)
+    generator = np.random.default_rng([public_seed, round_number])
+    entries = np.sort(generator.choice(size, share_of(size, share), replace=False)).astype(np.int64)
+    entries.flags.writeable = False
+    return entries
+
+
+@lru_cache(maxsize=64)
+def public_basis(width: int, rank: int, public_seed: int, round_number: int) -> Floats:
+    """An orthonormal basis [width, rank] that whoever knows the public seed and the round can draw."""
+    generator = np.random.default_rng([public_seed, round_number])
+    basis: Floats = np.linalg.qr(generator.standard_normal((width, rank)))[0].astype(np.float32)
+    basis.flags.writeable = False
+    return basis
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round is about: public, decided before it from what is released already, and sent with the model.
+
+    Entries and directions are named by a public seed, so that a device draws them itself and nobody can choose them by
+    looking at anybody's data.
+    """
+
+    number: int
+    rows: Indices | None = None  # of every table; None: all
+    public_seed: int = 0
+    shares: Mapping[str, float] = field(default_factory=dict)  # of the entries of some tensors; the others are whole
+    rank: int | None = None  # so many directions of the tables' rows; None: all
+    clip_norm: float | None = None  # the bound on an update where it changes from round to round
+    coding: ValueCoding | None = None  # of the answers' numbers; None: as the model came
+
+    def view(self, schema: Schema) -> Schema:
+        """The schema of this round's messages: the rows that are sent, coded as the round says."""
+        view = schema if self.rows is None else schema.narrowed(len(self.rows))
+        return view if self.coding is None else view.coded(self.coding)
+
+    def entries(self, name: str, size: int) -> Offsets | None:
+        """The entries of a flattened tensor that the round is about; None: all of them."""
+        if name not in self.shares:
+            return None
+        return public_entries(size, self.shares[name], self.public_seed, self.number)
+
+    def basis(self, width: int) -> Floats | None:
+        """The directions [width, rank] of a table's rows that the round is about; None: all of them."""
+        return None if self.rank is None else public_basis(width, self.rank, self.public_seed, self.number)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Some rows of one table, for n devices: device i owns entries `offsets[i]:offsets[i + 1]`."""
@@ -131,3 +196,71 @@ def part_of_model(schema: Schema, weights: Mapping[str, Floats], rows: Indices, 
     tables = {t.name: Rows(np.array([0, len(rows)]), rows, weights[t.name][rows]) for t in schema.tables}
     dense = {t.name: weights[t.name][np.newaxis] for t in schema.dense}
     return Uploads(round_number, 1, tables, dense)
+
+
+def entries_at(flat: Floats, kept: Offsets) -> Rows:
+    """The same entries of each of [n, size]."""
+    offsets = np.arange(len(flat) + 1, dtype=np.int64) * len(kept)
+    return Rows(offsets, np.tile(kept.astype(np.int32), len(flat)), flat[:, kept].reshape(-1, 1))
+
+
+def filled(uploads: Uploads, schema: Schema) -> Uploads:
+    """The same messages with every row of every table in them, zero where nothing changed."""
+    tables = {}
+    for tensor in schema.tables:
+        if tensor.name in uploads.entries:
+            continue
+        rows = uploads.tables.get(tensor.name)
+        height, width = tensor.shape
+        values = np.zeros((uploads.count, height, width), np.float32)
+        if rows is not None:
+            device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
+            values[device, rows.index] = rows.values
+        offsets = np.arange(uploads.count + 1, dtype=np.int64) * height
+        index = np.tile(np.arange(height, dtype=np.int32), uploads.count)
+        tables[tensor.name] = Rows(offsets, index, values.reshape(-1, width))
+    return replace(uploads, tables=tables)
+
+
+def copied(uploads: Uploads) -> Uploads:
+    """Messages whose numbers can be changed in place."""
+
+    def own(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: Rows(rows.offsets, rows.index, rows.values.copy()) for name, rows in packed.items()}
+
+    dense = {name: values.copy() for name, values in uploads.dense.items()}
+    return replace(uploads, tables=own(uploads.tables), entries=own(uploads.entries), dense=dense)
+
+
+def from_vectors(vectors: Doubles, schema: Schema) -> Uploads:
+    """Updates [n, size of the model] as messages that carry everything."""
+    n = len(vectors)
+    tables, dense, start = {}, {}, 0
+    for tensor in schema.tensors:
+        values = vectors[:, start : start + tensor.size].astype(np.float32).reshape(n, *tensor.shape)
+        start += tensor.size
+        if tensor.by_row:
+            height, width = tensor.shape
+            index = np.tile(np.arange(height, dtype=np.int32), n)
+            tables[tensor.name] = Rows(np.arange(n + 1) * height, index, values.reshape(-1, width))
+        else:
+            dense[tensor.name] = values
+    return Uploads(0, n, tables, dense)
+
+
+def to_vectors(uploads: Uploads, schema: Schema) -> Doubles:
+    """What messages say of every number of the model, [n, size of the model]; 0 where they say nothing."""
+    parts = []
+    for tensor in schema.tensors:
+        whole = np.zeros((uploads.count, *tensor.shape))
+        if tensor.name in uploads.dense:
+            whole[...] = uploads.dense[tensor.name]
+        elif tensor.name in uploads.factors:
+            whole[...] = uploads.factors[tensor.name].product()
+        for packed, target in ((uploads.tables, whole), (uploads.entries, whole.reshape(uploads.count, -1, 1))):
+            if tensor.name in packed:
+                rows = packed[tensor.name]
+                device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
+                target[device, rows.index] = rows.values
+        parts.append(whole.reshape(uploads.count, -1))
+    return np.concatenate(parts, axis=1)

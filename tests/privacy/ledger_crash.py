@@ -15,9 +15,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from tests.killing import dying_at, forked, lines_of, log_line
 from tests.privacy.ledger_helpers import Noisy
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy import ledger_store
@@ -29,21 +29,13 @@ MESSAGES = 3
 WATCHED = {ledger_module.__file__, ledger_store.__file__, __file__}
 
 
-def log_sent(path: Path, line: str) -> None:
-    """What the world has seen: once this returns, the message has left."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(handle, line.encode() + b"\n")
-    os.fsync(handle)
-    os.close(handle)
-
-
 def send(folder: Path, name: str, messages: int) -> None:
     """Every second message is one that is memoised."""
     with Ledger.open(folder / "ledger") as ledger:
         for number in range(messages):
             version = f"{name}-{number}"
             drawn = ask(ledger, version) if number % 2 else ledger.release(Noisy(), 0.0, SecureSource()).value.hex()
-            log_sent(folder / "sent", f"{version} {drawn}")
+            log_line(folder / "sent", f"{version} {drawn}")
 
 
 def ask(ledger: Ledger, version: str) -> str:
@@ -51,50 +43,6 @@ def ask(ledger: Ledger, version: str) -> str:
         Noisy(), 0.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode()
     )
     return answer.value.decode()
-
-
-def dying_at(line: int) -> Callable[[FrameType, str, Any], Any]:
-    """A trace function that kills the process when it comes to its n-th line of the watched files."""
-    left = line
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename not in WATCHED:
-            return None
-        left -= event == "line"
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    return trace
-
-
-def lines_of(work: Callable[[], None]) -> int:
-    """How many lines of the watched files some work runs through."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line" and frame.f_code.co_filename in WATCHED
-        return trace if frame.f_code.co_filename in WATCHED else None
-
-    sys.settrace(trace)
-    work()
-    sys.settrace(None)
-    return count
-
-
-def forked(work: Callable[[], None]) -> int:
-    """Run in a child that never returns here."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
 
 
 def charged(folder: Path) -> int:
@@ -106,7 +54,7 @@ def kill(folder: Path, seed: int, trials: int) -> None:
     dice = random.Random(seed)  # noqa: S311 - it chooses where to die
     budget = Budget(unit="click", adjacency="replace-one", epsilon=8.0, delta=1e-6)
     Ledger.create(folder / "ledger", [budget], minimum_period_seconds=1.0).close()
-    lines = lines_of(lambda: send(folder, "warm-up", MESSAGES))
+    lines = lines_of(lambda: send(folder, "warm-up", MESSAGES), WATCHED)
     for trial in range(trials):
         before = charged(folder)
         (folder / "sent").unlink()
@@ -123,7 +71,7 @@ def kill(folder: Path, seed: int, trials: int) -> None:
 def device(folder: Path, name: str, line: int | None) -> Callable[[], None]:
     def work() -> None:
         if line is not None:
-            sys.settrace(dying_at(line))
+            sys.settrace(dying_at(line, WATCHED))
         send(folder, name, MESSAGES if line is not None else 1000)
 
     return work
@@ -153,7 +101,7 @@ def empty(folder: Path, number: int) -> None:
                 ledger.release(Noisy(GaussianEvent(0.05)), 0.0, SecureSource())
             except BudgetExhausted:
                 return
-            log_sent(folder / f"sent-{number}", "message")
+            log_line(folder / f"sent-{number}", "message")
 
 
 if __name__ == "__main__":

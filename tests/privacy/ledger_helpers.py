@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from veilrec.errors import BadInput
+from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import Event, GaussianEvent, PureEvent
-from veilrec.privacy.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.ledger import Answer, Budget, Ledger
-from veilrec.privacy.mechanism import Mechanism, Released, Sensitivity
+from veilrec.privacy.mechanisms.base import Mechanism, Sensitivity
 from veilrec.privacy.randomness import SecureSource, Source, uniforms
 
 CLICK = Budget(unit="click", adjacency="replace-one", epsilon=2.0, delta=1e-6)
@@ -31,10 +31,10 @@ class Noisy(Mechanism[float, float]):
         self.unit, self.adjacency = unit, adjacency
         self.sensitivity = Sensitivity(1.0, "L2")
 
-    def release(self, value: float, source: Source) -> Released[float]:
+    def _perturb(self, value: float, source: Source) -> float:
         if not np.isfinite(value):
             raise BadInput("value is NaN: give a finite number")
-        return Released(value + float(uniforms(source, 1)[0]), self.cost)
+        return value + float(uniforms(source, 1)[0])
 
     def event(self) -> Event:
         return self.cost
@@ -44,6 +44,10 @@ class Noisy(Mechanism[float, float]):
 
     def worst_pair(self) -> tuple[float, float]:
         return 0.0, 1.0
+
+    @classmethod
+    def examples(cls) -> tuple[Noisy, ...]:
+        return (cls(),)
 
 
 def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> Answer[Any]:

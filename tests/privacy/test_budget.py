@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.errors import BadInput
+from veilrec.privacy.accounting.gaussian import delta_gaussian, mu_for
 from veilrec.privacy.budget import Accounting, Budget, Cost
 from veilrec.privacy.events import (
+    ComposedEvent,
     Event,
     GaussianEvent,
     LaplaceEvent,
@@ -17,10 +19,11 @@ from veilrec.privacy.events import (
     PureEvent,
     SampledEvent,
     TreeEvent,
+    ZcdpEvent,
     repeated,
 )
-from veilrec.privacy.gaussian import delta_gaussian, mu_for
 from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.mechanisms.discrete import discrete_gaussian_masses
 
 
 def account(accounting: Accounting = "zcdp", epsilon: float = 2.0, **settings: object) -> Budget:
@@ -32,6 +35,17 @@ def click_cost(budget: Budget, event: Event) -> Cost:
     cost = budget.cost(event, "click", "replace-one")
     assert cost is not None
     return cost
+
+
+def discrete_delta(variance: float, messages: int, epsilon: float) -> float:
+    """Exact delta of so many discrete Gaussian messages about one number that moves by 1."""
+    noise = discrete_gaussian_masses(variance)[1]
+    total = np.ones(1)
+    for _ in range(messages):
+        total = np.convolve(total, noise)
+    sums = np.arange(len(total)) - len(total) // 2
+    loss = (2 * sums + messages) / (2 * variance)
+    return float(np.sum(total * -np.expm1(np.minimum(epsilon - loss, 0.0))))
 
 
 def fitting(budget: Budget, event: Event, at_most: int) -> int:
@@ -101,6 +115,25 @@ def test_a_pure_event_is_covered_by_its_rho(epsilon: float) -> None:
     one, other = orders * epsilon + log_q, -(orders - 1.0) * epsilon + log_q
     divergence = np.logaddexp(one, other) / (orders - 1.0)
     assert (divergence <= click_cost(account(), PureEvent(epsilon)).loss * orders * (1 + 1e-9)).all()
+
+
+def test_a_promise_holds_for_discrete_gaussians_as_well() -> None:
+    # Charged by mu = sqrt(2 rho), one message with this rho would fill a promise of (7.5, 0.01); its delta is 0.029.
+    rho = mu_for(7.5, 0.01) ** 2 / 2
+    assert discrete_delta(1.0 / (2.0 * rho), 1, 7.5) == pytest.approx(0.0294, abs=1e-4)
+    with pytest.raises(BadInput, match="accounting 'zcdp'"):
+        click_cost(account("gaussian", 7.5, delta=0.01), ZcdpEvent(rho))
+    budget = account("zcdp", 7.5, delta=0.01)
+    assert fitting(budget, ZcdpEvent(rho), 1) == 0
+    for rho_of_one in (0.1, 0.3, 1.0, 2.0):
+        messages = fitting(budget, ZcdpEvent(rho_of_one), 100)
+        assert discrete_delta(1.0 / (2.0 * rho_of_one), messages, 7.5) <= 0.01
+
+
+def test_zcdp_messages_add_up_with_others() -> None:
+    mixed = ComposedEvent(((ZcdpEvent(0.02), 2), (GaussianEvent(0.2), 1), (PureEvent(0.1), 1)))
+    assert click_cost(account(), mixed) == Cost(pytest.approx(0.04 + 0.02 + 0.005), math.inf)
+    assert account().cost(ZcdpEvent(0.02), "click", "add-remove") == Cost(0.08, math.inf)  # two steps: four times rho
 
 
 def test_sampling_is_charged_as_if_everybody_took_part() -> None:

@@ -265,10 +265,10 @@ def test_processes_share_a_budget(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_200_random_points(path: Path) -> None:
-    trials = run_program("kill", str(path.parent), "20", "200")
-    assert len(trials) == 200
-    assert sum(trial["killed"] for trial in trials) >= 190
+def test_killed_at_random_points(path: Path) -> None:
+    trials = run_program("kill", str(path.parent), "20", "120")
+    assert len(trials) == 120
+    assert sum(trial["killed"] for trial in trials) >= 114
     excess = [trial["charged"] - trial["sent"] for trial in trials]
     assert min(excess) == 0, "a message left that was not charged"
     assert max(excess) == 1, "a crash cost more than one message, or none hit the gap between charge and message"

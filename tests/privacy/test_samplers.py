@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -76,10 +77,73 @@ def test_box_muller_with_53_bits_is_not_within_1e_17_section_8() -> None:
     assert variation * 2_500_000 / 2 > 1e-6  # a whole delta, for a model of 2.5 million coordinates
 
 
-def test_gaussian_tail_error_is_what_is_stated() -> None:
-    beyond = 2.0 * stats.norm.sf(10.0)  # whole parts 0 to 9
-    thresholds = 10 * 2.0**-64  # whole parts are chosen with 64-bit words
-    assert beyond + thresholds < samplers.TAIL_ERROR
+class _Given:
+    """A source that gives these words first, and then the same one for ever."""
+
+    protects = False
+
+    def __init__(self, first: list[int], then: int) -> None:
+        self._first, self._then = first, then
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        given, self._first = self._first[:count], self._first[count:]
+        return np.array(given + [self._then] * (count - len(given)), np.uint64)
+
+
+LAST = 2**64 - 1
+
+
+@pytest.mark.parametrize(("further", "whole"), [([0], 9), ([LAST, 0], 13), ([LAST] * 9 + [0], 29)])
+def test_the_gaussian_tail_has_no_end(further: list[int], whole: int) -> None:
+    # P[whole part >= k] is about e^(-k^2 / 2) / 1.75; the uniform number is 1 - 2^-64, 1 - 2^-128, 1 - 2^-640.
+    proposal = [LAST, 0, 0]  # accepted whatever the whole part is
+    fetched = 3 * (1 + 8)  # words for one draw; the exact decisions take theirs from the end of the next batch
+    words = proposal + [0] * (fetched - 3) + [0] * (32 - len(further)) + further[::-1]
+    assert samplers.lattice_gaussian(_Given(words, 0), 1)[0] == whole * UNITS
+
+
+def _whole_parts(law: samplers._Law, word: int, further: int) -> int:
+    integers = samplers._Integers(_Given([], further))
+    return law._whole(samplers._Uniform(integers, word, 64))
+
+
+@pytest.mark.parametrize("law", [samplers._GAUSSIAN, samplers._LAPLACE])
+def test_whole_parts_have_their_exact_probabilities(law: samplers._Law) -> None:
+    weights = [Decimal(-k * k if law is samplers._GAUSSIAN else -2 * k) / 2 for k in range(60)]
+    exact = [weight.exp(Context(prec=60)) for weight in weights]
+    for k, word in enumerate(law.thresholds.tolist()):
+        threshold = sum(exact[: k + 1]) / sum(exact)  # the Laplace tail left out is e^-60
+        assert word == int(threshold * 2**64)
+        # Below and above it the word decides; on it, the words that follow do.
+        assert [_whole_parts(law, word - 1, LAST), _whole_parts(law, word + 1, 0)] == [k, k + 1]
+        assert [_whole_parts(law, word, 0), _whole_parts(law, word, LAST)] == [k, k + 1]
+
+
+@pytest.mark.parametrize("law", [samplers._GAUSSIAN, samplers._LAPLACE])
+def test_the_kernel_decides_as_exact_arithmetic_does(law: samplers._Law) -> None:
+    words = SeededSource(18).words(3 * 500)
+    exact, carry = [], np.zeros(1, np.int64)
+    for at in range(0, len(words), 3):
+        drawn = law.propose(words[at : at + 3], samplers._Integers(SeededSource(0)), carry)
+        exact += [] if drawn is None else [drawn]
+    out = np.empty(500, np.int64)
+    filled, stopped = law.fill(words, 0, law.thresholds, out, np.zeros(1, np.int64))
+    assert stopped == len(words)
+    np.testing.assert_array_equal(out[:filled], exact)
+
+
+def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more() -> None:
+    probability = math.floor(Decimal(-1).exp(Context(prec=40)) * 2**64)  # of a Laplace fraction next to 1
+    for further, accepted in ((0, True), (LAST, False)):
+        integers = samplers._Integers(_Given([], further))
+        part = samplers._Uniform(samplers._Integers(_Given([], LAST)), 2**63 - 1, 63)
+        uniform = samplers._Uniform(integers, probability, 64)
+        assert samplers._LAPLACE._accepted(0, part, uniform) is accepted
+
+
+def test_noise_is_compiled_without_liberties() -> None:
+    for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._round_with_sign):
+        assert kernel.targetoptions["fastmath"] is False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(1), Fraction(10, 3), Fraction(100)])

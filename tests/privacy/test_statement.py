@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.privacy.gaussian import mu_for
+from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, meaning, most_detected
 
@@ -48,7 +48,7 @@ def test_every_combination_has_all_its_sections(unit: str, adjacency: str, scope
         "caveats",
     ):
         assert parts[name], name
-    text = statement.text()
+    text = " ".join(statement.text().split())
     for words in (unit, adjacency, scope, f"trusting: {trust}", "proven", "Mind this.", "m on d", "1 in 1,000,000"):
         assert words in text
     assert json.loads(json.dumps(parts)) == parts
@@ -100,6 +100,28 @@ def test_plain_words_are_right_at_epsilon_log_3() -> None:
     assert "factor of 3 at most" in odds
     assert "75 % sure" in odds
     assert "can find 3 % " in detected
+
+
+def test_delta_in_plain_words() -> None:
+    chance, odds, detected, *_ = meaning(Guarantee(**(PROVEN | {"epsilon": math.log(3.0), "delta": 1e-6})))
+    assert "at most 3 times what it would be if it were otherwise, plus 1 in 1,000,000" in chance
+    assert "factor of 6 (twice that) at most, but for a chance of 1 in 500,000" in odds
+    assert "85.7 % sure" in odds
+    assert "can find 3 % " in detected
+    assert not any("fail" in line for line in (chance, odds, detected))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-3), (1.0, 1e-6), (8.0, 1e-6), (8.0, 1e-2)])
+def test_the_odds_pass_twice_the_factor_as_seldom_as_said(epsilon: float, delta: float) -> None:
+    from scipy.special import ndtr
+
+    mu = mu_for(epsilon, delta)
+
+    def passes(loss: float) -> float:
+        return float(ndtr(mu / 2 - loss / mu))  # the privacy loss of Gaussian noise is N(mu^2 / 2, mu^2)
+
+    assert passes(epsilon) > 2.0 * delta  # so delta is not the chance that the bound fails
+    assert passes(epsilon + math.log(2.0)) <= 2.0 * delta
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])

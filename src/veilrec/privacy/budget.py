@@ -13,9 +13,9 @@ from scipy.special import expit, ndtri
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting import epsilon_zcdp, rho_max
 from veilrec.privacy.accounting.composition import Parts, flattened
+from veilrec.privacy.accounting.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, SampledEvent
-from veilrec.privacy.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.guarantee import Adjacency, Trust, Unit
 
 Accounting = Literal["zcdp", "gaussian"]
@@ -54,7 +54,7 @@ class Budget:
     lifetime_epsilon: float | None = None
     """What all messages ever may spend together, with the same delta; unlimited periods if None."""
     accounting: Accounting = "zcdp"
-    """zcdp: tighter for pure mechanisms; gaussian: exact for Gaussian noise."""
+    """zcdp: for all kinds of messages; gaussian: exact for Gaussian noise, and refuses what is known as zCDP only."""
     trust: Trust = "nobody"
     """Who else has to behave for the messages' statements to hold."""
 
@@ -102,7 +102,7 @@ class Budget:
         if parts.in_the_clear:
             raise BadInput("the message leaves something in the clear: no budget is large enough for it")
         loss = _LOSSES[self.accounting](parts, steps)
-        return Cost(loss, steps * _pure_epsilon(parts))
+        return Cost(loss, steps * parts.sum_of_pure)
 
     def spent(self, cost: Cost) -> tuple[float, float]:
         """The smallest (epsilon, delta) known to hold for messages of this cost."""
@@ -130,14 +130,8 @@ def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:
     return 1 if adjacency == "replace-one" or (behind == 0 and account.adjacency == "add-remove") else 2
 
 
-def _pure_epsilon(parts: Parts) -> float:
-    if parts.mu > 0.0:
-        return math.inf
-    return sum(count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in parts.counts)
-
-
 def _rho(parts: Parts, steps: int) -> float:
-    total = 0.5 * (steps * parts.mu) ** 2
+    total = steps**2 * (parts.rho + 0.5 * parts.mu**2)
     for event, count in parts.counts:
         if isinstance(event, SampledEvent):
             total += count * 0.5 * (steps * event.mu) ** 2
@@ -149,6 +143,11 @@ def _rho(parts: Parts, steps: int) -> float:
 
 
 def _squared_mu(parts: Parts, steps: int) -> float:
+    if parts.rho > 0.0:
+        raise BadInput(
+            f"the message is known as {parts.rho:g}-zCDP only (a discrete Gaussian is), and an account kept in mu has"
+            " no sound price for that: use an account with accounting 'zcdp', or Gaussian noise on the lattice"
+        )
     total = (steps * parts.mu) ** 2
     for event, count in parts.counts:
         if isinstance(event, SampledEvent):

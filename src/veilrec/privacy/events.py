@@ -28,6 +28,16 @@ class PureEvent:
 
 
 @dataclass(frozen=True)
+class ZcdpEvent:
+    """Any rho-zCDP mechanism, such as a discrete Gaussian: Renyi divergences of at most rho alpha, at every order.
+
+    Not a Gaussian with mu = sqrt(2 rho): the discrete one has up to 4 times the delta of that.
+    """
+
+    rho: float
+
+
+@dataclass(frozen=True)
 class SampledEvent:
     """A Gaussian release of which a person is part only by chance.
 
@@ -61,7 +71,9 @@ class NonPrivateEvent:
     """Something left in the clear: no epsilon is finite."""
 
 
-Event: TypeAlias = GaussianEvent | LaplaceEvent | PureEvent | SampledEvent | TreeEvent | ComposedEvent | NonPrivateEvent
+Event: TypeAlias = (
+    GaussianEvent | LaplaceEvent | PureEvent | ZcdpEvent | SampledEvent | TreeEvent | ComposedEvent | NonPrivateEvent
+)
 
 
 def repeated(event: Event, count: int) -> ComposedEvent:

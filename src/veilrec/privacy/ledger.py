@@ -10,6 +10,8 @@ What is promised
   a proof and never goes back, at most once per `minimum_period_seconds` of the device's own uptime, however
   many periods were announced. Setting the clock therefore does nothing, and a server that signs periods in a
   hurry gains nothing. Time during which the device is switched off is not counted.
+- What is kept in a transaction with a charge (a device's state, the message itself) is on disk with it, or not at
+  all. With a seal it is encrypted, and so is what was spent.
 - An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record:
   what it says was spent stays spent. A missing or older mirror is refused.
 
@@ -24,7 +26,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -32,13 +35,15 @@ from typing import Any, Final, Generic, TypeVar
 
 from veilrec._words import counted
 from veilrec.errors import BadInput
+from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit, no_guarantee
-from veilrec.privacy.ledger_store import Account, LedgerError, Record, Store
-from veilrec.privacy.mechanism import Input, Mechanism, Output, Released, require_complete
+from veilrec.privacy.ledger_store import Account, Change, LedgerError, Record, Store
+from veilrec.privacy.mechanisms.base import Input, Mechanism, Output, Released, require_complete
 from veilrec.privacy.randomness import Source
+from veilrec.privacy.seal import Seal
 
 Value = TypeVar("Value")
 
@@ -84,6 +89,29 @@ class AccountReport:
     """The share of this period's budget that is left, from 0 to 1."""
 
 
+class Transaction:
+    """Charges and kept values that become durable together; an error inside undoes them all."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+
+    def kept(self, name: str) -> bytes | None:
+        """What is kept under a name; None if nothing ever was."""
+        return self._change.kept(name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep something under a name, in the place of what was there."""
+        self._change.keep(name, content)
+
+    def check(self, event: Event, *, unit: Unit, adjacency: Adjacency, unprotected: bool = False) -> None:
+        """Raise what charging a message would raise."""
+        _charged(self._change.record, event, unit, adjacency, unprotected=unprotected)
+
+    def charge(self, event: Event, *, unit: Unit, adjacency: Adjacency, unprotected: bool = False) -> None:
+        """Charge a message; `unprotected` allows one in the clear, after which no account states anything any more."""
+        self._change.record = _charged(self._change.record, event, unit, adjacency, unprotected=unprotected)
+
+
 class Ledger:
     """The accounts of one device in one file; use `create` once per enrolment, and `open` ever after."""
 
@@ -99,8 +127,13 @@ class Ledger:
         minimum_period_seconds: float,
         first_period: int = 0,
         simulation: bool = False,
+        seal: Seal | None = None,
+        keep: Mapping[str, bytes] | None = None,
     ) -> Ledger:
-        """Start a ledger with nothing spent; `simulation` allows seeded noise for good, and says so."""
+        """Start a ledger with nothing spent; `simulation` allows seeded noise for good, and says so.
+
+        What it is to `keep` from the start is there as soon as the ledger is.
+        """
         positive(minimum_period_seconds=minimum_period_seconds)
         _check_period(first_period)
         units = [budget.unit for budget in budgets]
@@ -108,12 +141,12 @@ class Ledger:
             raise BadInput(f"budgets are given for {units}: give at least one, and one per unit")
         accounts = tuple(Account(budget, Cost(), Cost(), 0, 0) for budget in budgets)
         record = Record(0, first_period, 0.0, _uptime(), minimum_period_seconds, simulation, accounts)
-        return cls(Store.create(path, record))
+        return cls(Store.create(path, record, seal=seal, keep=keep))
 
     @classmethod
-    def open(cls, path: Path, *, lock_timeout_seconds: float = 10.0) -> Ledger:
+    def open(cls, path: Path, *, lock_timeout_seconds: float = 10.0, seal: Seal | None = None) -> Ledger:
         """Go on with a ledger; its budgets are those it was created with."""
-        return cls(Store.open(path, lock_timeout_seconds=lock_timeout_seconds))
+        return cls(Store.open(path, lock_timeout_seconds=lock_timeout_seconds, seal=seal))
 
     def close(self) -> None:
         """Close the file; whatever was charged is on disk already."""
@@ -185,6 +218,15 @@ class Ledger:
             change.record = _charged(change.record, event, unit, adjacency)
             return Permit(change.record.sequence, change.record.period)
 
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Charge and keep several things at once, with nobody else in between: all of it is on disk after, or none.
+
+        A message that is made in here may leave once the transaction has ended, and not before.
+        """
+        with self._store.changing() as change:
+            yield Transaction(change)
+
     def advance_period(self, number: int, proof: bytes, verify: Callable[[int, bytes], bool]) -> bool:
         """Go on to a later public period and refill the period's budgets; False if it is too early.
 
@@ -229,8 +271,11 @@ class Ledger:
         return mechanism.release(value, source)
 
 
-def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency) -> Record:
+def _charged(record: Record, event: Event, unit: Unit, adjacency: Adjacency, *, unprotected: bool = False) -> Record:
     """The record after one more message; refuses one that does not fit into an account that it concerns."""
+    if unprotected and flattened(event).in_the_clear:
+        uncovered = tuple(replace(account, not_covered=account.not_covered + 1) for account in record.accounts)
+        return replace(_with_time_passed(record), accounts=uncovered)
     accounts = []
     for account in record.accounts:
         cost = account.budget.cost(event, unit, adjacency)
@@ -272,10 +317,10 @@ def _check_period(number: int) -> None:
         raise BadInput(f"period {number}: give a number from 0 to 2^63 - 1")
 
 
-def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
+def statement(mechanism: Mechanism[Any, Any]) -> tuple[Any, ...]:
+    """All that a mechanism says of itself: two that say the same are the same to whoever they protect."""
     require_complete(mechanism)
-    statement = (
-        model_version,
+    return (
         mechanism.name,
         mechanism.calibration,
         mechanism.unit,
@@ -285,7 +330,10 @@ def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
         mechanism.claimed_delta,
         mechanism.event(),
     )
-    return hashlib.sha256(repr(statement).encode()).hexdigest()
+
+
+def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
+    return hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
 
 
 def _report(account: Account, *, simulation: bool) -> AccountReport:

@@ -1,5 +1,7 @@
 """Where a ledger lives: an SQLite file, a mirror beside it, and the rule by which both change.
 
+With a seal, everything in them but numbers of periods and names is encrypted.
+
 Every change happens under SQLite's write lock, in this order: the new record goes to the mirror and is
 synced, then it is committed to the database and synced. So in every honest history the mirror is as new as
 the database, or newer by the one change that a crash cut off, and its record is never below the truth.
@@ -11,17 +13,19 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from veilrec._files import write_bytes
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.budget import Budget, Cost
+from veilrec.privacy.seal import Seal, WrongSeal
 
 _SCHEMA = 1
 _APPLICATION = 0x7665696C  # "veil"
@@ -31,6 +35,7 @@ _SETTINGS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA fullf
 _TABLES = (
     "CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), record TEXT NOT NULL)",
     "CREATE TABLE memo (period INTEGER, key TEXT, message BLOB NOT NULL, PRIMARY KEY (period, key))",
+    "CREATE TABLE kept (name TEXT PRIMARY KEY, content BLOB NOT NULL)",
     f"PRAGMA application_id={_APPLICATION}",
     f"PRAGMA user_version={_SCHEMA}",
 )
@@ -73,31 +78,57 @@ class Record:
 _RECORDS = TypeAdapter(Record)
 
 
-class Change:
-    """The record under the write lock, and the memo; set `record` to change it."""
+class _Plain:
+    """No seal: as it is."""
 
-    def __init__(self, database: sqlite3.Connection, record: Record) -> None:
+    def close(self, content: bytes, what: str) -> bytes:
+        return content
+
+    def open(self, sealed: bytes, what: str) -> bytes:
+        return sealed
+
+
+class Change:
+    """The record under the write lock, the memo, and what is kept beside them; set `record` to change it."""
+
+    def __init__(self, database: sqlite3.Connection, record: Record, seal: Seal | _Plain) -> None:
         self._database = database
+        self._seal = seal
         self.record = record
 
     def message(self, key: str) -> bytes | None:
         """The message memoised in this period."""
         query = "SELECT message FROM memo WHERE period = ? AND key = ?"
         row = self._database.execute(query, (self.record.period, key)).fetchone()
-        return None if row is None else bytes(row[0])
+        return None if row is None else self._seal.open(bytes(row[0]), self._memo(key))
 
     def memoise(self, key: str, message: bytes) -> None:
         """Keep a message for the rest of this period, and forget those of earlier ones."""
         self._database.execute("DELETE FROM memo WHERE period < ?", (self.record.period,))
-        self._database.execute("INSERT INTO memo VALUES (?, ?, ?)", (self.record.period, key, message))
+        sealed = self._seal.close(message, self._memo(key))
+        self._database.execute("INSERT INTO memo VALUES (?, ?, ?)", (self.record.period, key, sealed))
+
+    def _memo(self, key: str) -> str:
+        return f"memo {self.record.period} {key}"
+
+    def kept(self, name: str) -> bytes | None:
+        """What is kept under a name."""
+        row = self._database.execute("SELECT content FROM kept WHERE name = ?", (name,)).fetchone()
+        return None if row is None else self._seal.open(bytes(row[0]), f"kept {name}")
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep something under a name, in the place of what was there."""
+        sealed = self._seal.close(content, f"kept {name}")
+        self._database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, sealed))
 
 
 class Store:
     """One open ledger file; safe for threads and processes, but not to be carried over a fork."""
 
-    def __init__(self, path: Path, *, lock_timeout_seconds: float = 10.0) -> None:
+    def __init__(self, path: Path, *, lock_timeout_seconds: float = 10.0, seal: Seal | None = None) -> None:
         self.path = path
-        self._mirror = _mirror_of(path)
+        self._seal = seal or _Plain()
+        self._mirror = _mirror_of(path, self._seal)
         self._lock = threading.Lock()
         self._process = os.getpid()
         with self._refusing():
@@ -116,40 +147,45 @@ class Store:
                 raise
 
     @classmethod
-    def create(cls, path: Path, record: Record) -> Store:
+    def create(
+        cls, path: Path, record: Record, *, seal: Seal | None = None, keep: Mapping[str, bytes] | None = None
+    ) -> Store:
         """A new ledger; refuses where there is one, or was one whose mirror remains."""
         if not path.exists():
-            _mirror_of(path).check_nothing_spent()
+            _mirror_of(path, seal or _Plain()).check_nothing_spent()
         try:
             # An empty file is an empty database; SQLite's other files take its permissions over.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise LedgerError(f"{path}: cannot be written: {error.strerror}") from None
-        store = cls(path)
+        store = cls(path, seal=seal)
         try:
-            store._fill(record)
+            store._fill(record, keep or {})
         except LedgerError:
             store.close()
             raise
         return store
 
-    def _fill(self, record: Record) -> None:
+    def _fill(self, record: Record, keep: Mapping[str, bytes]) -> None:
         with self._transaction() as database:
             if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise LedgerError(f"{self.path}: there is a ledger already: open it, do not create it")
             self._mirror.check_nothing_spent()
             for statement in _TABLES:
                 database.execute(statement)
-            text = _encoded(record)
+            text = _encoded(record, self._seal)
             self._mirror.create(text)
             database.execute("INSERT INTO ledger VALUES (1, ?)", (text,))
+            change = Change(database, record, self._seal)
+            for name, content in keep.items():
+                change.keep(name, content)
 
     @classmethod
-    def open(cls, path: Path, *, lock_timeout_seconds: float) -> Store:
+    def open(cls, path: Path, *, lock_timeout_seconds: float, seal: Seal | None = None) -> Store:
         """An existing ledger, checked."""
         if not path.is_file():
             raise LedgerError(f"{path}: there is no ledger here: create one, unless it was lost")
-        store = cls(path, lock_timeout_seconds=lock_timeout_seconds)
+        store = cls(path, lock_timeout_seconds=lock_timeout_seconds, seal=seal)
         try:
             store._check_file()
         except LedgerError:
@@ -166,10 +202,10 @@ class Store:
         """Lock, read, and on leaving without an error write what was changed, durably."""
         with self._transaction() as database:
             before = self._newest(database)
-            change = Change(database, before)
+            change = Change(database, before, self._seal)
             yield change
             if change.record is not before:
-                text = _encoded(change.record)
+                text = _encoded(change.record, self._seal)
                 database.execute("UPDATE ledger SET record = ?", (text,))
                 self._mirror.write(change.record.sequence, text)
 
@@ -191,7 +227,7 @@ class Store:
     def _refusing(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, WrongSeal) as error:
             raise LedgerError(f"{self.path}: the ledger cannot be used ({error}): nothing was released") from error
 
     def _check_file(self) -> None:
@@ -212,7 +248,7 @@ class Store:
         row = database.execute("SELECT record FROM ledger").fetchone()
         if row is None:
             raise LedgerError(f"{self.path}: the ledger has no record: nothing may be released")
-        ours, mirrored = _decoded(row[0], self.path), self._mirror.read()
+        ours, mirrored = _decoded(row[0], self.path, self._seal), self._mirror.read()
         if mirrored.sequence < ours.sequence or (mirrored.sequence == ours.sequence and mirrored != ours):
             raise LedgerError(
                 f"{self.path}: the ledger and {self._mirror.path.name} do not belong together (one was "
@@ -224,8 +260,9 @@ class Store:
 class _Mirror:
     """The newest record once more, in two slots written in turn: a torn write leaves the other one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seal: Seal | _Plain) -> None:
         self.path = path
+        self._seal = seal
 
     def create(self, text: str) -> None:
         write_bytes(self.path, _slot(text).ljust(2 * _SLOT))
@@ -247,14 +284,14 @@ class _Mirror:
         for start in (0, _SLOT):
             digest, text = content[start : start + _DIGEST], content[start + _DIGEST : start + _SLOT]
             if hashlib.sha256(text).digest() == digest:
-                records.append(_decoded(text.decode(), self.path))
+                records.append(_decoded(text.decode(), self.path, self._seal))
         if not records:
             raise LedgerError(f"{self.path}: the ledger's mirror is damaged: nothing may be released")
         return max(records, key=lambda record: record.sequence)
 
 
-def _mirror_of(path: Path) -> _Mirror:
-    return _Mirror(path.with_name(f"{path.name}.seq"))
+def _mirror_of(path: Path, seal: Seal | _Plain) -> _Mirror:
+    return _Mirror(path.with_name(f"{path.name}.seq"), seal)
 
 
 def _slot(text: str) -> bytes:
@@ -264,12 +301,14 @@ def _slot(text: str) -> bytes:
     return hashlib.sha256(padded).digest() + padded
 
 
-def _encoded(record: Record) -> str:
-    return _RECORDS.dump_json(record).decode()
+def _encoded(record: Record, seal: Seal | _Plain) -> str:
+    content = _RECORDS.dump_json(record)
+    return content.decode() if isinstance(seal, _Plain) else b64encode(seal.close(content, "record")).decode()
 
 
-def _decoded(text: str, path: Path) -> Record:
+def _decoded(text: str, path: Path, seal: Seal | _Plain) -> Record:
     try:
-        return _RECORDS.validate_json(text)
-    except (ValidationError, BadInput) as error:
+        content = text if isinstance(seal, _Plain) else seal.open(b64decode(text), "record")
+        return _RECORDS.validate_json(content)
+    except (ValueError, BadInput, WrongSeal) as error:
         raise LedgerError(f"{path}: the ledger's record cannot be read: nothing may be released") from error

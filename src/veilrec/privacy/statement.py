@@ -63,6 +63,9 @@ class Statement:
     """What was done, in words with numbers: "Gaussian noise, 1.2 times the sensitivity"."""
     simulated: bool = False
     """Whether the devices were simulated in one place: then nobody's data was protected by the run itself."""
+    publication: tuple[str, ...] = ()
+    """What of a run may be published, or why nothing may."""
+    publishable: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The statement in parts."""
@@ -82,6 +85,8 @@ class Statement:
             "assumptions": list(_assumptions(g)),
             "not_protected": list(_not_protected(g)),
             "caveats": list(g.caveats),
+            "publishable": self.publishable,
+            "publication": list(self.publication),
             "simulated": self.simulated,
         }
 
@@ -100,6 +105,7 @@ class Statement:
             ("How", parts["noise"]),
             ("What has to be true for this", parts["assumptions"]),
             ("What is not protected", parts["not_protected"]),
+            ("What may be published", parts["publication"]),
             ("To be kept in mind", parts["caveats"]),
         ]
         pages = [f"{title}\n{'=' * len(title)}"]
@@ -115,7 +121,11 @@ class Statement:
             words = f"The guarantee: {g.line()}."
         else:
             words = f"What its authors claim, and what holds: {g.line()}."
-        return f"{words} This was a simulated run, which protects nobody." if self.simulated else words
+        if not self.simulated:
+            return words
+        if self.publishable:
+            return f"{words} The run was simulated where all data is: it covers people against those who get the model."
+        return f"{words} This was a simulated run, which protects nobody."
 
     def _published(self) -> dict[str, Any] | None:
         g = self.guarantee
@@ -145,17 +155,35 @@ def meaning(guarantee: Guarantee) -> tuple[str, ...]:
         return ()
     detected = most_detected(epsilon, delta, false_alarms=0.01)
     lines = [
-        f"Epsilon {epsilon:.4g} ({_terms(guarantee)}): whatever is seen, the odds of any guess about it "
-        f"change by a factor of {_factor(epsilon)} at most. Somebody who thought it 50 % likely can become "
-        f"{_percent(_sure(epsilon))} sure, not more.",
+        *(_of_epsilon(epsilon, guarantee) if delta == 0.0 else _of_both(epsilon, delta, guarantee)),
         f"A test that wrongly accuses 1 in 100 can find {_percent(detected)} of those whom it looks for, at "
         "most; guessing finds 1 %.",
     ]
-    if delta > 0.0:
-        lines.append(f"Delta {delta:g}: with a chance of {_one_in(delta)} this may fail altogether.")
     if detected > 0.5:
         lines.append("This is a weak promise: such a test may find more than half of them.")
     return tuple(lines)
+
+
+def _of_epsilon(epsilon: float, guarantee: Guarantee) -> tuple[str, ...]:
+    return (
+        f"Epsilon {epsilon:.4g} ({_terms(guarantee)}): whatever is seen, the odds of any guess about it "
+        f"change by a factor of {_factor(epsilon)} at most. Somebody who thought it 50 % likely can become "
+        f"{_percent(_sure(epsilon))} sure, not more.",
+    )
+
+
+def _of_both(epsilon: float, delta: float, guarantee: Guarantee) -> tuple[str, ...]:
+    # Delta is no chance of failure: the odds pass e^epsilon more often than that. But the chance that they pass
+    # e^(epsilon + t) is at most delta / (1 - e^-t), because E[(1 - e^(epsilon - loss))_+] <= delta; t = log 2 here.
+    doubled = epsilon + math.log(2.0)
+    return (
+        f"Epsilon {epsilon:.4g} and delta {delta:g} ({_terms(guarantee)}): whatever somebody may conclude from what is "
+        f"seen, the chance that they do is at most {_factor(epsilon)} times what it would be if it were otherwise, "
+        f"plus {_one_in(delta)}.",
+        f"So the odds of any guess about it change by a factor of {_factor(doubled)} (twice that) at most, but for a "
+        f"chance of {_one_in(min(2.0 * delta, 1.0))} at most: somebody who thought it 50 % likely can become "
+        f"{_percent(_sure(doubled))} sure, and hardly ever more.",
+    )
 
 
 def most_detected(epsilon: float, delta: float, *, false_alarms: float) -> float:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
+from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.randomness import SeededSource
+from veilrec.updates import Schema, Tensor
 
 
 def _adaptive(**options: Any) -> AdaptiveSum:
@@ -36,7 +38,9 @@ def test_both_releases_together_cost_what_one_would() -> None:
     mu_count = 1.0 / mechanism.count_standard_deviation + 2.0**-20
     together = math.hypot(mechanism.sensitivity.value / mechanism.sigma, mu_count)
     assert together == pytest.approx(mechanism.event().mu)
-    alone = CohortSum(dimension=4, clip_norm=1.0, noise_multiplier=1.0, population=30, cohort=10, delta=1e-3)
+    people = Rounds(rounds=1, sampling="fixed", population=30, cohort=10)
+    schema = Schema((Tensor("layer", (4,), by_row=False),))
+    alone = CohortSum(schema=schema, clip_norm=1.0, noise_multiplier=1.0, taking_part=people, delta=1e-3)
     assert _adaptive(cohort=10).claimed_epsilon == pytest.approx(alone.claimed_epsilon)
 
 

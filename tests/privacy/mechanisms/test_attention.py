@@ -14,8 +14,8 @@ from scipy import optimize
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.mechanism import Calibration
 from veilrec.privacy.mechanisms.attention import Normalisation, PaddedAttention, PrivateAttention, decompose, normalise
+from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.randomness import SeededSource
 
 
@@ -164,3 +164,34 @@ def test_padded_laplace_profile_by_numeric_integration(epsilon: float) -> None:
         assert np.trapezoid(np.maximum(excess, 0.0), x) <= mechanism.delta(epsilon) + 1e-6
     excess = 0.5 * (second + first) - math.exp(epsilon) * second  # the pad looks like the other click
     assert np.trapezoid(np.maximum(excess, 0.0), x) == pytest.approx(mechanism.delta(epsilon), abs=1e-5)
+
+
+@pytest.mark.parametrize("slots", [2, 11])
+def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
+    encoded: list[bytes] = []
+
+    def encode(history: Doubles) -> Doubles:
+        encoded.append(history.tobytes())
+        return history.mean(axis=0)
+
+    mechanism = PaddedAttention(
+        encode=encode,
+        basis_vectors=np.eye(3),
+        pad=np.zeros(3),
+        slots=slots,
+        clip_norm=0.5,
+        epsilon=1.0,
+        delta=1e-6,
+        pad_probability=0.3,
+    )
+    history = np.arange(3.0 * slots).reshape(slots, 3) + 1.0
+    many = mechanism.release_many(history, 3000, SeededSource(5)).value
+    assert len(encoded) == len(set(encoded)) <= 2**slots
+    assert len(encoded) == 4 if slots == 2 else len(encoded) > 500
+    for seed in range(20):
+        one = mechanism.release(history, SeededSource(seed)).value
+        np.testing.assert_array_equal(mechanism.release_many(history, 1, SeededSource(seed)).value, one[np.newaxis])
+    singles = np.stack([mechanism.release(history, source).value for source in map(SeededSource, range(400))])
+    # The same law: means of 3000 and of 400 draws, 5 standard errors apart at most.
+    error = 5.0 * mechanism.noise.scale * math.sqrt(1 / 3000 + 1 / 400) + 1e-3
+    np.testing.assert_allclose(many.mean(axis=0), singles.mean(axis=0), atol=error)

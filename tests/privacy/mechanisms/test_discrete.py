@@ -7,7 +7,9 @@ import pytest
 
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
-from veilrec.privacy.gaussian import delta_gaussian
+from veilrec.privacy.accounting import delta_of
+from veilrec.privacy.accounting.gaussian import delta_gaussian
+from veilrec.privacy.events import ZcdpEvent
 from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
 from veilrec.privacy.randomness import SeededSource
 
@@ -34,7 +36,18 @@ def test_discrete_gaussian_of_a_vector_keeps_the_bound_of_zcdp_section_9() -> No
     )
     # rho_max(2, 1e-6) of a mixed ledger is .088153; exact Gaussian noise would be 22.305 (section 6)
     assert float(mechanism.variance) == pytest.approx(100.0 / (2.0 * 0.088153), rel=1e-5)
-    assert delta_gaussian(2.0, mechanism.event().mu) < mechanism.delta(2.0) <= 1e-6
+    rho = mechanism.event().rho
+    assert delta_gaussian(2.0, math.sqrt(2.0 * rho)) < mechanism.delta(2.0) <= 1e-6
+
+
+@pytest.mark.parametrize("variance", [0.12, 0.1825, 0.3, 1.0, 4.0])
+def test_the_event_of_a_discrete_gaussian_covers_it_where_a_gaussian_one_does_not(variance: float) -> None:
+    _, masses = discrete_gaussian_masses(variance)
+    true = [_hockey_stick(masses, 1, epsilon) for epsilon in np.linspace(0.1, 12.0, 40)]
+    zcdp = [delta_of(ZcdpEvent(0.5 / variance), epsilon) for epsilon in np.linspace(0.1, 12.0, 40)]
+    gaussian = [delta_gaussian(epsilon, variance**-0.5) for epsilon in np.linspace(0.1, 12.0, 40)]
+    assert all(exact <= accounted * (1.0 + 1e-9) for exact, accounted in zip(true, zcdp, strict=True))
+    assert any(exact > 1.1 * accounted for exact, accounted in zip(true, gaussian, strict=True))
 
 
 @pytest.mark.parametrize("shift", [1, 2, 5])

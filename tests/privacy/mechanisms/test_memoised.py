@@ -5,8 +5,8 @@ import pytest
 
 from veilrec._arrays import Bools
 from veilrec.errors import BadInput
-from veilrec.privacy.mechanisms.bits import RandomisedResponse
 from veilrec.privacy.mechanisms.memoised import FREE, Memoised, MemoryStore
+from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.privacy.randomness import SeededSource
 
 LENGTH = 200

@@ -1,7 +1,13 @@
 """What events add up to: epsilon for delta, delta for epsilon, noise for a wanted epsilon."""
 
-from veilrec.privacy.accounting.accountant import delta_of, epsilon_of
-from veilrec.privacy.accounting.calibration import Rounds, epsilon_for, noise_for, noise_multiplier_for
+from veilrec.privacy.accounting.accountant import (
+    Rounds,
+    delta_of,
+    epsilon_for,
+    epsilon_of,
+    noise_for,
+    noise_multiplier_for,
+)
 from veilrec.privacy.accounting.renyi import epsilon_renyi, epsilon_zcdp, rho_max, rho_of
 
 __all__ = [

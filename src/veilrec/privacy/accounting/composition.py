@@ -20,7 +20,7 @@ import numpy as np
 
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
-from veilrec.privacy.accounting.amplification import amplified_epsilon, sampled_delta
+from veilrec.privacy.accounting.gaussian import amplified_epsilon, delta_gaussian, epsilon_gaussian, sampled_delta
 from veilrec.privacy.events import (
     ComposedEvent,
     Event,
@@ -30,8 +30,8 @@ from veilrec.privacy.events import (
     PureEvent,
     SampledEvent,
     TreeEvent,
+    ZcdpEvent,
 )
-from veilrec.privacy.gaussian import delta_gaussian, epsilon_gaussian
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -48,16 +48,17 @@ Simple: TypeAlias = GaussianEvent | Countable
 
 @dataclass(frozen=True)
 class Parts:
-    """A composition with nothing nested: all Gaussian releases as one, the rest counted."""
+    """A composition with nothing nested: all Gaussian releases as one, all zCDP ones as one, the rest counted."""
 
     mu: float
     counts: tuple[tuple[Countable, int], ...]
+    rho: float = 0.0
     in_the_clear: bool = False
 
     @property
     def sum_of_pure(self) -> float:
         """Basic composition of epsilons that hold with delta 0; infinite if one part has none."""
-        if self.mu > 0.0:
+        if self.mu > 0.0 or self.rho > 0.0:
             return math.inf
         return sum(count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts)
 
@@ -65,7 +66,7 @@ class Parts:
 def flattened(event: Event) -> Parts:
     """The simple events of a composition; one that is not known raises."""
     counts: Counter[Countable] = Counter()
-    mu_squared = 0.0
+    mu_squared, rho = 0.0, 0.0
     in_the_clear = False
     todo: list[tuple[Event, int]] = [(event, 1)]
     while todo:
@@ -77,6 +78,8 @@ def flattened(event: Event) -> Parts:
                 in_the_clear |= count > 0
             case GaussianEvent(mu):
                 mu_squared += count * _checked(mu=mu) ** 2
+            case ZcdpEvent(rho_of_one):
+                rho += count * _checked(rho=rho_of_one)
             case TreeEvent():
                 mu_squared += count * tree_mu(part) ** 2
             case SampledEvent(mu, rate, "fixed" | "padding" | "poisson") if 0.0 < rate <= 1.0:
@@ -90,7 +93,7 @@ def flattened(event: Event) -> Parts:
             case _:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
-    return Parts(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), in_the_clear)
+    return Parts(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), rho, in_the_clear)
 
 
 def tree_mu(tree: TreeEvent) -> float:
@@ -102,7 +105,11 @@ def tree_mu(tree: TreeEvent) -> float:
 
 @lru_cache(maxsize=16)
 def composed(parts: Parts) -> PrivacyLossDistribution:
-    """The distribution of the privacy loss of all parts together."""
+    """The distribution of the privacy loss of all parts together; zCDP says too little of it to have one."""
+    if parts.rho > 0.0:
+        raise BadInput(
+            f"a part is known as {parts.rho:g}-zCDP only, which has no loss distribution: use Renyi accounting"
+        )
     events: list[tuple[Simple, int]] = list(parts.counts)
     if parts.mu > 0.0:
         events.append((GaussianEvent(parts.mu), 1))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from veilrec.privacy.accounting.calibration import Rounds, epsilon_for
+from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.accounting.renyi import epsilon_classical, sampled_curve
 from veilrec.privacy.checks import probability
 
@@ -67,9 +67,9 @@ def _curve(rate: float, noise_multiplier: float) -> tuple[float, ...]:
 def compared(population: int, cohort: int, delta: float) -> Compared:
     """One entry of the two tables; it has to be one of them."""
     printed = (MOVIELENS_TABLE | FRAPPE_TABLE)[population, cohort][DELTAS.index(delta)]
-    plan = Rounds(rounds=ROUNDS, sampling="fixed", population=population, cohort=cohort)
+    rounds = Rounds(rounds=ROUNDS, sampling="fixed", population=population, cohort=cohort)
     return Compared(
         paper=printed,
         paper_convention=paper_convention(population, cohort, delta, releases=ROUNDS * cohort),
-        honest=epsilon_for(NOISE_MULTIPLIER, delta, plan),
+        honest=epsilon_for(NOISE_MULTIPLIER, delta, rounds),
     )

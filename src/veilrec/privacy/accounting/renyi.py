@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
-from veilrec.privacy.accounting.composition import Simple, flattened
+from veilrec.privacy.accounting.composition import Parts, Simple, flattened
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
 
@@ -31,14 +32,14 @@ ORDERS: tuple[float, ...] = (
 
 
 def rho_of(event: Event) -> float:
-    """Zero-concentrated privacy (zCDP): mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of pure mechanisms, summed.
+    """Zero-concentrated privacy (zCDP): rho, mu^2 / 2 of Gaussian noise, epsilon^2 / 2 of pure mechanisms, summed.
 
     What is gained by sampling has no such form; a sampled event is charged as if everybody took part.
     """
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    return 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
+    return parts.rho + 0.5 * parts.mu**2 + sum(count * _half_square(part) for part, count in parts.counts)
 
 
 def _half_square(event: Simple) -> float:
@@ -54,17 +55,25 @@ def epsilon_zcdp(rho: float, delta: float) -> float:
     probability(delta=delta)
     if rho == 0.0:
         return 0.0
-    low, high = (
-        -12.0,
-        40.0,
-    )  # of log(alpha - 1); any alpha gives a valid epsilon, so a search that stops early is safe
+    return max(0.0, _least(lambda orders: _epsilon_at(orders, rho * orders, delta)))
+
+
+def delta_zcdp(rho: float, epsilon: float) -> float:
+    """Delta of rho-zCDP: min over alpha of e^((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1)."""
+    if rho == 0.0:
+        return 0.0
+    return math.exp(min(0.0, _least(lambda orders: _log_delta_at(orders, rho * orders, epsilon))))
+
+
+def _least(bound: Callable[[Doubles], Doubles]) -> float:
+    """The smallest of bounds that hold at every order: a search that stops early is safe."""
+    low, high = -12.0, 40.0  # of log(alpha - 1)
     for _ in range(5):
         grid = np.linspace(low, high, 100)
-        orders = 1.0 + np.exp(grid)
-        values = _converted(orders, rho * orders, delta)
+        values = bound(1.0 + np.exp(grid))
         best = int(np.argmin(values))
         low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
-    return max(0.0, float(values[best]))
+    return float(values[best])
 
 
 def rho_max(epsilon: float, delta: float) -> float:
@@ -74,16 +83,28 @@ def rho_max(epsilon: float, delta: float) -> float:
 
 
 def epsilon_renyi(event: Event, delta: float) -> float:
-    """Epsilon by Renyi accounting: looser than `epsilon_of`, from different mathematics."""
+    """Epsilon by Renyi accounting: all that is known where a part is zCDP, and elsewhere looser than `epsilon_of`."""
     probability(delta=delta)
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    orders = np.array(ORDERS)
-    total = 0.5 * parts.mu**2 * orders
+    return float(max(0.0, np.min(_epsilon_at(np.array(ORDERS), _divergence(parts), delta))))
+
+
+def delta_renyi(event: Event, epsilon: float) -> float:
+    """Delta by Renyi accounting."""
+    parts = flattened(event)
+    if parts.in_the_clear:
+        return 1.0
+    return math.exp(min(0.0, float(np.min(_log_delta_at(np.array(ORDERS), _divergence(parts), epsilon)))))
+
+
+def _divergence(parts: Parts) -> Doubles:
+    """Of all parts together, at ORDERS."""
+    total = (parts.rho + 0.5 * parts.mu**2) * np.array(ORDERS)
     for part, count in parts.counts:
         total = total + count * np.array(_curve(part))
-    return float(max(0.0, np.min(_converted(orders, total, delta))))
+    return np.asarray(total, np.float64)
 
 
 def epsilon_classical(orders: Doubles, divergences: Doubles, delta: float) -> float:
@@ -142,6 +163,12 @@ def _response_divergences(epsilon: float, orders: Doubles) -> Doubles:
     return np.asarray(np.logaddexp(one, other) / (orders - 1.0), np.float64)
 
 
-def _converted(orders: Doubles, divergences: Doubles, delta: float) -> Doubles:
+def _epsilon_at(orders: Doubles, divergences: Doubles, delta: float) -> Doubles:
     # Canonne, Kamath and Steinke 2020, proposition 12
     return divergences + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
+
+
+def _log_delta_at(orders: Doubles, divergences: Doubles, epsilon: float) -> Doubles:
+    # The same proposition, solved for delta.
+    less_one = orders - 1.0
+    return np.asarray(less_one * (divergences - epsilon) + orders * np.log1p(-1.0 / orders) - np.log(less_one))

@@ -1,9 +1,10 @@
-"""Runs the attacks and passes the verdicts.
+"""Which claims are audited, how the attacks are run, and the verdicts.
 
-Policy (fixed seeds by default): every case may raise a false alarm with probability ALPHA, shared equally by its
-attacks. A claim is refuted when a lower bound passes it. A proven claim has also to be nearly reached on its worst
-pair: a bound below half of it (or of what the attack can reach) means that the pair, the score or the sampler has
-rotted, and fails the audit as well. So do draws that do not follow the law that an exact bound rests on.
+Covered are all mechanisms, the published claims that fail, and the planted bugs. Policy (fixed seeds by default):
+every case may raise a false alarm with probability ALPHA, shared equally by its attacks. A claim is refuted when a
+lower bound passes it. A proven claim has also to be nearly reached on its worst pair: a bound below half of it (or of
+what the attack can reach) means that the pair, the score or the sampler has rotted, and fails the audit as well. So do
+draws that do not follow the law that an exact bound rests on.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veilrec.privacy.audit.attacks import Budget, Evidence, Method
-from veilrec.privacy.audit.case import Case, Kind, Outcome
+from veilrec.errors import unknown_name
+from veilrec.privacy.audit.attacks import Allowance, Case, Evidence, Kind, Method, Outcome
+from veilrec.privacy.audit.flawed import FLAWS, gradient_case, planted_cases
+from veilrec.privacy.audit.strategies import attacks_on
 from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
+from veilrec.privacy.mechanisms import instances
+from veilrec.privacy.mechanisms.base import Mechanism, require_complete
 
 ALPHA = 1e-4
 FULL_EFFORT = 5  # times the draws of a quick audit
@@ -87,7 +92,7 @@ def judge(case: Case, *, effort: int, seed: int) -> Verdict:
     """Attack one case."""
     start = time.perf_counter()
     evidence = [
-        attack.run(case.key, case.delta, Budget((seed, number), effort, ALPHA / len(case.attacks)))
+        attack.run(case.key, case.delta, Allowance((seed, number), effort, ALPHA / len(case.attacks)))
         for number, attack in enumerate(case.attacks)
     ]
     strongest = max(evidence, key=lambda found: (found.no_epsilon, found.lower_bound))
@@ -125,3 +130,46 @@ def _too_weak(case: Case, evidence: Sequence[Evidence]) -> bool:
 def _rounded_reach(evidence: Sequence[Evidence]) -> float | None:
     most = max(found.reach for found in evidence)
     return round(most, 6) if most < math.inf else None
+
+
+def all_cases() -> tuple[Case, ...]:
+    """Proven ones first, then known-bad ones, then planted bugs."""
+    of_mechanisms = [case_of(mechanism) for mechanism in instances()]
+    proven = [case for case in of_mechanisms if case.kind == "proven"]
+    bad = [case for case in of_mechanisms if case.kind == "known-bad"]
+    return (*proven, *bad, gradient_case(), *planted_cases())
+
+
+def case_of(mechanism: Mechanism[Any, Any]) -> Case:
+    """The claim of a mechanism; one as published whose own honest profile exceeds its claim is known to be bad."""
+    require_complete(mechanism)
+    exceeds = mechanism.delta(mechanism.claimed_epsilon) > mechanism.claimed_delta * (1.0 + 1e-6)
+    bad = mechanism.calibration == "as-published" and exceeds
+    return Case(
+        name=mechanism.name,
+        kind="known-bad" if bad else "proven",
+        calibration=mechanism.calibration,
+        unit=mechanism.unit,
+        adjacency=mechanism.adjacency,
+        scope=mechanism.scope,
+        trust=mechanism.trust,
+        claimed_epsilon=mechanism.claimed_epsilon,
+        delta=mechanism.claimed_delta,
+        attacks=attacks_on(mechanism),
+        size=_size(mechanism),
+        why=FLAWS[mechanism.name] if bad else "",
+    )
+
+
+def _size(mechanism: Mechanism[Any, Any]) -> str:
+    sizes = ("dimension", "length", "categories", "items", "rows")
+    return next((f"{size} {getattr(mechanism, size)}" for size in sizes if hasattr(mechanism, size)), "")
+
+
+def select(name: str) -> tuple[Case, ...]:
+    """All cases, or those of one name."""
+    cases = all_cases()
+    chosen = tuple(case for case in cases if name in ("all", case.name))
+    if not chosen:
+        raise unknown_name("mechanism", name, {"all", *(case.name for case in cases)})
+    return chosen

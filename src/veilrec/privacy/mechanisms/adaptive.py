@@ -8,19 +8,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from veilrec._arrays import Doubles
+from veilrec._arrays import Bools, Doubles
 from veilrec.errors import BadInput
-from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.accounting.calibration import adaptive_clipping_noise
+from veilrec.privacy.accounting.accountant import adaptive_clipping_noise, epsilon_of
 from veilrec.privacy.checks import positive, probability, vectors, whole
 from veilrec.privacy.events import SampledEvent
-from veilrec.privacy.mechanism import Calibration, Sensitivity
-from veilrec.privacy.mechanisms._accounted import Accounted
-from veilrec.privacy.mechanisms.clipping import clip_flat, device_norms, next_clip_norm, unclipped_count
-from veilrec.privacy.mechanisms.gaussian import lattice_delta
-from veilrec.privacy.mechanisms.updates import fixed_cohort, noisy_sum
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
+from veilrec.privacy.mechanisms.clipping import clip_flat, device_norms, next_clip_norm
+from veilrec.privacy.mechanisms.noise import lattice_delta
+from veilrec.privacy.mechanisms.updates import fixed_cohorts
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.samplers import UNITS, add_gaussian
+from veilrec.privacy.samplers import UNITS, add_gaussian, lattice_gaussian, to_lattice
 from veilrec.privacy.sensitivity import clipped_l2
 
 
@@ -28,11 +26,22 @@ from veilrec.privacy.sensitivity import clipped_l2
 class AdaptiveRound:
     """What a round with an adaptive bound makes known."""
 
-    total: Doubles  # [dimension], the noisy sum of the clipped updates
-    unclipped_fraction: float  # noisy share of the cohort whose updates the bound left alone
+    total: Doubles  # [..., dimension], the noisy sum of the clipped updates
+    unclipped_fraction: Doubles  # [...], noisy share of the cohort whose updates the bound left alone
 
 
-class AdaptiveSum(Accounted[Doubles, AdaptiveRound]):
+def noisy_sums(members: Bools, clipped: Doubles, *, sigma: float, source: Source) -> Doubles:
+    """Sums `[count, d]` of the members' clipped updates `[people, d]`, with Gaussian noise.
+
+    Each update is cut to the lattice by itself, towards zero, so that its norm stays within the bound and the sum of
+    the cut updates is exact: the lattice costs no privacy.
+    """
+    grid = sigma / UNITS
+    noise = lattice_gaussian(source, len(members) * clipped.shape[1]).reshape(len(members), -1)
+    return np.asarray((members.astype(np.int64) @ to_lattice(clipped, grid) + noise).astype(np.float64) * grid)
+
+
+class AdaptiveSum(Mechanism[Doubles, AdaptiveRound]):
     """The noisy sum of a fixed-size cohort, and the noisy count of updates below the bound, taken before clipping.
 
     Both together cost what the sum alone would with `noise_multiplier`: the sum gets a little more noise than that.
@@ -75,18 +84,24 @@ class AdaptiveSum(Accounted[Doubles, AdaptiveRound]):
 
     def _perturb(self, value: Doubles, source: Source) -> AdaptiveRound:
         """One round over everybody's updates `[population, dimension]`."""
+        rounds = self._perturb_many(value, 1, source)
+        return AdaptiveRound(rounds.total[0], rounds.unclipped_fraction[0])
+
+    def _perturb_many(self, value: Doubles, count: int, source: Source) -> AdaptiveRound:
+        """The same round many times, each with a cohort of its own."""
         checked = vectors(self.dimension, updates=value)
         if checked.shape != (self.population, self.dimension):
             raise BadInput(f"updates have shape {checked.shape}: give one row for each of {self.population} people")
-        members = checked[fixed_cohort(self.population, self.cohort, source)]
-        count = unclipped_count(device_norms((), [members]), self.clip_norm)
-        noisy_count = add_gaussian(np.array([float(count)]), sigma=self.count_standard_deviation, source=source)
-        total = noisy_sum(clip_flat(members, self.clip_norm), sigma=self.sigma, source=source)
-        return AdaptiveRound(total, float(noisy_count[0]) / self.cohort)
+        members = fixed_cohorts(count, self.population, self.cohort, source)
+        unclipped = (members & (device_norms((), [checked]) <= self.clip_norm)).sum(axis=1).astype(np.float64)
+        noisy_counts = add_gaussian(unclipped, sigma=self.count_standard_deviation, source=source)
+        totals = noisy_sums(members, clip_flat(checked, self.clip_norm), sigma=self.sigma, source=source)
+        return AdaptiveRound(totals, noisy_counts / self.cohort)
 
     def next_clip_norm(self, released: AdaptiveRound, *, quantile: float) -> float:
         """The bound of the next round: post-processing of what is known already."""
-        return next_clip_norm(self.clip_norm, noisy_unclipped_fraction=released.unclipped_fraction, quantile=quantile)
+        fraction = float(released.unclipped_fraction)
+        return next_clip_norm(self.clip_norm, noisy_unclipped_fraction=fraction, quantile=quantile)
 
     def event(self) -> SampledEvent:
         """One Gaussian release with the whole noise multiplier, of which a person is part only by chance."""

@@ -18,15 +18,13 @@ import numpy as np
 
 from veilrec._arrays import Doubles
 from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy.accounting.amplification import amplified_epsilon, base_epsilon
+from veilrec.privacy.accounting.gaussian import amplified_epsilon, base_epsilon
 from veilrec.privacy.checks import finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
-from veilrec.privacy.mechanism import Calibration, Sensitivity
-from veilrec.privacy.mechanisms._accounted import Accounted
-from veilrec.privacy.mechanisms.bits import happens
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.gaussian import classical_sigma, lattice_delta, lattice_mu
-from veilrec.privacy.mechanisms.laplace import laplace_scale, sampler_epsilon
+from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
+from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, add_laplace
 from veilrec.privacy.sensitivity import attention_l1, attention_l2
@@ -120,7 +118,7 @@ def _uniform_on(support: list[int], basis: int) -> Doubles:
     return attention
 
 
-class PrivateAttention(Accounted[Doubles, Doubles]):
+class PrivateAttention(Mechanism[Doubles, Doubles]):
     """Attention vectors `[..., B]` of whole histories, without padding."""
 
     name = "attention"
@@ -176,7 +174,7 @@ class PrivateAttention(Accounted[Doubles, Doubles]):
         )
 
 
-class PaddedAttention(Accounted[Doubles, Doubles]):
+class PaddedAttention(Mechanism[Doubles, Doubles]):
     """All of GetPrivAttn: clicks are replaced by a pad with probability p, then encoded, decomposed, clipped,
     noised.
 
@@ -223,12 +221,23 @@ class PaddedAttention(Accounted[Doubles, Doubles]):
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy attention of one history."""
+        only: Doubles = self._perturb_many(value, 1, source)[0]
+        return only
+
+    def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
+        """The same many times, `[count, B]`, with fresh masks; each mask that turns up is encoded once."""
         history = vectors(len(self.pad), history=value)
         if history.shape != (self.slots, len(self.pad)):
             raise BadInput(f"history has shape {history.shape}: give {self.slots} slots, the pad for an absent click")
-        masked = happens(self.pad_probability, (self.slots, 1), source)
-        user = vectors(self.basis_vectors.shape[1], user=self.encode(np.where(masked, self.pad, history)))
-        return self.noise.add(decompose(user, self.basis_vectors), source)
+        masks = happens(self.pad_probability, (count, self.slots), source)
+        places = np.packbits(masks, axis=1).view(f"V{(self.slots + 7) // 8}").ravel()  # one value per mask
+        _, first, number = np.unique(places, return_index=True, return_inverse=True)
+        padded = [np.where(mask[:, np.newaxis], self.pad, history) for mask in masks[first]]
+        return self.noise.add(np.stack([self.attention(clicks) for clicks in padded])[number], source)
+
+    def attention(self, history: Doubles) -> Doubles:
+        """Attention of a history over the basis, `[B]`, before it is clipped and noised."""
+        return decompose(vectors(self.basis_vectors.shape[1], user=self.encode(history)), self.basis_vectors)
 
     def event(self) -> Event:
         """Noise that meets the click only with probability 1 - p."""

@@ -124,11 +124,6 @@ def next_clip_norm(
     return clip_norm * math.exp(-learning_rate * (fraction - quantile))
 
 
-def unclipped_count(norms: Doubles, clip_norm: float) -> int:
-    """How many updates the bound left alone; `norms` are those before clipping."""
-    return int((norms <= clip_norm).sum())
-
-
 def published_next_clip_norm(
     clip_norm: float, *, noisy_unclipped_fraction: float, quantile: float, learning_rate: float
 ) -> float:

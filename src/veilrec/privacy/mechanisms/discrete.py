@@ -14,10 +14,9 @@ from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
 from veilrec.privacy.accounting.renyi import rho_max
 from veilrec.privacy.checks import positive, probability, whole
-from veilrec.privacy.events import GaussianEvent, PureEvent
+from veilrec.privacy.events import PureEvent, ZcdpEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.mechanism import Calibration, Sensitivity
-from veilrec.privacy.mechanisms._accounted import Accounted
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import discrete_gaussian, discrete_laplace
 
@@ -40,11 +39,23 @@ def _rounded_up(value: float) -> Fraction:
     return Fraction(math.ceil(value * _STEP), _STEP)
 
 
-class DiscreteGaussian(Accounted[Offsets, Offsets]):
+class _WholeNumbers(Mechanism[Offsets, Offsets]):
+    """Vectors of whole numbers of which only the sensitivity is known."""
+
+    dimension: int
+
+    def worst_pair(self) -> tuple[Offsets, Offsets]:
+        """Nothing, and the whole sensitivity in one number."""
+        far = np.zeros(self.dimension, np.int64)
+        far[0] = int(self.sensitivity.value)
+        return np.zeros(self.dimension, np.int64), far
+
+
+class DiscreteGaussian(_WholeNumbers):
     """Whole numbers plus a discrete Gaussian (Canonne, Kamath and Steinke 2020), by L2 sensitivity.
 
-    mu = sensitivity / sigma is exact in the sense of zCDP. Delta is summed up exactly for one number; for
-    vectors it is the bound that zCDP gives.
+    It is rho-zCDP with rho = sensitivity^2 / (2 variance), and not as private as a Gaussian of that variance. Delta
+    is summed up exactly for one release of one number; for vectors it is the bound that zCDP gives.
     """
 
     name = "discrete-gaussian"
@@ -75,21 +86,15 @@ class DiscreteGaussian(Accounted[Offsets, Offsets]):
         noise = discrete_gaussian(source, checked.size, variance=self.variance)
         return checked + noise.reshape(checked.shape)
 
-    def event(self) -> GaussianEvent:
-        """As Gaussian noise of the same mu."""
-        return GaussianEvent(self.sensitivity.value / math.sqrt(self.variance))
+    def event(self) -> ZcdpEvent:
+        """Zero-concentrated."""
+        return ZcdpEvent(self.sensitivity.value**2 / (2.0 * float(self.variance)))
 
     def delta(self, epsilon: float) -> float:
         """Exact for one number, an upper bound for vectors."""
         if self.dimension == 1:
             return _delta_of_one(epsilon, int(self.sensitivity.value), float(self.variance))
-        return _delta_zcdp(epsilon, 0.5 * self.event().mu ** 2)
-
-    def worst_pair(self) -> tuple[Offsets, Offsets]:
-        """Nothing, and the whole sensitivity in one number."""
-        far = np.zeros(self.dimension, np.int64)
-        far[0] = int(self.sensitivity.value)
-        return np.zeros(self.dimension, np.int64), far
+        return super().delta(epsilon)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -115,20 +120,7 @@ def _delta_of_one(epsilon: float, shift: int, variance: float) -> float:
     return float(np.sum(masses * -np.expm1(np.minimum(epsilon - loss, 0.0))))
 
 
-def _delta_zcdp(epsilon: float, rho: float) -> float:
-    # min over alpha of exp((alpha - 1)(alpha rho - eps)) (1 - 1/alpha)^alpha / (alpha - 1) (CKS, corollary
-    # 13); every alpha gives a valid delta, so a search that stops early is safe.
-    low, high = -12.0, 40.0  # of log(alpha - 1)
-    for _ in range(6):
-        grid = np.linspace(low, high, 100)
-        less_one = np.exp(grid)
-        log_delta = less_one * ((1.0 + less_one) * rho - epsilon) - (1.0 + less_one) * np.log1p(1.0 / less_one) - grid
-        best = int(np.argmin(log_delta))
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, 99)]
-    return math.exp(min(float(log_delta[best]), 0.0))
-
-
-class DiscreteLaplace(Accounted[Offsets, Offsets]):
+class DiscreteLaplace(_WholeNumbers):
     """Whole numbers plus a discrete Laplace (two-sided geometric), by L1 sensitivity: pure epsilon."""
 
     name = "discrete-laplace"
@@ -165,12 +157,6 @@ class DiscreteLaplace(Accounted[Offsets, Offsets]):
         masses = np.concatenate(([1.0 / (1.0 + ratio)], (1.0 - ratio) / (1.0 + ratio) * ratio**inside))
         losses = np.concatenate(([top], (shift - 2.0 * inside) / float(self.scale)))
         return float(np.sum(masses * -np.expm1(np.minimum(epsilon - losses, 0.0))))
-
-    def worst_pair(self) -> tuple[Offsets, Offsets]:
-        """Nothing, and the whole sensitivity in one number."""
-        far = np.zeros(self.dimension, np.int64)
-        far[0] = int(self.sensitivity.value)
-        return np.zeros(self.dimension, np.int64), far
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:

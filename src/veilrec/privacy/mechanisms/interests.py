@@ -12,19 +12,24 @@ from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.checks import finite, positive, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanism import Calibration, Sensitivity
-from veilrec.privacy.mechanisms._accounted import Accounted
 from veilrec.privacy.mechanisms.attention import Noise
-from veilrec.privacy.mechanisms.categories import KaryResponse
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.gaussian import classical_sigma, lattice_delta, lattice_mu, lattice_sigma
-from veilrec.privacy.mechanisms.laplace import laplace_scale, sampler_epsilon
+from veilrec.privacy.mechanisms.noise import (
+    classical_sigma,
+    laplace_scale,
+    lattice_delta,
+    lattice_mu,
+    lattice_sigma,
+    sampler_epsilon,
+)
+from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace
 from veilrec.privacy.sensitivity import clipped_l1, clipped_l2, on_lattice_l2, pooled_l2
 
 
-class InterestResponse(Accounted[Doubles, Offsets]):
+class InterestResponse(Mechanism[Doubles, Offsets]):
     """The number of the strongest interest, by k-ary response: the better choice up to epsilon 5 or so."""
 
     name = "interest-response"
@@ -61,7 +66,7 @@ class InterestResponse(Accounted[Doubles, Offsets]):
         return (cls(basis=5, epsilon=1.0),)
 
 
-class PooledInterest(Accounted[Doubles, Doubles]):
+class PooledInterest(Mechanism[Doubles, Doubles]):
     """(1 / slots) * sum over clicks of P clip(r), with Gaussian noise: for one click, 35 times less than the
     diameter.
 
@@ -95,11 +100,19 @@ class PooledInterest(Accounted[Doubles, Doubles]):
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy pooled vector `[k]` of one history `[clicks, d]` of at most `slots` clicks."""
-        clicks = vectors(self.projection.shape[1], history=value)
+        return add_gaussian(self.pooled(value), sigma=self.sigma, source=source)
+
+    def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
+        """The same many times, `[count, k]`."""
+        same = np.broadcast_to(self.pooled(value), (count, len(self.projection)))
+        return add_gaussian(same, sigma=self.sigma, source=source)
+
+    def pooled(self, history: Doubles) -> Doubles:
+        """The pooled vector of a history, before noise."""
+        clicks = vectors(self.projection.shape[1], history=history)
         if clicks.ndim != 2 or len(clicks) > self.slots:
             raise BadInput(f"history has shape {clicks.shape}: give at most {self.slots} clicks")
-        pooled = clip_flat(clicks, self.clip_norm).sum(axis=0) @ self.projection.T / self.slots
-        return add_gaussian(pooled, sigma=self.sigma, source=source)
+        return np.asarray(clip_flat(clicks, self.clip_norm).sum(axis=0) @ self.projection.T / self.slots)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""
@@ -126,7 +139,7 @@ class PooledInterest(Accounted[Doubles, Doubles]):
         )
 
 
-class EmbeddingNoise(Accounted[Doubles, Doubles]):
+class EmbeddingNoise(Mechanism[Doubles, Doubles]):
     """Noise on the clipped user embedding itself `[..., d]`: PrivateRec's baseline VDP.
 
     As published the Gaussian's delta is divided by 1 - p although nothing is padded, and Laplace noise is

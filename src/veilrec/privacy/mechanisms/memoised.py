@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from veilrec.errors import BadInput
 from veilrec.privacy.events import ComposedEvent
-from veilrec.privacy.mechanism import Mechanism, Released, require_complete
+from veilrec.privacy.mechanisms.base import Mechanism, Released, require_complete
 from veilrec.privacy.randomness import Source
 
 Input = TypeVar("Input")

@@ -1,280 +1,431 @@
-"""Noise on what devices learned: on each message, or on the sum of a cohort."""
+"""What happens to the updates of a cohort on their way into a sum.
+
+One object bounds every device's update, puts noise on its message or on the sum of the round, says what that costs, and
+names the pair of inputs that shows it best. Simulation, device, coordinator, ledger and audit all call this object.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles
-from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.checks import positive, probability, vectors, whole
-from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, SampledEvent, repeated
-from veilrec.privacy.mechanism import Calibration, Sensitivity
-from veilrec.privacy.mechanisms._accounted import Accounted
-from veilrec.privacy.mechanisms.bits import happens
-from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.gaussian import lattice_delta, lattice_mu
-from veilrec.privacy.mechanisms.laplace import laplace_scale, sampler_epsilon
-from veilrec.privacy.randomness import Source
-from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace, lattice_gaussian, to_lattice
-from veilrec.privacy.sensitivity import clipped_l1, clipped_l2
+from veilrec._arrays import Bools, Doubles, Floats, Offsets
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
+from veilrec.privacy.checks import positive, probability, vectors
+from veilrec.privacy.events import Event, NonPrivateEvent
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
+from veilrec.privacy.mechanisms.clipping import clip_devices, device_norms
+from veilrec.privacy.mechanisms.noise import lattice_delta
+from veilrec.privacy.mechanisms.responses import happens
+from veilrec.privacy.randomness import FastSource, Source
+from veilrec.privacy.samplers import (
+    UNITS,
+    add_gaussian,
+    add_laplace,
+    simulated_gaussian,
+    simulated_laplace,
+    simulated_laplace_sum,
+)
+from veilrec.privacy.sensitivity import rounded_sum_l2
+from veilrec.updates import (
+    Factors,
+    Round,
+    Rows,
+    Schema,
+    Tensor,
+    Uploads,
+    copied,
+    entries_at,
+    filled,
+    from_vectors,
+    to_vectors,
+)
+
+Law = Literal["laplace", "gaussian"]
+_FIRST = Round(0)
+# Rows are projected and multiplied out again in single precision, which may make them longer by a few units in the
+# last place; they are clipped so much shorter.
+_BELOW_PROJECTED = 1.0 - 2.0**-18
 
 
-def _largest(dimension: int, clip_norm: float) -> Doubles:
-    """A flat vector of norm `clip_norm`: the worst for L1, as good as any for L2."""
-    return np.full(dimension, clip_norm / math.sqrt(dimension))
+class BadUpdate(VeilrecError):
+    """An update that is not within the bounds of its round; nothing of it may reach the sum."""
 
 
-def fixed_cohort(people: int, cohort: int, source: Source) -> Bools:
-    """Exactly `cohort` of `people`, every choice equally likely."""
-    members = np.zeros(people, np.bool_)
-    members[np.argpartition(source.words(people), cohort - 1)[:cohort]] = True
-    return members
+class OutsideRound(BadUpdate):
+    """An update with something that its round is not about."""
 
 
-def noisy_sum(clipped: Doubles, *, sigma: float, source: Source) -> Doubles:
-    """The sum of clipped updates `[n, d]` with Gaussian noise.
+class UpdateMechanism(Mechanism[Doubles, Doubles]):
+    """Bounds and noise of one method, over a leading cohort dimension: a real device is a cohort of one.
 
-    Each update is cut to the lattice by itself, towards zero, so that its norm stays within the bound and the sum of
-    the cut updates is exact: the lattice costs no privacy.
+    `bound` is not linear and always runs per device. Noise is linear: a real device adds its own with `perturb`; a
+    simulation may draw the noise of all messages at once (`noise_of_messages`), which has the same distribution.
     """
-    grid = sigma / UNITS
-    total = to_lattice(clipped, grid).sum(axis=0) + lattice_gaussian(source, clipped.shape[1])
-    return np.asarray(total.astype(np.float64) * grid)
 
+    schema: Schema  # of the whole model
+    fills_messages: bool = False  # whether noise goes to every entry, so that a message carries every row
+    noise_on: Literal["nothing", "message", "sum"] = "nothing"
+    perturbs_each: bool = False  # whether a part of `perturb` cannot be done to the sum of the messages instead
+    is_linear: bool = False  # whether nothing at all is done to a single message
 
-class UpdateNoise(Accounted[Doubles, Doubles]):
-    """A user's whole update, clipped to one L2 norm, with Gaussian noise on the device: it trusts nobody."""
+    @property
+    def dimension(self) -> int:
+        """Numbers of the model."""
+        return sum(tensor.size for tensor in self.schema.tensors)
 
-    name = "update-noise"
-    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
+    @abstractmethod
+    def bound(self, uploads: Uploads, about: Round) -> Uploads:
+        """Clip, select or compress each device's update."""
 
-    def __init__(self, *, dimension: int, clip_norm: float, epsilon: float, delta: float) -> None:
-        self._set_calibration("proven")
-        self.unit, self.adjacency = "user", "replace-one"
-        self.dimension, self.clip_norm = dimension, clip_norm
-        self.sensitivity = Sensitivity(clipped_l2(clip_norm, "replace-one"), "L2")
-        self.claimed_epsilon, self.claimed_delta = epsilon, delta
-        # Cutting towards zero keeps the norm, so the lattice costs nothing here.
-        self.sigma = self.sensitivity.value / lattice_mu(epsilon, delta, dimension)
+    def perturb(self, bounded: Uploads, about: Round, source: Source) -> Uploads:
+        """All that a device does to its bounded update before it leaves."""
+        return self.perturb_each(bounded, about, source)
+
+    def perturb_each(self, bounded: Uploads, about: Round, source: Source) -> Uploads:
+        """The part of `perturb` that cannot be done to the sum of the messages instead."""
+        return bounded
+
+    def noise_of_messages(
+        self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
+    ) -> dict[str, Floats]:
+        """The rest of `perturb`, for all devices at once: the sum of their noise, each counted `weights` times."""
+        return {}
+
+    def protect(self, sums: MutableMapping[str, Doubles], about: Round, source: Source) -> None:
+        """Put the noise of a round on its sums, in place, on everything that the round is about."""
+
+    def message(self, uploads: Uploads, about: Round, source: Source) -> Released[Uploads]:
+        """What leaves a device, and what the round costs it."""
+        require_complete(self)
+        return Released(self.perturb(self.bound(uploads, about), about, source), self.event())
+
+    def check(self, uploads: Uploads, about: Round) -> None:
+        """Refuse messages that no device within its bounds can have sent."""
+
+    def facts(self) -> dict[str, float]:
+        """What an officer needs to account for the noise by hand; nothing where the noise is not on sums."""
+        return {}
+
+    def counted_parameters(self, table: Tensor, about: Round) -> int:
+        """Numbers in one message about a table, as the communication paper counts them: all rows, changed or not."""
+        return table.size
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The messages of the devices `[..., dimension]`; one event each."""
-        clipped = clip_flat(vectors(self.dimension, update=value), self.clip_norm)
-        return add_gaussian(clipped, sigma=self.sigma, source=source)
+        """The messages of devices with these updates `[n, numbers of the model]`, or of one."""
+        checked = vectors(self.dimension, update=value)
+        uploads = from_vectors(checked.reshape(-1, checked.shape[-1]), self.schema)
+        sent = self.perturb(self.bound(uploads, _FIRST), _FIRST, source)
+        return to_vectors(sent, self.schema).reshape(checked.shape)
 
-    def event(self) -> GaussianEvent:
-        """Gaussian, for any two updates."""
-        return GaussianEvent(self.sensitivity.value / self.sigma)
 
-    def delta(self, epsilon: float) -> float:
-        """The exact profile, with the sampler's errors."""
-        return lattice_delta(self.event(), epsilon, self.dimension)
+class InTheClear(UpdateMechanism):
+    """No protection: for methods whose guarantee says that their messages are not private."""
+
+    name = "in-the-clear"
+    is_linear = True
+
+    def __init__(self, schema: Schema) -> None:
+        self._set_calibration("as-published")
+        self.schema = schema
+        self.unit, self.adjacency = "user", "replace-one"
+        self.sensitivity = Sensitivity(math.inf, "L2")
+        self.claimed_epsilon, self.claimed_delta = math.inf, 1.0
+
+    def bound(self, uploads: Uploads, about: Round) -> Uploads:
+        """Leave the updates as they are."""
+        return uploads
+
+    def event(self) -> Event:
+        """No epsilon is finite."""
+        return NonPrivateEvent()
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """An update of the largest norm, and its opposite."""
-        largest = _largest(self.dimension, self.clip_norm)
-        return largest, -largest
+        """Any two updates."""
+        return np.zeros(self.dimension), np.ones(self.dimension)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Sixteen parameters at epsilon 2."""
-        return (cls(dimension=16, clip_norm=1.0, epsilon=2.0, delta=1e-6),)
+        """Nothing is claimed, so there is nothing to audit."""
+        return ()
 
 
-class CohortSum(Accounted[Doubles, Doubles]):
-    """The sum of a random cohort's clipped updates with Gaussian noise: one round, the sampling included.
+class CohortSum(UpdateMechanism):
+    """A round of clipped updates whose sum gets Gaussian noise before anything else is done with it.
 
-    fixed: exactly `cohort` of the `population`, replace-one, sensitivity 2 * clip_norm; poisson: each with
-    probability cohort / population, add-remove, sensitivity clip_norm. The noise multiplier is sigma over
-    that sensitivity. A round with drop-outs is not a fixed-size cohort any more.
+    An update is cut to what the round is about and clipped to one L2 norm. Fixed-size cohorts and everybody: a person
+    is replaced and moves the sum by twice the clip norm; Poisson: a person is added or removed and moves it by the
+    clip norm. The noise multiplier is sigma over that sensitivity, which also pays for adding up in double precision
+    and for cutting the sum to the noise's lattice. A round with drop-outs is not a fixed-size cohort any more.
     """
 
     name = "cohort-sum"
     scope, trust = "per round", "server"
+    noise_on = "sum"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
     def __init__(
-        self,
-        *,
-        dimension: int,
-        clip_norm: float,
-        noise_multiplier: float,
-        population: int,
-        cohort: int,
-        delta: float,
-        sampling: Literal["fixed", "poisson"] = "fixed",
+        self, *, schema: Schema, clip_norm: float, noise_multiplier: float, taking_part: Rounds, delta: float
     ) -> None:
         self._set_calibration("proven")
-        whole(dimension=dimension, population=population, cohort=cohort)
-        positive(noise_multiplier=noise_multiplier)
+        positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm)
         probability(delta=delta)
-        if cohort > population:
-            raise BadInput(f"a cohort of {cohort} from a population of {population}: give a smaller cohort")
-        if sampling not in ("fixed", "poisson"):
-            raise unknown_name("sampling", sampling, ("fixed", "poisson"))
-        self.unit, self.adjacency = "user", "replace-one" if sampling == "fixed" else "add-remove"
-        self.dimension, self.clip_norm = dimension, clip_norm
-        self.population, self.cohort, self.sampling = population, cohort, sampling
-        self.sensitivity = Sensitivity(clipped_l2(clip_norm, self.adjacency), "L2")
+        if any(tensor.values != "float32" for tensor in schema.tensors):
+            raise BadInput("coded values are rounded after clipping, and may then be longer than the noise covers")
+        self.schema, self.clip_norm = schema, clip_norm
+        self.taking_part = taking_part
+        self.unit, self.adjacency = taking_part.unit, taking_part.adjacency
+        self.sensitivity = Sensitivity(taking_part.moved(clip_norm), "L2")
         self.noise_multiplier = noise_multiplier
-        self.sigma = noise_multiplier * self.sensitivity.value
+        moved = rounded_sum_l2(self.sensitivity.value, taking_part.population)
+        self.sigma = on_lattice(noise_multiplier, moved, self.dimension)
         self.claimed_delta = delta
-        # The sampler's error, far below what accounting rounds to, is taken off delta and added to epsilon.
-        self.claimed_epsilon = epsilon_of(self.event(), 0.999 * delta) * (1.0 + 1e-9) + 1e-9
+
+    @cached_property
+    def claimed_epsilon(self) -> float:  # type: ignore[override]
+        """Of one round; the sampler's error, far below what accounting rounds to, is taken off delta."""
+        return epsilon_of(self.event(), 0.999 * self.claimed_delta) * (1.0 + 1e-9) + 1e-9
+
+    def bound(self, uploads: Uploads, about: Round) -> Uploads:
+        """Leave out what the round is not about, and clip the rest as a whole."""
+        if about.rank is None:
+            return clip_whole(_in_entries(uploads, about), self._clip_norm(about))
+        part = _in_entries(_in_directions(uploads, about), about)
+        return _as_factors(clip_whole(part, self._clip_norm(about) * _BELOW_PROJECTED), about, about.view(self.schema))
+
+    def _clip_norm(self, about: Round) -> float:
+        return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
+
+    def protect(self, sums: MutableMapping[str, Doubles], about: Round, source: Source) -> None:
+        """Noise on the sums themselves, so that what comes out lies on the noise's lattice whatever they were."""
+        for name, total in sums.items():
+            entries = about.entries(name, total.size)
+            if entries is None:
+                total[...] = self._noisy(total, source)
+            else:
+                flat = total.reshape(-1)
+                flat[entries] = self._noisy(flat[entries], source)
+
+    def _noisy(self, total: Doubles, source: Source) -> Doubles:
+        if isinstance(source, FastSource):
+            return np.asarray(total + simulated_gaussian(source.generator(), total.shape, sigma=self.sigma))
+        return add_gaussian(total, sigma=self.sigma, source=source)
+
+    def check(self, uploads: Uploads, about: Round) -> None:
+        """Refuse what lies outside of the round, and what is longer than the bound."""
+        _refuse_outside(uploads, about, about.view(self.schema))
+        clip_norm, norms = self._clip_norm(about), upload_norms(uploads)
+        if (norms > clip_norm).any():
+            raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {clip_norm:.6g}")
+
+    def facts(self) -> dict[str, float]:
+        """The noise, and how many people it is for."""
+        people = self.taking_part
+        multiplier = self.sigma / self.sensitivity.value
+        facts = {"sigma": self.sigma, "noise_multiplier": multiplier}
+        return facts | {"population": people.population, "cohort": people.cohort}
+
+    def counted_parameters(self, table: Tensor, about: Round) -> int:
+        """All rows, or the factors of a table of low rank."""
+        return table.size if about.rank is None else rank_parameters(table, about.rank)
 
     def _perturb(self, value: Doubles, source: Source) -> Doubles:
         """The noisy sum `[dimension]` of a cohort drawn from `[population, dimension]` updates."""
+        return np.asarray(self._perturb_many(value, 1, source)[0])
+
+    def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
+        """Many independent rounds over the same people: `[count, dimension]`."""
         checked = vectors(self.dimension, updates=value)
-        if checked.ndim != 2 or len(checked) > self.population:
-            raise BadInput(f"updates have shape {checked.shape}: give one row per person, {self.population} at most")
-        if self.sampling == "fixed" and len(checked) != self.population:
-            raise BadInput(f"there are {len(checked)} updates: a fixed-size cohort needs all {self.population}")
-        if self.sampling == "fixed":
-            members = fixed_cohort(len(checked), self.cohort, source)
+        plan = self.taking_part
+        if checked.ndim != 2 or len(checked) > plan.population:
+            raise BadInput(f"updates have shape {checked.shape}: give one row per person, {plan.population} at most")
+        if plan.sampling == "fixed" and len(checked) != plan.population:
+            raise BadInput(f"there are {len(checked)} updates: a fixed-size cohort needs all {plan.population}")
+        if plan.rate == 1.0:
+            members = np.ones((count, len(checked)), np.bool_)
+        elif plan.sampling == "fixed":
+            members = fixed_cohorts(count, len(checked), plan.cohort, source)
         else:
-            members = happens(self.cohort / self.population, (len(checked),), source)
-        return noisy_sum(clip_flat(checked[members], self.clip_norm), sigma=self.sigma, source=source)
+            members = happens(plan.rate, (count, len(checked)), source)
+        bounded = to_vectors(self.bound(from_vectors(checked, self.schema), _FIRST), self.schema)
+        totals = members.astype(np.float64) @ bounded
+        parts, start = {}, 0
+        for tensor in self.schema.tensors:
+            parts[tensor.name] = totals[:, start : start + tensor.size].copy()
+            start += tensor.size
+        self.protect(parts, _FIRST, source)
+        return np.concatenate([parts[tensor.name] for tensor in self.schema.tensors], axis=1)
 
     def event(self) -> Event:
-        """Gaussian noise of which a person is part only by chance."""
-        if self.cohort == self.population:
-            return GaussianEvent(1.0 / self.noise_multiplier)
-        return SampledEvent(1.0 / self.noise_multiplier, self.cohort / self.population, self.sampling)
+        """One round: Gaussian noise of which a person is part, always or by chance."""
+        return self.taking_part.one_round(self.noise_multiplier)
 
     def delta(self, epsilon: float) -> float:
-        """The exact profile, with the sampler's errors."""
+        """The exact profile of one round, with the sampler's errors."""
         return lattice_delta(self.event(), epsilon, self.dimension)
 
     def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Everybody silent but one, whose update turns round (fixed) or is missing (poisson)."""
-        with_one = np.zeros((self.population, self.dimension))
-        with_one[0] = _largest(self.dimension, self.clip_norm)
-        return (with_one, -with_one) if self.sampling == "fixed" else (with_one, with_one[1:])
+        """Everybody silent but one, whose update turns round (replace-one) or is missing (add-remove)."""
+        with_one = np.zeros((self.taking_part.population, self.dimension))
+        with_one[0] = self.clip_norm / math.sqrt(self.dimension)
+        whole = self.sensitivity.value > self.clip_norm  # of an update, which turns into another
+        return (with_one, -with_one) if whole else (with_one, with_one[1:])
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """Three of ten people, in both ways of sampling."""
-        return (
-            cls(dimension=4, clip_norm=1.0, noise_multiplier=0.5, population=10, cohort=3, delta=1e-3),
-            cls(
-                dimension=4,
-                clip_norm=1.0,
-                noise_multiplier=0.5,
-                population=10,
-                cohort=3,
-                delta=1e-3,
-                sampling="poisson",
-            ),
+        """Three of ten people, drawn in both ways; and everybody."""
+        schema = Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (3,), by_row=False)))
+        ways = (
+            Rounds(rounds=1, sampling="fixed", population=10, cohort=3),
+            Rounds(rounds=1, sampling="poisson", population=10, cohort=3),
+            Rounds(rounds=1, population=4, cohort=4),
+        )
+        return tuple(
+            cls(schema=schema, clip_norm=1.0, noise_multiplier=0.5, taking_part=way, delta=1e-3) for way in ways
         )
 
 
-class ElementwiseLaplace(Accounted[Doubles, Doubles]):
-    """Every coordinate clipped to [-clip_value, clip_value], with Laplace noise (FedNewsRec).
+def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
+    """The sigma that is `noise_multiplier` times the sensitivity and what cutting a sum to the lattice adds to it.
 
-    As published epsilon = 2 clip_value / scale, which is what one coordinate costs; a message has thousands
-    of them.
+    Cutting moves two sums apart by up to sqrt(dimension) steps of sigma / 2^20:
+    sigma = noise_multiplier * (sensitivity + sqrt(dimension) sigma / 2^20).
     """
-
-    name = "elementwise-laplace"
-
-    def __init__(
-        self, *, dimension: int, clip_value: float, epsilon: float, calibration: Calibration = "proven"
-    ) -> None:
-        self._set_calibration(calibration)
-        whole(dimension=dimension)
-        positive(clip_value=clip_value, epsilon=epsilon)
-        self.unit, self.adjacency = "user", "replace-one"
-        self.dimension, self.clip_value = dimension, clip_value
-        self.sensitivity = Sensitivity(2.0 * clip_value * dimension, "L1")
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-        proven = laplace_scale(epsilon, self.sensitivity.value, dimension)
-        self.scale = proven if calibration == "proven" else 2.0 * clip_value / epsilon
-
-    def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The messages of the devices `[..., dimension]`; one event each."""
-        checked = vectors(self.dimension, update=value)
-        clipped = np.clip(checked, -self.clip_value, self.clip_value)
-        return add_laplace(clipped, scale=self.scale, source=source)
-
-    def event(self) -> Event:
-        """One Laplace release per coordinate: all of them may move at once."""
-        one = LaplaceEvent(2.0 * self.clip_value / self.scale + sampler_epsilon(1))
-        return repeated(one, self.dimension)
-
-    def delta(self, epsilon: float) -> float:
-        """Composed over the coordinates; 0 from the sum of their epsilons on."""
-        total = self.sensitivity.value / self.scale + sampler_epsilon(self.dimension)
-        return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Every coordinate at its bound, and at the opposite one."""
-        largest = np.full(self.dimension, self.clip_value)
-        return largest, -largest
-
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Thirty coordinates, with the paper's clip 0.005 and scale 0.015."""
-        return (
-            cls(dimension=30, clip_value=0.005, epsilon=1.0),
-            cls(dimension=30, clip_value=0.005, epsilon=2.0 / 3.0, calibration="as-published"),
+    left = 1.0 - noise_multiplier * math.sqrt(dimension) / UNITS
+    if left < 0.5:
+        raise BadInput(
+            f"the noise would be {noise_multiplier:.3g} times what one user can change, on {dimension} numbers: more "
+            "than half of it would only hide rounding; ask for a larger privacy.epsilon or fewer rounds"
         )
+    return noise_multiplier * sensitivity / left
 
 
-class RowwiseLaplace(Accounted[Doubles, Doubles]):
-    """Every row of an update `[..., rows, width]` clipped in L2, with Laplace noise (eq. 10 of
-    Priv-FedMF-Sub).
+def fixed_cohorts(count: int, people: int, cohort: int, source: Source) -> Bools:
+    """So many cohorts of exactly `cohort` of `people`, every choice equally likely: [count, people]."""
+    words = source.words(count * people).reshape(count, people)
+    members = np.zeros((count, people), np.bool_)
+    np.put_along_axis(members, np.argpartition(words, cohort - 1, axis=1)[:, :cohort], True, axis=1)
+    return members
 
-    As published the scale is Delta_f / epsilon with Delta_f = 2 clip_norm, an L2 distance; Laplace noise
-    needs the L1 distance, sqrt(width) times as much, for every row.
+
+def upload_norms(uploads: Uploads) -> Doubles:
+    """L2 norm of all that each device sends."""
+    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
+    products = [factors.product() for factors in uploads.factors.values()]
+    return device_norms(packed, [*uploads.dense.values(), *products])
+
+
+def clip_whole(uploads: Uploads, clip_norm: float) -> Uploads:
+    """Copies in which all that a device sends has at most this L2 norm."""
+    kept = copied(uploads)
+    packed = [*kept.tables.values(), *kept.entries.values()]
+    clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
+    return kept
+
+
+def _in_entries(uploads: Uploads, about: Round) -> Uploads:
+    """Of tensors that the round is partly about, only those entries."""
+    whole, entries = {}, dict(uploads.entries)
+    for name, values in uploads.dense.items():
+        flat = values.reshape(uploads.count, -1)
+        kept = about.entries(name, flat.shape[1])
+        if kept is None:
+            whole[name] = values
+        else:
+            entries[name] = entries_at(flat, kept)
+    return replace(uploads, dense=whole, entries=entries)
+
+
+def _in_directions(uploads: Uploads, about: Round) -> Uploads:
+    """Rows of tables, only in the directions that the round is about."""
+    tables = {}
+    for name, rows in uploads.tables.items():
+        basis = about.basis(rows.values.shape[1])
+        if basis is not None:
+            left = np.matmul(rows.values, basis, dtype=np.float32)
+            tables[name] = Rows(rows.offsets, rows.index, np.matmul(left, basis.T, dtype=np.float32))
+    return replace(uploads, tables=tables)
+
+
+def _as_factors(uploads: Uploads, about: Round, view: Schema) -> Uploads:
+    """The coordinates in the round's directions instead of the rows."""
+    full, factors = filled(uploads, view), {}
+    for tensor in view.tables:
+        basis = about.basis(tensor.shape[1])
+        if basis is not None:
+            left = full.tables[tensor.name].values.reshape(full.count, *tensor.shape) @ basis
+            ones = np.ones((full.count, basis.shape[1]), np.float32)
+            factors[tensor.name] = Factors(left, ones, np.tile(basis.T, (full.count, 1, 1)))
+    return replace(full, tables={}, factors=factors)
+
+
+def rank_parameters(table: Tensor, rank: int) -> int:
+    """Numbers of a table of rank r, both factors and the scales: r (rows + width + 1)."""
+    return rank * (table.shape[0] + table.shape[1] + 1)
+
+
+def _refuse_outside(uploads: Uploads, about: Round, view: Schema) -> None:
+    """Rows outside of the round cannot be written in its messages; entries and directions can."""
+    for tensor in view.tensors:
+        entries = about.entries(tensor.name, tensor.size)
+        if entries is not None:
+            rows = uploads.entries.get(tensor.name)
+            if tensor.name in uploads.dense or (rows is not None and not np.isin(rows.index, entries).all()):
+                raise OutsideRound(f"the update has entries of {tensor.name} that the round is not about")
+        basis = about.basis(tensor.shape[1]) if tensor.by_row else None
+        if basis is not None:
+            factors = uploads.factors.get(tensor.name)
+            if tensor.name in uploads.tables or tensor.name in uploads.entries:
+                raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")
+            if factors is not None and not (factors.right == basis.T).all():
+                raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")
+
+
+def noisy_messages(uploads: Uploads, *, law: Law, scale: float, source: Source) -> Uploads:
+    """Noise on everything that the messages carry."""
+
+    def noisy(values: Floats) -> Floats:
+        if isinstance(source, FastSource):
+            if law == "laplace":
+                return values + simulated_laplace(source.generator(), values.shape, scale=scale)
+            return values + simulated_gaussian(source.generator(), values.shape, sigma=scale)
+        exact = values.astype(np.float64)
+        if law == "laplace":
+            return add_laplace(exact, scale=scale, source=source).astype(np.float32)
+        return add_gaussian(exact, sigma=scale, source=source).astype(np.float32)
+
+    def noisy_rows(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: Rows(rows.offsets, rows.index, noisy(rows.values)) for name, rows in packed.items()}
+
+    tables, entries = noisy_rows(uploads.tables), noisy_rows(uploads.entries)
+    dense = {name: noisy(values) for name, values in uploads.dense.items()}
+    return replace(uploads, tables=tables, entries=entries, dense=dense)
+
+
+def noise_of_sum(
+    schema: Schema, weights: Doubles | Offsets, generator: np.random.Generator, *, law: Law, scale: float
+) -> dict[str, Floats]:
+    """The noise of messages that fill the schema, added up; the message of device u counts `weights[u]` times.
+
+    A sum of n Laplace draws is a difference of two Gamma(n) draws; one of Gaussian draws is a Gaussian draw.
     """
-
-    name = "rowwise-laplace"
-
-    def __init__(
-        self, *, rows: int, width: int, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
-    ) -> None:
-        self._set_calibration(calibration)
-        whole(rows=rows, width=width)
-        positive(epsilon=epsilon)
-        self.unit, self.adjacency = "user", "replace-one"
-        self.rows, self.width, self.clip_norm = rows, width, clip_norm
-        self.row_sensitivity = clipped_l1(clip_norm, width, "replace-one")
-        self.sensitivity = Sensitivity(rows * self.row_sensitivity, "L1")
-        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
-        proven = laplace_scale(epsilon, self.sensitivity.value, rows * width)
-        self.scale = proven if calibration == "proven" else clipped_l2(clip_norm, "replace-one") / epsilon
-
-    def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The rows of the devices, clipped, with noise; one event per device."""
-        checked = vectors(self.width, update=value)
-        if checked.ndim < 2 or checked.shape[-2] != self.rows:
-            raise BadInput(f"update has shape {checked.shape}: it has to end with {self.rows} rows of {self.width}")
-        clipped = clip_flat(checked, self.clip_norm)
-        return add_laplace(clipped, scale=self.scale, source=source)
-
-    def event(self) -> Event:
-        """One release per row: the user's vector moves all of them at once."""
-        row = LaplaceEvent(self.row_sensitivity / self.scale + sampler_epsilon(self.width))
-        return repeated(row, self.rows)
-
-    def delta(self, epsilon: float) -> float:
-        """An upper bound, by the L1 distance; 0 from the sum over the rows on."""
-        total = self.sensitivity.value / self.scale + sampler_epsilon(self.rows * self.width)
-        return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
-
-    def worst_pair(self) -> tuple[Doubles, Doubles]:
-        """Flat rows of the largest norm, and their opposites."""
-        largest = np.tile(_largest(self.width, self.clip_norm), (self.rows, 1))
-        return largest, -largest
-
-    @classmethod
-    def examples(cls) -> tuple[Self, ...]:
-        """Two rows as proven; one row of 32 as published."""
-        return (
-            cls(rows=2, width=32, clip_norm=1.0, epsilon=1.0),
-            cls(rows=1, width=32, clip_norm=1.0, epsilon=0.4, calibration="as-published"),
-        )
+    if not len(weights):
+        return {}
+    if law == "gaussian":
+        sigma = scale * math.sqrt(float(np.sum(np.asarray(weights, np.float64) ** 2)))
+        return {t.name: simulated_gaussian(generator, t.shape, sigma=sigma) for t in schema.tensors}
+    values, counts = np.unique(weights, return_counts=True)
+    noise = {}
+    for tensor in schema.tensors:
+        total = np.zeros(tensor.shape)
+        for value, count in zip(values, counts, strict=True):
+            total += value * simulated_laplace_sum(generator, tensor.shape, scale=scale, devices=int(count))
+        noise[tensor.name] = total.astype(np.float32)
+    return noise

@@ -1,0 +1,72 @@
+"""How the mechanisms on updates and reports are attacked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec.privacy.audit.attacks import Attack, Scores, SupportEvent
+from veilrec.privacy.audit.scores import (
+    MANY,
+    SOME,
+    Strategy,
+    draws_of,
+    gaussian_attacks,
+    laplace_attacks,
+    projection,
+    scored,
+)
+from veilrec.privacy.events import SampledEvent
+from veilrec.privacy.mechanisms.compressed import LargestEntries, LowRank, SentEntries, SparseDeep
+from veilrec.privacy.mechanisms.messages import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
+from veilrec.privacy.mechanisms.reports import ItemHistogram
+from veilrec.privacy.mechanisms.updates import CohortSum
+
+
+def _gaussian(mechanism: UpdateNoise) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.scale, claim=mechanism.claimed_epsilon)
+
+
+def _laplace(mechanism: NoisyMessage) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.scale)
+
+
+def _low_rank(mechanism: LowRank) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.inner.scale)
+
+
+def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
+    first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    along = scored(draws_of(mechanism), projection(first, second))
+    event = mechanism.event()
+    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+
+
+def _histogram(mechanism: ItemHistogram) -> tuple[Attack, ...]:
+    first, second = (people.sum(axis=0).astype(np.float64) for people in mechanism.worst_pair())
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
+
+
+def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[Attack, ...]:
+    def sends_the_first(updates: Doubles) -> Any:
+        return updates[:, 0] != 0.0
+
+    return (SupportEvent(scored(draws_of(mechanism), sends_the_first), SOME),)
+
+
+OF_UPDATES: dict[type, Strategy] = {
+    UpdateNoise: _gaussian,
+    ElementwiseLaplace: _laplace,
+    RowwiseLaplace: _laplace,
+    LowRank: _low_rank,
+    CohortSum: _cohort_sum,
+    ItemHistogram: _histogram,
+    LargestEntries: _tells_where,
+    SentEntries: _tells_where,
+    SparseDeep: _tells_where,
+}

@@ -1,0 +1,421 @@
+"""Answers that are a lie with a known probability: about bits, about a category, about which candidate was clicked.
+
+Bits: randomised response, symmetric (DP-SUB) or optimised, and what a server learns of it. Categories: k-ary response,
+and subset selection for small epsilon.
+
+Labels: an impression shows C items, one of them clicked; training uses the label and k further candidates. As published
+(PrivateRec's DPL, Algorithm 3, lines 16 to 18) the candidates are drawn around the click, which is therefore always
+among them: whoever sees the candidates can rule the other items out, at any epsilon. Response first, negatives second,
+is epsilon-private and as accurate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from veilrec._arrays import Bools, Doubles, Offsets
+from veilrec.errors import BadInput, unknown_name
+from veilrec.privacy.checks import bits, categories, positive, whole
+from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent, repeated
+from veilrec.privacy.guarantee import Adjacency, Unit
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Output, Sensitivity
+from veilrec.privacy.randomness import Source
+from veilrec.privacy.sensitivity import BitChange, changed_bits
+
+# The probability of a lie is raised by this, so that float arithmetic never leaves it below the exact value.
+SAFE = 1.0 + 2.0**-50
+_UNITS: dict[BitChange, tuple[Unit, Adjacency]] = {
+    "one bit": ("click", "add-remove"),
+    "swap": ("click", "replace-one"),
+    "set": ("history", "replace-one"),
+    "vector": ("user", "replace-one"),
+}
+
+
+def happens(probability: float, shape: tuple[int, ...], source: Source) -> Bools:
+    """Independent coins that show True with `probability`, rounded up to the next multiple of 2^-64."""
+    threshold = min(math.ceil(probability * 2.0**64), 2**64 - 1)
+    return (source.words(math.prod(shape)) < np.uint64(threshold)).reshape(shape)
+
+
+def flip_probability(epsilon_per_bit: float) -> float:
+    """1 / (1 + e^epsilon)."""
+    return math.exp(-epsilon_per_bit) / (1.0 + math.exp(-epsilon_per_bit))
+
+
+class RandomisedResponse(Mechanism[Bools, Bools]):
+    """Every bit is told truthfully with probability e^e1 / (1 + e^e1), and turned round otherwise.
+
+    Proven: e1 = epsilon / (number of bits that may differ). As published (DP-SUB): e1 = epsilon, said to hold
+    for any two vectors.
+    """
+
+    name = "randomised-response"
+
+    def __init__(
+        self, *, length: int, epsilon: float, change: BitChange, items: int = 1, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(epsilon=epsilon)
+        self.changed = changed_bits(change, length=length, items=items)
+        self.length = length
+        self.unit, self.adjacency = _UNITS[change]
+        self.sensitivity = Sensitivity(float(self.changed), "changed entries")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        self.epsilon_per_bit = epsilon / self.changed if calibration == "proven" else epsilon
+        self.flip_probability = flip_probability(self.epsilon_per_bit)
+
+    @property
+    def keep_probability(self) -> float:
+        """The chance that a bit is told as it is."""
+        return 1.0 - self.flip_probability
+
+    def _perturb(self, value: Bools, source: Source) -> Bools:
+        """The vectors `[..., length]` with some bits turned round; one event per vector."""
+        checked = bits(self.length, value=value)
+        return checked ^ happens(SAFE * self.flip_probability, checked.shape, source)
+
+    def event(self) -> Event:
+        """One randomised response per bit that may differ."""
+        one = PureEvent(self.epsilon_per_bit)
+        return one if self.changed == 1 else repeated(one, self.changed)
+
+    def worst_pair(self) -> tuple[Bools, Bools]:
+        """As many different bits as allowed; for a swap and for sets, disjoint sets of one size."""
+        first, second = np.zeros(self.length, np.bool_), np.zeros(self.length, np.bool_)
+        half = self.changed // 2
+        first[:half] = True
+        second[half : self.changed] = True
+        return first, second
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """One per kind of change, and the published claim about any two vectors."""
+        return (
+            cls(length=40, epsilon=1.0, change="one bit"),
+            cls(length=40, epsilon=2.0, change="swap"),
+            cls(length=40, epsilon=4.0, change="set", items=2),
+            cls(length=40, epsilon=1.0, change="vector", calibration="as-published"),
+        )
+
+
+class UnaryEncoding(Mechanism[Bools, Bools]):
+    """Optimised unary encoding (OUE): a 1 is told with probability 1/2, a 0 becomes 1 with probability q.
+
+    q = 1 / (e^epsilon + 1) when one item is swapped for another, e^-epsilon / 2 when one bit differs.
+    """
+
+    name = "unary-encoding"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
+
+    def __init__(self, *, length: int, epsilon: float, change: Literal["one bit", "swap"] = "swap") -> None:
+        self._set_calibration("proven")
+        positive(epsilon=epsilon)
+        if change not in ("one bit", "swap"):
+            raise unknown_name("change of bits", change, ("one bit", "swap"))
+        self.changed = changed_bits(change, length=length)
+        self.length = length
+        self.unit, self.adjacency = _UNITS[change]
+        self.sensitivity = Sensitivity(float(self.changed), "changed entries")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        self.keep_probability = 0.5
+        self.noise_probability = flip_probability(epsilon) if change == "swap" else 0.5 * math.exp(-epsilon)
+
+    def _perturb(self, value: Bools, source: Source) -> Bools:
+        """The vectors `[..., length]` as told; one event per vector."""
+        checked = bits(self.length, value=value)
+        kept = happens(self.keep_probability, checked.shape, source)
+        made_up = happens(SAFE * self.noise_probability, checked.shape, source)
+        return np.where(checked, kept, made_up)
+
+    def event(self) -> PureEvent:
+        """Pure at the calibrated epsilon."""
+        return PureEvent(self.claimed_epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        """Exact, over the outcomes of the bits that differ."""
+        return max(self._delta(epsilon, down=False), self._delta(epsilon, down=True))
+
+    def _delta(self, epsilon: float, *, down: bool) -> float:
+        one, zero = self.keep_probability, self.noise_probability
+        ones = [(one, zero)] if self.changed == 1 else [(one, zero), (zero, one)]
+        total = 0.0
+        for outcome in itertools.product((True, False), repeat=len(ones)):
+            first = math.prod(p if told else 1.0 - p for (p, _), told in zip(ones, outcome, strict=True))
+            second = math.prod(p if told else 1.0 - p for (_, p), told in zip(ones, outcome, strict=True))
+            first, second = (second, first) if down else (first, second)
+            # Exactly at the limit the difference is a rounding error, not a leak.
+            excess = first - math.exp(epsilon) * second
+            total += excess if excess > 1e-14 * first else 0.0
+        return total
+
+    def worst_pair(self) -> tuple[Bools, Bools]:
+        """One item, and another one (or none)."""
+        first, second = np.zeros(self.length, np.bool_), np.zeros(self.length, np.bool_)
+        first[0] = True
+        if self.changed == 2:
+            second[1] = True
+        return first, second
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """For both kinds of change."""
+        return (cls(length=10, epsilon=2.0, change="swap"), cls(length=10, epsilon=1.0, change="one bit"))
+
+
+def estimate_frequency(counts: Doubles, reports: int, *, keep_probability: float, noise_probability: float) -> Doubles:
+    """Frequencies behind noisy counts: (c/n - q) / (p - q), kept within [0, 1] (eq. 8 of Priv-FedMF-Sub, with
+    q = 1 - p).
+
+    Without the cut it is unbiased; with it, it maximises the likelihood.
+    """
+    whole(reports=reports)
+    raw = (np.asarray(counts, np.float64) / reports - noise_probability) / (keep_probability - noise_probability)
+    return np.clip(raw, 0.0, 1.0)
+
+
+def frequency_variance(*, keep_probability: float, noise_probability: float) -> float:
+    """Variance of a rare item's estimated frequency, times the number of reports: q (1 - q) / (p - q)^2."""
+    gap = keep_probability - noise_probability
+    return noise_probability * (1.0 - noise_probability) / gap**2
+
+
+_ONE_CHOICE = Sensitivity(1.0, "changed entries")
+
+
+def _at_least_two(count: int) -> None:
+    whole(categories=count)
+    if count < 2:
+        raise BadInput("categories is 1: with one category there is nothing to hide; give at least 2")
+
+
+def _without_rounding(excess: float, scale: float) -> float:
+    # Exactly at the limit the difference is a rounding error, not a leak.
+    return excess if excess > 1e-14 * scale else 0.0
+
+
+class _OneOfMany(Mechanism[Offsets, Output]):
+    """What is said of a category is pure, and holds for any two of them."""
+
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
+
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
+        self._set_calibration("proven")
+        positive(epsilon=epsilon)
+        _at_least_two(categories)
+        self.unit, self.adjacency = unit, adjacency
+        self.sensitivity = _ONE_CHOICE
+        self.categories = categories
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+
+    def worst_pair(self) -> tuple[Offsets, Offsets]:
+        """Any two categories."""
+        return np.array(0), np.array(1)
+
+
+class KaryResponse(_OneOfMany[Offsets]):
+    """The true category with probability e^eps / (e^eps + C - 1), each other one with 1 / (e^eps + C - 1)."""
+
+    name = "k-ary-response"
+
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
+        super().__init__(categories=categories, epsilon=epsilon, unit=unit, adjacency=adjacency)
+        weight = math.exp(-epsilon)  # so that a large epsilon does not overflow
+        self.keep_probability = 1.0 / (1.0 + (categories - 1) * weight)
+        self.other_probability = weight / (1.0 + (categories - 1) * weight)
+
+    def _perturb(self, value: ArrayLike, source: Source) -> Offsets:
+        """A category per given category, `[...]`; one event each."""
+        checked = categories(self.categories, value=value)
+        others = self.categories - 1
+        lies = happens(SAFE * others * self.other_probability, checked.shape, source)
+        # A step of 1 to C - 1 leads to every other category equally often.
+        steps = (source.words(checked.size) % np.uint64(others)).astype(np.int64).reshape(checked.shape) + 1
+        return np.where(lies, (checked + steps) % self.categories, checked)
+
+    def event(self) -> PureEvent:
+        """Pure; for two categories exactly, for more as a bound."""
+        return PureEvent(self.claimed_epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        """Exact: only the first of the two categories is likelier than e^epsilon times."""
+        excess = self.keep_probability - math.exp(epsilon) * self.other_probability
+        return _without_rounding(excess, self.keep_probability)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Five interests at epsilon 1, of a whole history."""
+        return (cls(categories=5, epsilon=1.0, unit="history"),)
+
+
+class SubsetSelection(_OneOfMany[Bools]):
+    """A set of w categories, the true one in it with probability w e^eps / (w e^eps + C - w), as C bits."""
+
+    name = "subset-selection"
+
+    def __init__(self, *, categories: int, epsilon: float, unit: Unit, adjacency: Adjacency = "replace-one") -> None:
+        super().__init__(categories=categories, epsilon=epsilon, unit=unit, adjacency=adjacency)
+        weight = math.exp(-epsilon)
+        self.size = max(1, round(categories * weight / (1.0 + weight)))
+        self.keep_probability = self.size / (self.size + (categories - self.size) * weight)
+        self.other_probability = (self.size - self.keep_probability) / (categories - 1)
+        self._leave_out = (categories - self.size) * weight / (self.size + (categories - self.size) * weight)
+
+    def _perturb(self, value: ArrayLike, source: Source) -> Bools:
+        """A set per given category; one event each."""
+        checked = categories(self.categories, value=value)
+        flat = checked.reshape(-1)
+        left_out = happens(SAFE * self._leave_out, flat.shape, source)
+        # Order all categories at random, the true one first or last, and take the first w.
+        order = source.words(flat.size * self.categories).reshape(flat.size, self.categories).copy()
+        order[np.arange(flat.size), flat] = np.where(left_out, np.uint64(2**64 - 1), np.uint64(0))
+        chosen = np.argpartition(order, self.size - 1, axis=1)[:, : self.size]
+        sets = np.zeros(order.shape, np.bool_)
+        np.put_along_axis(sets, chosen, True, axis=1)
+        return sets.reshape(*checked.shape, self.categories)
+
+    def event(self) -> PureEvent:
+        """Pure."""
+        return PureEvent(self.claimed_epsilon)
+
+    def delta(self, epsilon: float) -> float:
+        """Exact: the sets with the first category but not the second are the likelier ones."""
+        with_first = self.keep_probability * (self.categories - self.size) / (self.categories - 1)
+        with_second = self._leave_out * self.size / (self.categories - 1)
+        return _without_rounding(with_first - math.exp(epsilon) * with_second, with_first)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Eight candidates at epsilon 1: sets of two."""
+        return (cls(categories=8, epsilon=1.0, unit="click"),)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What the gradient of one training example reveals."""
+
+    candidates: Offsets  # [..., k + 1], ascending
+    label: Offsets  # [...], one of them
+
+
+def label_only_epsilon(epsilon: float, *, items: int, negatives: int) -> float:
+    """DPL's epsilon if only the label were seen, not the candidates: max(epsilon, log((C - 1) / k))."""
+    return max(epsilon, math.log((items - 1) / negatives))
+
+
+def forward_corrected(probabilities: Doubles, *, keep_probability: float, other_probability: float) -> Doubles:
+    """Probabilities of the label as told, from the model's for the click: (p - q) * softmax + q."""
+    return (keep_probability - other_probability) * probabilities + other_probability
+
+
+def _others(around: Offsets, items: int, count: int, source: Source) -> Offsets:
+    """`count` distinct items other than the given one, uniformly, for each of `[n]` items."""
+    order = source.words(around.size * items).reshape(around.size, items).copy()
+    order[np.arange(around.size), around] = np.uint64(2**64 - 1)
+    return np.argpartition(order, count - 1, axis=1)[:, :count]
+
+
+def _check_sizes(items: int, negatives: int) -> None:
+    whole(items=items, negatives=negatives)
+    if negatives >= items:
+        raise BadInput(f"negatives is {negatives}: an impression of {items} items has at most {items - 1}")
+
+
+class LabelPermutation(Mechanism[Offsets, Labelled]):
+    """DPL: the click and k other items, and one of these k + 1 as label, the click with weight e^beta."""
+
+    name = "label-permutation"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("as-published",)
+
+    def __init__(self, *, items: int, negatives: int, epsilon: float) -> None:
+        self._set_calibration("as-published")
+        positive(epsilon=epsilon)
+        _check_sizes(items, negatives)
+        self.unit, self.adjacency = "click", "replace-one"
+        self.sensitivity = Sensitivity(1.0, "changed entries")
+        self.items, self.negatives = items, negatives
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        self.beta = max(0.0, epsilon + math.log(negatives / (items - 1)))
+
+    def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
+        """Candidates and a label per click `[...]`; one event each."""
+        clicks = categories(self.items, click=value)
+        flat = clicks.reshape(-1)
+        others = _others(flat, self.items, self.negatives, source)
+        lies = happens(self.negatives / (self.negatives + math.exp(self.beta)), flat.shape, source)
+        at = (source.words(flat.size) % np.uint64(self.negatives)).astype(np.int64)
+        label = np.where(lies, others[np.arange(flat.size), at], flat)
+        candidates = np.sort(np.concatenate((flat[:, np.newaxis], others), axis=1), axis=1)
+        shape = clicks.shape
+        return Labelled(candidates.reshape(*shape, -1), label.reshape(shape))
+
+    def event(self) -> Event:
+        """In the clear, unless every item of the impression is a candidate."""
+        return PureEvent(self.claimed_epsilon) if self.negatives == self.items - 1 else NonPrivateEvent()
+
+    def delta(self, epsilon: float) -> float:
+        """Exact (section 3 of the notes): candidates without the other click give it away."""
+        seen = self.negatives / (self.items - 1)
+        weight = math.exp(self.beta)
+        excess = weight - math.exp(epsilon)
+        return 1.0 - seen + seen * max(excess if excess > 1e-14 * weight else 0.0, 0.0) / (self.negatives + weight)
+
+    def worst_pair(self) -> tuple[Offsets, Offsets]:
+        """Any two clicks."""
+        return np.array(0), np.array(1)
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """The mean impression of MIND, with the paper's four negatives."""
+        return (cls(items=37, negatives=4, epsilon=1.0),)
+
+
+class LabelResponse(Mechanism[Offsets, Labelled]):
+    """Response first: the label by k-ary response over all C items, then k other items uniformly around it.
+
+    An impression with several clicks is answered once per click, and other clicks are not left out of the
+    negatives.
+    """
+
+    name = "label-response"
+    calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
+
+    def __init__(self, *, items: int, negatives: int, epsilon: float) -> None:
+        self._set_calibration("proven")
+        _check_sizes(items, negatives)
+        self.response = KaryResponse(categories=items, epsilon=epsilon, unit="click")
+        self.unit, self.adjacency = self.response.unit, self.response.adjacency
+        self.sensitivity = self.response.sensitivity
+        self.items, self.negatives = items, negatives
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+
+    def _perturb(self, value: ArrayLike, source: Source) -> Labelled:
+        """Candidates and a label per click `[...]`; one event each."""
+        label = self.response.release(categories(self.items, click=value), source).value
+        flat = label.reshape(-1)
+        others = _others(flat, self.items, self.negatives, source)
+        candidates = np.sort(np.concatenate((flat[:, np.newaxis], others), axis=1), axis=1)
+        return Labelled(candidates.reshape(*label.shape, -1), label)
+
+    def event(self) -> PureEvent:
+        """Pure: the candidates are drawn around the label, not around the click."""
+        return self.response.event()
+
+    def delta(self, epsilon: float) -> float:
+        """Exact."""
+        return self.response.delta(epsilon)
+
+    def worst_pair(self) -> tuple[Offsets, Offsets]:
+        """Any two clicks."""
+        return self.response.worst_pair()
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """The same impression as for the label permutation."""
+        return (cls(items=37, negatives=4, epsilon=1.0),)

@@ -1,0 +1,212 @@
+"""Noise on every message: what is cut, what is added, what it costs, and that sums of noise may be drawn at once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from veilrec._arrays import Doubles
+from veilrec.errors import BadInput
+from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.events import GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
+from veilrec.privacy.mechanisms.messages import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
+from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.randomness import FastSource, SeededSource
+from veilrec.privacy.samplers import UNITS
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads, to_vectors
+
+FEDNEWSREC_PARAMETERS = 920_801 + 1_602_002
+FALSE_ALARM = 1e-4  # of each test of a distribution
+SCHEMA = Schema((Tensor("items", (8, 3), True), Tensor("layer", (2, 5), False)))
+TABLE = Schema((Tensor("items", (8, 3), True),))
+ABOUT = Round(3)
+
+
+def table(rows: int, width: int) -> Schema:
+    return Schema((Tensor("items", (rows, width), True),))
+
+
+def layer(size: int) -> Schema:
+    return Schema((Tensor("layer", (size,), False),))
+
+
+def uploads(n: int = 4, seed: int = 0, size: float = 1.0, *, dense: bool = True) -> Uploads:
+    generator = np.random.default_rng(seed)
+    index = np.concatenate([generator.choice(8, 2, replace=False) for _ in range(n)]).astype(np.int32)
+    values = size * generator.standard_normal((2 * n, 3)).astype(np.float32)
+    layers = {"layer": size * generator.standard_normal((n, 2, 5)).astype(np.float32)} if dense else {}
+    return Uploads(3, n, {"items": Rows(np.arange(n + 1) * 2, index, values)}, layers)
+
+
+def gaussian(schema: Schema = SCHEMA, **options: Any) -> UpdateNoise:
+    return UpdateNoise(schema=schema, **{"clip_norm": 0.7, "epsilon": 2.0, "delta": 1e-5} | options)
+
+
+def by_row(schema: Schema = TABLE, **options: Any) -> RowwiseLaplace:
+    return RowwiseLaplace(schema=schema, **{"clip_norm": 0.5, "epsilon": 2.0} | options)
+
+
+def by_entry(scale: float, clip_value: float = 0.5) -> ElementwiseLaplace:
+    return ElementwiseLaplace.published(schema=SCHEMA, clip_value=clip_value, scale=scale)
+
+
+def test_fednewsrec_of_section_4() -> None:
+    assert FEDNEWSREC_PARAMETERS == 2_522_803
+    published = ElementwiseLaplace.published(schema=layer(FEDNEWSREC_PARAMETERS), clip_value=0.005, scale=0.015)
+    assert published.claimed_epsilon == pytest.approx(2.0 / 3.0)
+    assert epsilon_of(published.event(), 0.0) == pytest.approx(1_681_868.67, rel=1e-8)
+    ratio = 2.0 * 0.005 / published.scale
+    assert ratio * math.sqrt(FEDNEWSREC_PARAMETERS) == pytest.approx(1058.889, abs=5e-4)
+    assert ratio + math.exp(-ratio) - 1.0 == pytest.approx(0.180084, abs=5e-7)  # nats per coordinate
+
+
+def test_three_hundred_coordinates_of_section_4() -> None:
+    block = ElementwiseLaplace.published(schema=layer(300), clip_value=0.005, scale=0.015)
+    assert epsilon_of(block.event(), 0.0) == pytest.approx(200.0)
+    assert epsilon_of(block.event(), 1e-6) == pytest.approx(99.80, abs=0.02)
+
+
+def test_proven_elementwise_noise_pays_for_every_coordinate() -> None:
+    proven = ElementwiseLaplace(schema=layer(300), clip_value=0.005, epsilon=2.0)
+    assert proven.scale == pytest.approx(0.01 * 300 / 2.0)
+
+
+@pytest.mark.parametrize(("published_sensitivity", "factor"), [(2.0, 5.656854), (1.0, 11.313708)])
+def test_rowwise_laplace_of_section_7(published_sensitivity: float, factor: float) -> None:
+    published = by_row(table(1, 32), clip_norm=1.0, epsilon=0.4, calibration="as-published")
+    claimed_per_row = epsilon_of(published.event(), 0.0) / 0.4
+    assert claimed_per_row * 2.0 / published_sensitivity == pytest.approx(factor, abs=1e-6)
+
+
+@pytest.mark.parametrize(("items", "expected"), [(545.5, 6172.0), (1195.3, 13_524.0)])
+def test_rowwise_laplace_per_round_of_section_7(items: float, expected: float) -> None:
+    published = by_row(table(10, 32), clip_norm=1.0, epsilon=2.0, calibration="as-published")
+    assert epsilon_of(published.event(), 0.0) / 10 * items == pytest.approx(expected, abs=1.0)
+
+
+def test_epoch_budgets_add_up_harmonically_section_7() -> None:
+    # "epsilon_2 / e" with the loop index e
+    spent = sum(epsilon_of(LaplaceEvent(2.0 / epoch), 0.0) for epoch in range(1, 6))
+    assert spent == pytest.approx(4.566667, abs=5e-7)
+
+
+def test_proven_rows_compose_to_the_claim() -> None:
+    assert epsilon_of(by_row(table(3, 4), clip_norm=1.0, epsilon=6.0).event(), 0.0) == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("sent", "expected"), [(42, 25.8428), (13, 14.3776), (42 * 10, 81.722), (13 * 10, 45.466)])
+def test_local_noise_of_section_7(sent: int, expected: float) -> None:
+    # User level (2, 1e-5) over all uploads, sigma in units of the clip norm; mu adds up in squares.
+    whole_run = gaussian(layer(1), clip_norm=1.0)
+    assert whole_run.scale * math.sqrt(sent) == pytest.approx(expected, rel=1e-5)
+
+
+def test_unit_noise_over_130_uploads_of_section_7() -> None:
+    event = repeated(GaussianEvent(2.0), 130)  # replace-one: 2 P over sigma = P
+    assert epsilon_of(event, 1e-5) == pytest.approx(356.34, abs=5e-3)
+
+
+def test_one_bound_over_all_that_a_device_sends() -> None:
+    bounded = gaussian().bound(uploads(size=3.0), ABOUT)
+    assert np.all(upload_norms(bounded) <= 0.7)
+    assert np.allclose(upload_norms(bounded), 0.7, rtol=1e-5)
+
+
+def test_a_bound_on_every_row_that_no_row_exceeds() -> None:
+    sent = uploads(n=500, size=3.0, dense=False)
+    given_rows = sent.tables["items"].values.copy()
+    rows = by_row().bound(sent, ABOUT).tables["items"].values
+    lengths = np.linalg.norm(given_rows.astype(np.float64), axis=1, keepdims=True)
+    assert np.allclose(rows, given_rows * np.minimum(1.0, 0.5 / lengths), rtol=1e-5)
+    assert np.linalg.norm(rows.astype(np.float64), axis=1).max() <= 0.5
+    assert np.array_equal(sent.tables["items"].values, given_rows)  # the sender's own copy was left alone
+
+
+def test_every_entry_is_clipped_on_its_own() -> None:
+    sent = uploads()
+    bounded = by_entry(0.0).bound(sent, ABOUT)
+    assert np.array_equal(bounded.tables["items"].values, np.clip(sent.tables["items"].values, -0.5, 0.5))
+    assert np.array_equal(bounded.dense["layer"], np.clip(sent.dense["layer"], -0.5, 0.5))
+    assert np.abs(sent.dense["layer"]).max() > 0.5
+
+
+@pytest.mark.parametrize("mechanism", [gaussian(TABLE), by_row(), by_entry(0.1)])
+def test_what_is_not_finite_never_passes_the_bound(mechanism: NoisyMessage) -> None:
+    sent = uploads(dense=False)
+    sent.tables["items"].values[3, 1] = np.nan
+    with pytest.raises(BadInput, match="NaN or infinite"):
+        mechanism.bound(sent, ABOUT)
+
+
+@pytest.mark.parametrize("mechanism", [gaussian(), by_entry(0.1)])
+@pytest.mark.parametrize("source", [SeededSource(3), FastSource(3)])
+def test_noise_fills_every_entry_of_every_row(mechanism: NoisyMessage, source: Any) -> None:
+    sent = mechanism.message(uploads(), ABOUT, source)
+    assert mechanism.fills_messages
+    assert np.all(to_vectors(sent.value, SCHEMA) != 0.0)
+    assert np.array_equal(np.diff(sent.value.tables["items"].offsets), np.full(4, 8))
+    assert sent.event == mechanism.event()
+
+
+def test_without_noise_nothing_is_filled_and_nothing_claimed() -> None:
+    quiet = by_entry(0.0)
+    assert not quiet.fills_messages
+    assert quiet.noise_on == "nothing"
+    assert quiet.event() == NonPrivateEvent()
+    assert quiet.noise_of_messages(SCHEMA, np.ones(5), np.random.default_rng(0)) == {}
+    bounded = quiet.bound(uploads(), ABOUT)
+    assert quiet.perturb(bounded, ABOUT, SeededSource(0)) is bounded
+
+
+@pytest.mark.parametrize(
+    "mechanism", [gaussian(table(2000, 10), clip_norm=0.3), by_row(table(2000, 10), calibration="as-published")]
+)
+@pytest.mark.parametrize("source", [SeededSource(2), FastSource(2)])
+def test_noise_of_the_sum_is_the_sum_of_the_noise(mechanism: NoisyMessage, source: Any) -> None:
+    """Two-sample Kolmogorov-Smirnov, 20,000 draws each: fails by chance once in 10,000 runs."""
+    nothing = Rows(np.zeros(6, np.int64), np.zeros(0, np.int32), np.zeros((0, 10), np.float32))
+    each = mechanism.perturb(Uploads(0, 5, {"items": nothing}), ABOUT, source)
+    summed = each.tables["items"].values.reshape(5, -1).sum(axis=0)
+    generator = np.random.default_rng(3)
+    at_once = mechanism.noise_of_messages(mechanism.schema, np.ones(5), generator)["items"].ravel()
+    assert stats.ks_2samp(summed, at_once).pvalue > FALSE_ALARM
+    one_less = mechanism.noise_of_messages(mechanism.schema, np.ones(4), generator)["items"].ravel()
+    assert stats.ks_2samp(summed, one_less).pvalue < FALSE_ALARM
+
+
+def test_noise_of_a_weighted_sum_has_the_variance_of_its_parts() -> None:
+    mechanism = ElementwiseLaplace.published(schema=table(50, 40), clip_value=0.5, scale=0.1)
+    noise = mechanism.noise_of_messages(mechanism.schema, np.array([1, 1, 3]), np.random.default_rng(2))["items"]
+    # Var = sum of w^2 2 scale^2 = 0.22; with 2,000 entries its relative error is below 0.045, so 25 % is 5 of them.
+    assert noise.var() == pytest.approx(0.22, rel=0.25)
+
+
+@settings(deadline=None, max_examples=50)
+@given(arrays(np.float64, (2, 6), elements=st.floats(-1e12, 1e12)), st.floats(1e-3, 1e3), st.integers(0, 2**32))
+def test_messages_are_finite_and_on_the_lattice(update: Doubles, clip: float, seed: int) -> None:
+    mechanisms: tuple[NoisyMessage, ...] = (
+        gaussian(layer(6), clip_norm=clip),
+        ElementwiseLaplace(schema=layer(6), clip_value=clip, epsilon=1.0),
+        by_row(table(2, 3), clip_norm=clip),
+    )
+    for mechanism in mechanisms:
+        noisy = mechanism.release(update, SeededSource(seed)).value
+        grid = mechanism.scale / UNITS
+        assert np.isfinite(noisy).all()
+        assert np.array_equal((np.rint(noisy / grid) * grid).astype(np.float32), noisy.astype(np.float32))
+
+
+@pytest.mark.parametrize("wrong", [{"clip_norm": 0.0}, {"epsilon": 0.0}, {"epsilon": math.inf}])
+def test_bad_settings_are_refused(wrong: dict[str, Any]) -> None:
+    for make in (gaussian, by_row):
+        with pytest.raises(BadInput, match=next(iter(wrong))):
+            make(**wrong)
+    with pytest.raises(BadInput, match="clip_value"):
+        by_entry(0.1, clip_value=0.0)

@@ -1,0 +1,103 @@
+"""Reports say what they should, as often as they should; a histogram counts no more of anybody than it covers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from veilrec._csr import Csr
+from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
+from veilrec.privacy.mechanisms.responses import RandomisedResponse
+from veilrec.privacy.mechanisms.updates import BadUpdate
+from veilrec.privacy.randomness import FastSource, SeededSource
+
+N_ITEMS, DEVICES = 50, np.arange(400, dtype=np.int64)
+
+
+def some_data(n: int = 400, seed: int = 0) -> Csr:
+    generator = np.random.default_rng(seed)
+    rows = [generator.choice(N_ITEMS, generator.integers(0, 12), replace=False) for _ in range(n)]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Csr(offsets, np.concatenate(rows).astype(np.int32))
+
+
+def randomised(epsilon: float = 1.4) -> RandomisedReports:
+    return RandomisedReports(RandomisedResponse(length=N_ITEMS, epsilon=epsilon, change="one bit"))
+
+
+def histogram(most_items: int = 3) -> ItemHistogram:
+    return ItemHistogram(length=N_ITEMS, most_items=most_items, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+
+
+TRUTH = np.bincount(some_data().items, minlength=N_ITEMS)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_reports_lie_as_often_as_they_should(at_once: bool) -> None:
+    """Each of 50 counts of 400 coins: a z-score above 5 comes once in 30,000 runs."""
+    mechanism = randomised()
+    if at_once:
+        counts = mechanism.count(some_data(), DEVICES, seed=1, period=0)
+    else:
+        counts = mechanism.count_each(some_data(), DEVICES, lambda device: SeededSource(7, device))
+    flip = 1.0 - mechanism.keep_probability
+    expected = TRUTH * (1 - flip) + (400 - TRUTH) * flip
+    assert np.all(np.abs(counts - expected) < 5 * np.sqrt(400 * flip * (1 - flip)))
+    assert not np.array_equal(counts, TRUTH)
+
+
+@pytest.mark.parametrize("mechanism", [randomised(), histogram()])
+def test_a_simulated_report_depends_on_device_and_period_alone(mechanism: RandomisedReports | ItemHistogram) -> None:
+    data = some_data()
+    whole = mechanism.count(data, DEVICES, seed=1, period=2)
+    halves = [mechanism.count(data.take(part), part, seed=1, period=2) for part in (DEVICES[:150], DEVICES[150:])]
+    assert np.array_equal(whole, sum(halves))
+    assert not np.array_equal(whole, mechanism.count(data, DEVICES, seed=1, period=3))
+
+
+@pytest.mark.parametrize("most", [3, 50])
+def test_a_histogram_counts_at_most_so_many_items_of_a_device(most: int) -> None:
+    data, mechanism = some_data(), histogram(most)
+    at_once = mechanism.count(data, DEVICES, seed=1, period=0)
+    each = mechanism.count_each(data, DEVICES, lambda device: SeededSource(7, device))
+    for counts in (at_once, each):
+        assert counts.sum() == np.minimum(data.lengths(), most).sum()
+        assert np.all(counts <= TRUTH)
+    assert (most < 12) or np.array_equal(at_once, TRUTH)
+
+
+def test_which_items_a_device_reports_is_chance() -> None:
+    """500 reports of 2 of 10 items: a z-score above 5 comes once in 100,000 runs."""
+    own = np.zeros(N_ITEMS, np.bool_)
+    own[:10] = True
+    told = sum(histogram(2).report(own, SeededSource(seed)).value.astype(int) for seed in range(500))
+    assert np.all(np.abs(told[:10] - 100) < 5 * np.sqrt(500 * 0.2 * 0.8))
+    assert told[10:].sum() == 0
+
+
+def test_a_report_on_too_many_items_is_refused() -> None:
+    told = np.zeros(N_ITEMS, np.bool_)
+    told[:4] = True
+    with pytest.raises(BadUpdate, match="names 4 items: this one takes at most 3"):
+        histogram().check(told)
+    randomised().check(told)
+
+
+@pytest.mark.parametrize("source", [SeededSource(1), FastSource(1, one_generator=True)])
+def test_every_count_of_a_histogram_has_its_noise(source: SeededSource | FastSource) -> None:
+    wide = ItemHistogram(length=20_000, most_items=100, epsilon=2.0, delta=1e-6, adjacency="add-remove")
+    assert wide.sigma == pytest.approx(22.305, rel=1e-3)  # privacy-math, section 6
+    noise = wide.protect(np.full(20_000, 7), source) - 7.0
+    assert stats.kstest(noise / wide.sigma, "norm").pvalue > 1e-6
+    assert np.array_equal(randomised().protect(TRUTH, source), TRUTH)
+
+
+def test_who_is_replaced_moves_more_than_who_is_added() -> None:
+    replaced = ItemHistogram(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="replace-one")
+    added = ItemHistogram(length=6, most_items=2, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    assert replaced.sensitivity.value == pytest.approx(2.0)
+    assert added.sensitivity.value == pytest.approx(np.sqrt(2.0))
+    for mechanism in (replaced, added):
+        first, second = (people.sum(axis=0) for people in mechanism.worst_pair())
+        assert np.linalg.norm(first.astype(float) - second) == pytest.approx(mechanism.sensitivity.value)

@@ -1,0 +1,377 @@
+"""Answers about bits, categories and labels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from typing import Literal
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from veilrec._arrays import Offsets
+from veilrec.errors import BadInput
+from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.events import NonPrivateEvent, PureEvent
+from veilrec.privacy.mechanisms.responses import (
+    KaryResponse,
+    Labelled,
+    LabelPermutation,
+    LabelResponse,
+    RandomisedResponse,
+    SubsetSelection,
+    UnaryEncoding,
+    estimate_frequency,
+    flip_probability,
+    forward_corrected,
+    frequency_variance,
+    label_only_epsilon,
+)
+from veilrec.privacy.randomness import SecureSource, SeededSource
+from veilrec.privacy.sensitivity import BitChange
+
+FALSE_ALARM = 1e-6  # on fixed seeds: one seed in a million fails
+
+
+@pytest.mark.parametrize(
+    ("change", "items", "epsilon", "per_bit"),
+    [("one bit", 1, 2.0, 2.0), ("swap", 1, 4.0, 2.0), ("set", 4, 16.0, 2.0), ("vector", 1, 3364.0, 2.0)],
+)
+def test_epsilon_per_bit_of_section_6(change: BitChange, items: int, epsilon: float, per_bit: float) -> None:
+    mechanism = RandomisedResponse(length=1682, epsilon=epsilon, change=change, items=items)
+    assert mechanism.epsilon_per_bit == pytest.approx(per_bit)
+    assert epsilon_of(mechanism.event(), 0.0) == pytest.approx(epsilon)
+
+
+def test_published_claim_is_off_by_the_number_of_bits_section_6() -> None:
+    for length, expected in ((1682, 3364.0), (3900, 7800.0)):
+        published = RandomisedResponse(length=length, epsilon=2.0, change="vector", calibration="as-published")
+        assert epsilon_of(published.event(), 0.0) == pytest.approx(expected)
+
+
+def test_opendp_agrees_on_sets_section_6() -> None:
+    opendp = pytest.importorskip("opendp.prelude")
+    opendp.enable_features("contrib")
+    space = opendp.bitvector_domain(max_weight=4), opendp.discrete_distance()
+    response = opendp.m.make_randomized_response_bitvec(*space, f=2.0 / (1.0 + math.exp(2.0)))
+    ours = RandomisedResponse(length=1682, epsilon=16.0, change="set", items=4)
+    assert response.map(1) == pytest.approx(16.0)
+    assert ours.epsilon_per_bit == pytest.approx(2.0)
+
+
+def test_bits_are_turned_round_as_often_as_stated() -> None:
+    mechanism = RandomisedResponse(length=100, epsilon=1.0, change="one bit")
+    value = np.arange(100) % 2 == 0
+    told = mechanism.release(np.tile(value, (2000, 1)), SeededSource(1)).value
+    flips = int((told != value).sum())
+    assert stats.binomtest(flips, told.size, flip_probability(1.0)).pvalue > FALSE_ALARM
+    per_bit = (told != value).sum(axis=0)
+    assert stats.chisquare(per_bit).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0, 800.0])
+def test_flip_probability_never_overflows(epsilon: float) -> None:
+    mechanism = RandomisedResponse(length=3, epsilon=epsilon, change="one bit")
+    assert 0.0 <= mechanism.flip_probability < 0.5
+    assert mechanism.release(np.ones(3, np.bool_), SeededSource(1)).value.shape == (3,)
+
+
+def _enumerated_epsilon(ones: list[tuple[float, float]]) -> float:
+    """Largest log-ratio over all outcomes of bits that are 1 with the paired probabilities."""
+    ratios = []
+    for outcome in itertools.product((True, False), repeat=len(ones)):
+        ratio = 1.0
+        for (p, q), told in zip(ones, outcome, strict=True):
+            ratio *= p / q if told else (1.0 - p) / (1.0 - q)
+        ratios.append(abs(math.log(ratio)))
+    return max(ratios)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("change", ["one bit", "swap"])
+def test_unary_encoding_is_tight_by_enumeration(epsilon: float, change: Literal["one bit", "swap"]) -> None:
+    mechanism = UnaryEncoding(length=4, epsilon=epsilon, change=change)
+    p, q = mechanism.keep_probability, mechanism.noise_probability
+    pairs = [(p, q)] if change == "one bit" else [(p, q), (q, p)]
+    assert _enumerated_epsilon(pairs) == pytest.approx(epsilon)
+    assert mechanism.delta(0.5 * epsilon) > 0.0
+
+
+def test_one_bit_epsilon_of_unary_encoding_section_6() -> None:
+    mechanism = UnaryEncoding(length=4, epsilon=4.0, change="swap")
+    one_bit = _enumerated_epsilon([(mechanism.keep_probability, mechanism.noise_probability)])
+    assert one_bit == pytest.approx(3.325, abs=5e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "unary", "symmetric"), [(4.0, 0.076022, 0.181015), (2.0, 0.724062, 0.920674)])
+def test_variances_of_section_6(epsilon: float, unary: float, symmetric: float) -> None:
+    oue = UnaryEncoding(length=10, epsilon=epsilon, change="swap")
+    assert frequency_variance(
+        keep_probability=oue.keep_probability, noise_probability=oue.noise_probability
+    ) == pytest.approx(unary, abs=5e-7)
+    sue = RandomisedResponse(length=10, epsilon=epsilon, change="swap")
+    assert frequency_variance(
+        keep_probability=sue.keep_probability, noise_probability=sue.flip_probability
+    ) == pytest.approx(symmetric, abs=5e-7)
+
+
+def test_unary_encoding_tells_ones_and_zeros_as_often_as_stated() -> None:
+    mechanism = UnaryEncoding(length=2, epsilon=2.0)
+    told = mechanism.release(np.tile([True, False], (20_000, 1)), SeededSource(2)).value.sum(axis=0)
+    assert stats.binomtest(int(told[0]), 20_000, 0.5).pvalue > FALSE_ALARM
+    assert stats.binomtest(int(told[1]), 20_000, mechanism.noise_probability).pvalue > FALSE_ALARM
+
+
+def test_estimator_of_section_6() -> None:
+    keep = 1.0 - flip_probability(2.0)
+    estimates = estimate_frequency(np.array([300.0, 100.0]), 1000, keep_probability=keep, noise_probability=1.0 - keep)
+    np.testing.assert_allclose(estimates, [0.237393, 0.0], atol=5e-7)
+    assert (0.1 - (1.0 - keep)) / (2.0 * keep - 1.0) == pytest.approx(-0.025214, abs=5e-7)  # before the cut
+
+
+def test_estimates_find_the_frequencies_back() -> None:
+    mechanism = RandomisedResponse(length=3, epsilon=2.0, change="swap")
+    truth, n = np.array([0.0, 0.3, 1.0]), 40_000
+    bits = np.random.default_rng(3).random((n, 3)) < truth
+    counts = mechanism.release(bits, SeededSource(3)).value.sum(axis=0)
+    found = estimate_frequency(
+        counts, n, keep_probability=mechanism.keep_probability, noise_probability=mechanism.flip_probability
+    )
+    np.testing.assert_allclose(found, truth, atol=5.0 * math.sqrt(1.0 / n))  # 5 standard deviations or more
+
+
+def test_noise_of_dp_sub_section_6() -> None:
+    variance = frequency_variance(keep_probability=1.0 - flip_probability(2.0), noise_probability=flip_probability(2.0))
+    assert math.sqrt(variance / 100) == pytest.approx(0.04255, abs=5e-6)
+    assert stats.norm.sf(0.063 / math.sqrt(variance / 100)) == pytest.approx(0.069, abs=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
+def test_bad_epsilon_is_refused(epsilon: float) -> None:
+    with pytest.raises(BadInput, match="epsilon"):
+        RandomisedResponse(length=3, epsilon=epsilon, change="one bit")
+    with pytest.raises(BadInput, match="epsilon"):
+        UnaryEncoding(length=3, epsilon=epsilon)
+
+
+def test_unary_encoding_refuses_other_changes() -> None:
+    with pytest.raises(BadInput, match="swap"):
+        UnaryEncoding(length=3, epsilon=1.0, change="set")  # type: ignore[arg-type]
+
+
+def test_a_catalogue_of_bits_is_fast() -> None:
+    mechanism, value = RandomisedResponse(length=3900, epsilon=2.0, change="swap"), np.zeros(3900, np.bool_)
+    source = SecureSource()
+    fastest = math.inf
+    for _ in range(20):
+        start = time.perf_counter()
+        mechanism.release(value, source)
+        fastest = min(fastest, time.perf_counter() - start)
+    assert fastest < 1e-3
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.4046), (2, 0.6488), (3, 0.8339), (5, 0.9738)])
+def test_top_interest_survives_section_1(epsilon: float, expected: float) -> None:
+    kept = KaryResponse(categories=5, epsilon=epsilon, unit="history").keep_probability
+    assert kept == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(1, 0.070207), (2, 0.170298), (4, 0.602641)])
+def test_label_survives_section_3(epsilon: float, expected: float) -> None:
+    kept = KaryResponse(categories=37, epsilon=epsilon, unit="click").keep_probability
+    assert kept == pytest.approx(expected, abs=5e-7)
+
+
+def test_answers_have_the_stated_distribution() -> None:
+    mechanism = KaryResponse(categories=6, epsilon=1.0, unit="click")
+    told = mechanism.release(np.full(30_000, 2), SeededSource(1)).value
+    expected = np.full(6, mechanism.other_probability)
+    expected[2] = mechanism.keep_probability
+    assert stats.chisquare(np.bincount(told, minlength=6), expected * told.size).pvalue > FALSE_ALARM
+
+
+def _subset_masses(mechanism: SubsetSelection, category: int) -> dict[tuple[int, ...], float]:
+    c, w = mechanism.categories, mechanism.size
+    inside = mechanism.keep_probability / math.comb(c - 1, w - 1)
+    outside = (1.0 - mechanism.keep_probability) / math.comb(c - 1, w)
+    return {s: inside if category in s else outside for s in itertools.combinations(range(c), w)}
+
+
+@pytest.mark.parametrize(("categories", "epsilon"), [(8, 1.0), (5, 0.3), (10, 2.0), (2, 1.0)])
+def test_subset_selection_is_exactly_epsilon_by_enumeration(categories: int, epsilon: float) -> None:
+    mechanism = SubsetSelection(categories=categories, epsilon=epsilon, unit="click")
+    first, second = _subset_masses(mechanism, 0), _subset_masses(mechanism, 1)
+    assert sum(first.values()) == pytest.approx(1.0)
+    assert max(math.log(first[s] / second[s]) for s in first) == pytest.approx(epsilon)
+    for level in (0.0, 0.5 * epsilon):
+        delta = sum(max(first[s] - math.exp(level) * second[s], 0.0) for s in first)
+        assert mechanism.delta(level) == pytest.approx(delta)
+
+
+def test_subset_selection_of_section_3() -> None:
+    mechanism = SubsetSelection(categories=8, epsilon=1.0, unit="click")
+    assert mechanism.size == 2
+    assert mechanism.keep_probability == pytest.approx(0.475367, abs=5e-7)
+
+
+def test_sets_have_the_stated_distribution() -> None:
+    mechanism = SubsetSelection(categories=6, epsilon=0.7, unit="click")
+    masses = _subset_masses(mechanism, 3)
+    sets = mechanism.release(np.full(30_000, 3), SeededSource(2)).value
+    assert (sets.sum(axis=1) == mechanism.size).all()
+    codes = sets @ (1 << np.arange(6))
+    counts = np.array([(codes == sum(1 << i for i in s)).sum() for s in masses])
+    assert stats.chisquare(counts, np.array(list(masses.values())) * len(sets)).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "response", "subset"), [(0.5, 87.08, 14.78), (1.0, 12.78, 3.43), (2.0, 1.04, 0.63)]
+)
+def test_variances_of_section_3(epsilon: float, response: float, subset: float) -> None:
+    for kind, expected in ((KaryResponse, response), (SubsetSelection, subset)):
+        mechanism = kind(categories=37, epsilon=epsilon, unit="click")
+        variance = frequency_variance(
+            keep_probability=mechanism.keep_probability, noise_probability=mechanism.other_probability
+        )
+        assert variance == pytest.approx(expected, abs=5.1e-3)
+
+
+def test_one_category_sets_are_k_ary_response_section_3() -> None:
+    subset = SubsetSelection(categories=37, epsilon=4.0, unit="click")
+    assert subset.size == 1
+    response = KaryResponse(categories=37, epsilon=4.0, unit="click")
+    assert subset.keep_probability == pytest.approx(response.keep_probability)
+
+
+@pytest.mark.parametrize("kind", [KaryResponse, SubsetSelection])
+def test_large_epsilon_tells_the_truth(kind: type[KaryResponse] | type[SubsetSelection]) -> None:
+    mechanism = kind(categories=4, epsilon=900.0, unit="click")
+    told = mechanism.release(np.arange(4), SeededSource(3)).value
+    truth = np.eye(4, dtype=np.bool_) if kind is SubsetSelection else np.arange(4)
+    np.testing.assert_array_equal(told, truth)
+
+
+@pytest.mark.parametrize("kind", [KaryResponse, SubsetSelection])
+def test_bad_parameters_of_categories_are_refused(kind: type[KaryResponse] | type[SubsetSelection]) -> None:
+    with pytest.raises(BadInput, match="epsilon"):
+        kind(categories=4, epsilon=0.0, unit="click")
+    with pytest.raises(BadInput, match="categories"):
+        kind(categories=1, epsilon=1.0, unit="click")
+
+
+Masses = dict[tuple[tuple[int, ...], int], float]
+
+
+def _permutation_masses(items: int, negatives: int, beta: float, click: int) -> Masses:
+    masses: Masses = {}
+    others = [item for item in range(items) if item != click]
+    for drawn in itertools.combinations(others, negatives):
+        candidates = tuple(sorted((*drawn, click)))
+        for label in candidates:
+            weight = math.exp(beta) if label == click else 1.0
+            masses[candidates, label] = weight / (negatives + math.exp(beta)) / math.comb(items - 1, negatives)
+    return masses
+
+
+def _response_masses(mechanism: LabelResponse, click: int) -> Masses:
+    masses: Masses = {}
+    for label in range(mechanism.items):
+        response = mechanism.response
+        told = response.keep_probability if label == click else response.other_probability
+        others = [item for item in range(mechanism.items) if item != label]
+        for drawn in itertools.combinations(others, mechanism.negatives):
+            candidates = tuple(sorted((*drawn, label)))
+            masses[candidates, label] = told / math.comb(mechanism.items - 1, mechanism.negatives)
+    return masses
+
+
+def _hockey_stick(first: Masses, second: Masses, epsilon: float) -> float:
+    return sum(max(mass - math.exp(epsilon) * second.get(outcome, 0.0), 0.0) for outcome, mass in first.items())
+
+
+@pytest.mark.parametrize(("items", "negatives"), [(5, 2), (5, 4), (8, 3), (10, 4)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
+def test_profile_of_the_permutation_by_enumeration(items: int, negatives: int, epsilon: float) -> None:
+    mechanism = LabelPermutation(items=items, negatives=negatives, epsilon=1.0)
+    first, second = (_permutation_masses(items, negatives, mechanism.beta, click) for click in (0, 1))
+    assert mechanism.delta(epsilon) == pytest.approx(_hockey_stick(first, second, epsilon), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("items", "negatives", "floor"), [(10, 4, 0.555556), (37, 4, 0.888889), (5, 2, 0.5), (5, 4, 0.0)]
+)
+def test_no_epsilon_helps_below_this_delta_section_3(items: int, negatives: int, floor: float) -> None:
+    mechanism = LabelPermutation(items=items, negatives=negatives, epsilon=1.0)
+    assert mechanism.delta(20.0) == pytest.approx(floor, abs=5e-7)
+    sound = negatives == items - 1
+    assert isinstance(mechanism.event(), PureEvent if sound else NonPrivateEvent)
+
+
+@pytest.mark.parametrize(
+    ("items", "negatives", "epsilon", "expected"),
+    [(37, 4, 1.0, 2.197225), (20, 4, 1.0, 1.558145), (8, 3, 0.1, 0.847298)],
+)
+def test_label_only_epsilon_of_section_3(items: int, negatives: int, epsilon: float, expected: float) -> None:
+    assert label_only_epsilon(epsilon, items=items, negatives=negatives) == pytest.approx(expected, abs=5e-7)
+
+
+@pytest.mark.parametrize(("items", "negatives"), [(5, 2), (6, 3)])
+@pytest.mark.parametrize("level", [0.0, 0.4, 1.0])
+def test_response_first_is_exactly_private_by_enumeration(items: int, negatives: int, level: float) -> None:
+    mechanism = LabelResponse(items=items, negatives=negatives, epsilon=1.0)
+    first, second = (_response_masses(mechanism, click) for click in (0, 1))
+    assert max(abs(math.log(first[key] / second[key])) for key in first) == pytest.approx(1.0)
+    assert mechanism.delta(level) == pytest.approx(_hockey_stick(first, second, level), abs=1e-12)
+
+
+def _codes(released: Labelled, items: int) -> Offsets:
+    return np.asarray((1 << released.candidates).sum(axis=-1) * items + released.label)
+
+
+@pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])
+def test_releases_have_the_enumerated_distribution(kind: type[LabelPermutation] | type[LabelResponse]) -> None:
+    mechanism = kind(items=5, negatives=2, epsilon=1.5)
+    if isinstance(mechanism, LabelPermutation):
+        masses = _permutation_masses(5, 2, mechanism.beta, 3)
+    else:
+        masses = _response_masses(mechanism, 3)
+    codes = _codes(mechanism.release(np.full(30_000, 3), SeededSource(1)).value, 5)
+    counts = np.array([(codes == sum(1 << i for i in s) * 5 + label).sum() for s, label in masses])
+    assert counts.sum() == 30_000
+    assert stats.chisquare(counts, np.array(list(masses.values())) * 30_000).pvalue > FALSE_ALARM
+
+
+def test_both_orders_tell_the_label_equally_often_section_3() -> None:
+    for epsilon in (3.0, 4.0):  # wherever beta > 0
+        published = LabelPermutation(items=37, negatives=4, epsilon=epsilon)
+        proven = LabelResponse(items=37, negatives=4, epsilon=epsilon)
+        assert published.beta > 0.0
+        weight = math.exp(published.beta)
+        assert weight / (4.0 + weight) == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12)
+        assert proven.response.keep_probability == pytest.approx(weight / (4.0 + weight))
+
+
+def test_forward_correction_is_the_distribution_of_the_told_label() -> None:
+    mechanism = LabelResponse(items=6, negatives=2, epsilon=1.0)
+    clicked = np.random.default_rng(2).dirichlet(np.ones(6))
+    corrected = forward_corrected(
+        clicked,
+        keep_probability=mechanism.response.keep_probability,
+        other_probability=mechanism.response.other_probability,
+    )
+    assert corrected.sum() == pytest.approx(1.0)
+    channel = np.full((6, 6), mechanism.response.other_probability)
+    np.fill_diagonal(channel, mechanism.response.keep_probability)
+    np.testing.assert_allclose(corrected, clicked @ channel)
+
+
+@pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])
+def test_bad_parameters_of_labels_are_refused(kind: type[LabelPermutation] | type[LabelResponse]) -> None:
+    with pytest.raises(BadInput, match="epsilon"):
+        kind(items=5, negatives=2, epsilon=0.0)
+    with pytest.raises(BadInput, match="negatives"):
+        kind(items=5, negatives=5, epsilon=1.0)
+    with pytest.raises(BadInput, match="click"):
+        kind(items=5, negatives=2, epsilon=1.0).release(np.array([5]), SeededSource(3))
