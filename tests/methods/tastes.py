@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.data.population import Interactions, Population
-from veilrec.data.strings import Strings
+from veilrec.data.population import Interactions, Population, Strings
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import Problem, configure
+from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import METHODS, get
 from veilrec.simulate.trainer import Trainer
 
@@ -73,7 +72,7 @@ def small_problem(users: int = 60, seed: int = SEED) -> Problem:
     return Problem(train.take(np.arange(users)), ITEMS, seed, rounds=5)
 
 
-def build(name: str, problem: Problem, settings: Sequence[str] = ()) -> Trainer:
+def build(name: str, problem: Problem, settings: Sequence[str] = (), *, secret: bytes | None = None) -> Trainer:
     """Of a method, or of `method:calibration`."""
     name, _, calibration = name.partition(":")
     method = get(name)
@@ -81,7 +80,7 @@ def build(name: str, problem: Problem, settings: Sequence[str] = ()) -> Trainer:
         settings = [*settings, f"calibration={calibration}"]
     small = [f"cohort.size={COHORT}"] if method.kind == "federated" else []
     config, _ = configure(method, preset="tuned", dataset="", settings=[*small, *settings])
-    return method.build(config, problem)
+    return make_trainer(method, config, problem, secret=secret)
 
 
 @cache

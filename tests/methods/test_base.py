@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.methods.base import LARGEST, Method, configure, is_set, saved_settings
+from veilrec.methods.base import LARGEST, Method, configure, is_set
 from veilrec.methods.registry import all_methods, get
 
 
@@ -73,12 +73,6 @@ def test_a_noise_as_published_without_a_finite_epsilon_is_refused() -> None:
     config, _ = configure(method, preset="tuned", dataset="", settings=settings)
     with pytest.raises(BadInput, match=r"privacy.clip_value is 1e\+308 and privacy.scale 0.015: no finite epsilon"):
         method.guarantee(config)
-
-
-def test_a_saved_run_cannot_bring_in_what_is_refused() -> None:
-    values = get("fedmf").config().model_dump() | {"adapt_epochs": 2**40}
-    with pytest.raises(BadInput, match="setting adapt_epochs of fedmf is 1099511627776: give at most 2,147,483,647"):
-        saved_settings(get("fedmf"), values)
 
 
 def test_what_the_user_has_set() -> None:

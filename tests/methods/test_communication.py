@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.data.spec import load
-from veilrec.methods.communication import Counted, selected_items, totals
+from veilrec.data.datasets import load
+from veilrec.methods.ratings.communication import Counted, selected_items, totals
 
 EXACT = {
     ("fedmf", "ml-100k"): 2154.24,

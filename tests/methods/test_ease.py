@@ -1,4 +1,4 @@
-"""EASE against its defining equations, and its limits."""
+"""The limits of EASE."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
-from veilrec.methods.base import Problem, configure
-from veilrec.methods.ease import METHOD, MOST_ITEMS, EaseConfig
+from veilrec.methods.base import Problem, configure, make_trainer
+from veilrec.methods.ratings.ease import METHOD, MOST_ITEMS, EaseConfig
 from veilrec.models.ease import EaseScorer, ease_weights
 
 RIDGE = 3.0
@@ -58,14 +58,11 @@ def test_scores_are_history_times_weights() -> None:
 
 
 def test_refuses_too_many_items_before_any_work() -> None:
-    problem = Problem(Csr(np.array([0, 1]), np.array([0], np.int32)), MOST_ITEMS + 1, seed=0)
+    problem = Problem(Csr(np.array([0, 1]), np.array([0], np.int32)), MOST_ITEMS + 1, 0)
     with pytest.raises(BadInput, match=f"at most {MOST_ITEMS} items; drop rare items, or use mf or fedmf"):
-        METHOD.build(EaseConfig(), problem)
+        make_trainer(METHOD, EaseConfig(), problem)
 
 
 def test_refuses_a_ridge_that_cannot_work() -> None:
     with pytest.raises(BadInput, match="ridge of ease is '0'"):
         configure(METHOD, preset="tuned", dataset="", settings=["ridge=0"])
-    twins = Csr(np.arange(5) * 2, np.array([0, 1] * 4, np.int32))  # two items that nothing tells apart
-    with pytest.raises(BadInput, match="too small for this data"):
-        ease_weights(twins, 2, 1e-300)

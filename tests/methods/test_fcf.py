@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from veilrec.device import fcf
+from veilrec.device.rankers import FcfModel
 from veilrec.errors import BadInput
 from veilrec.methods.base import configure
-from veilrec.methods.fcf import METHOD, FcfModel, FcfServer
-from veilrec.server.optimise import ServerRate
-from veilrec.updates import Rows, Uploads
+from veilrec.methods.ratings.fcf import METHOD
 
 from .tastes import build, small_problem
 
@@ -24,18 +23,6 @@ def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettin
     wanted[histories.row_numbers(), histories.items] = 1.0
     fit = ((1.0 + settings.alpha * wanted) * (wanted - users @ items.T) ** 2).sum()
     return float(fit + settings.decay * ((users**2).sum() + (items.astype(np.float64) ** 2).sum()))
-
-
-def test_the_server_adds_the_regularisation_of_the_items() -> None:
-    start = np.array([[1.0, -2.0], [0.5, 4.0]], np.float32)
-    server = FcfServer(fcf.schema(2, 2), {fcf.ITEMS: start.copy()}, ServerRate(rate=1.0), decay_share=0.1)
-    rows = Rows(
-        np.array([0, 2, 4]), np.array([0, 1, 0, 1], np.int32), np.array([[1, 1], [0, 0], [3, 1], [2, 0]], np.float32)
-    )
-    server.add(Uploads(0, 2, {fcf.ITEMS: rows}))
-    server.step()
-    assert np.allclose(server.weights[fcf.ITEMS], 0.9 * start + [[2, 1], [1, 0]])
-    assert server.round_number == 1
 
 
 def test_a_round_of_everybody_with_small_steps_lowers_the_whole_loss() -> None:

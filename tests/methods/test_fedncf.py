@@ -11,7 +11,7 @@ import pytest
 
 from veilrec.errors import BadInput
 from veilrec.methods.base import configure
-from veilrec.methods.fedncf import METHOD, FedNcfConfig
+from veilrec.methods.ratings.fedncf import METHOD, FedNcfConfig
 
 from .tastes import build, small_problem
 

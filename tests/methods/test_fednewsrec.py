@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from veilrec.device.device import Device
 from veilrec.errors import BadInput
-from veilrec.methods.base import configure, preset_names, promised
-from veilrec.methods.news_simulation import NewsSimulation
+from veilrec.methods.base import configure, make_trainer, preset_names, promised
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.reproduce.budgets import budget
-from veilrec.wire import codec
+from veilrec.report.reproduce.fednewsrec_paper import budget
+from veilrec.simulate.simulation import Seeds, Simulation
 
 from .tiny_news import SMALL, build, method, problem
 
 COHORT = 20
 
 
-def simulation(*settings: str) -> NewsSimulation:
+def simulation(*settings: str) -> Simulation:
     """Without protection, unless told otherwise."""
     plain = ("calibration=none", f"cohort.size={COHORT}", "server.optimiser=sgd", "server.rate=0.5")
     built = build("fednewsrec", (*plain, *settings))
-    assert isinstance(built, NewsSimulation)
+    assert isinstance(built, Simulation)
     return built
 
 
@@ -34,48 +33,44 @@ def distance(left: dict[str, Any], right: dict[str, Any]) -> float:
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
 
 
-@pytest.mark.parametrize("calibration", ["none", "as-published", "proven"])
-def test_one_backward_pass_real_devices_and_a_cohort_give_the_same_model(calibration: str) -> None:
-    rate = 0.5 / COHORT if calibration == "proven" else 0.5  # a sum is as many times the mean
-    settings = (f"calibration={calibration}", "privacy.scale=0", f"server.rate={rate}")
-    simulated, apart, real = (simulation(*settings) for _ in range(3))
-    apart.together = False
-    for sim in (simulated, apart, real):
-        sim.server.sigma = 0.0
-    assert simulated.together == (calibration == "none")
-    server = real.server
+class Apart:
+    """A news learner without its shortcut."""
+
+    def __init__(self, learner: Any) -> None:
+        self.keeps_state, self.fresh_private_state, self.learn = False, learner.fresh_private_state, learner.learn
+
+
+def apart(sim: Simulation, secret: bytes | None = None, **changes: Any) -> Simulation:
+    plan = replace(sim.plan, learner=Apart(sim.plan.learner), **changes)
+    return Simulation(plan, sim.data, sim.histories, Seeds.all_from(1, secret))
+
+
+@pytest.mark.parametrize("drop_out", [0.0, 0.5])
+def test_one_backward_pass_gives_what_all_messages_give(drop_out: float) -> None:
+    shortcut = simulation(f"cohort.drop_out={drop_out}")
+    slow = apart(shortcut)
     for number in range(2):
-        reports = [simulated.step(number), apart.step(number)]
+        reports = shortcut.step(number), slow.step(number)
         assert reports[0].up_bytes == reports[1].up_bytes
         assert reports[0].up_params == reports[1].up_params
-        broadcast = codec.encode(server.broadcast(), server.schema)
-        sent = 0
-        for d in map(int, real.sampler.draw(number)):
-            device = Device(
-                d, real.train.row(d), real.learner, server.schema, real.protection, tell_examples=server.weighs_examples
-            )
-            message = device.take_part(broadcast, number)
-            sent += len(message)
-            server.receive(message)
-        assert sent == reports[0].up_bytes
-        server.step()
-    assert distance(simulated.server.state(), server.state()) <= 1e-5
-    assert distance(apart.server.state(), server.state()) <= 1e-5
-
-
-def test_lost_messages_are_those_of_devices_that_never_learned() -> None:
-    shortcut, slow = simulation("cohort.drop_out=0.5"), simulation("cohort.drop_out=0.5")
-    slow.together = False
-    reports = [s.step(0) for s in (shortcut, slow)]
-    assert reports[0].up_bytes == reports[1].up_bytes < simulation().step(0).up_bytes
     assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
+
+
+@pytest.mark.parametrize("calibration", ["none", "as-published", "proven"])
+def test_a_cohort_gives_what_as_many_cohorts_of_one_give(calibration: str) -> None:
+    """Noise included: with a secret, every device and every sum has its own."""
+    rate = 0.5 / COHORT if calibration == "proven" else 0.5  # a sum is as many times the mean
+    made = simulation(f"calibration={calibration}", f"server.rate={rate}")
+    whole, alone = apart(made, b"s" * 32), apart(made, b"s" * 32, devices_at_once=1)
+    for number in range(2):
+        assert whole.step(number).up_bytes == alone.step(number).up_bytes
+    assert distance(whole.server.state(), alone.server.state()) <= 1e-5
 
 
 def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
     sim = simulation("calibration=proven")
-    assert sim.server.sigma > 0.0
+    assert sim.plan.mechanism.noise_on == "sum"
     assert not sim.server.weighs_examples
-    assert not sim.together
     before = {name: value.copy() for name, value in sim.server.weights.items()}
     sim.step(0)
     assert all((sim.server.weights[name] != value).mean() > 0.99 for name, value in before.items())
@@ -105,8 +100,8 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
     settings = [*SMALL, "calibration=as-published", "cohort.size=20", "network=fednewsrec", "text.sentences=none"]
     config, _ = configure(chosen, preset="tuned", dataset="", settings=settings)
     stated = promised(chosen, config, problem(rounds=12))
-    trainer = chosen.build(config, problem(rounds=12))
-    assert isinstance(trainer, NewsSimulation)
+    trainer = make_trainer(chosen, config, problem(rounds=12))
+    assert isinstance(trainer, Simulation)
     entries = sum(values.size for values in trainer.server.weights.values())
     users = len(trainer.sampler.eligible)
     claimed = budget(0.005, 0.015, parameters=entries, uploads=-(-12 * 20 // users))
@@ -145,16 +140,18 @@ def test_only_so_many_users_take_part() -> None:
     taking_part = set(few.sampler.eligible)
     assert len(taking_part) == 10
     assert taking_part == set(again.sampler.eligible) < set(more.sampler.eligible)
-    for user in range(len(everybody.train)):
-        expected = everybody.train.row(user) if user in taking_part else []
-        assert np.array_equal(few.train.row(user), expected)
+    for user in range(len(everybody.data.rows)):
+        expected = everybody.data.rows.row(user) if user in taking_part else []
+        assert np.array_equal(few.data.rows.row(user), expected)
     other = build("fednewsrec", ("train_users=10", "cohort.size=5"), seed=2)
-    assert isinstance(other, NewsSimulation)
+    assert isinstance(other, Simulation)
     assert set(other.sampler.eligible) != taking_part
 
 
 def test_fewer_users_need_more_noise_and_the_promise_says_who_it_is_for() -> None:
-    sigmas = [simulation("calibration=proven", *few).server.sigma for few in ((), ("train_users=30",))]
+    sigmas = [
+        simulation("calibration=proven", *few).plan.mechanism.facts()["sigma"] for few in ((), ("train_users=30",))
+    ]
     assert sigmas[1] > sigmas[0] > 0.0
     config, _ = configure(method("fednewsrec"), preset="tuned", dataset="", settings=["train_users=30"])
     assert any("train_users" in caveat for caveat in method("fednewsrec").guarantee(config).caveats)

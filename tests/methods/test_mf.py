@@ -8,14 +8,14 @@ import pytest
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.mf import METHOD, MfConfig, MfTrainer
+from veilrec.methods.ratings.mf import METHOD, MfConfig, MfTrainer
 
 from .tastes import ITEMS, SEED, small_problem
 
 
 def test_one_example_moves_along_the_gradient_of_the_logistic_loss() -> None:
     # A user who owns every item draws no negatives: the epoch is one known step.
-    problem = Problem(Csr(np.array([0, 1]), np.array([0], np.int32)), n_items=1, seed=3)
+    problem = Problem(Csr(np.array([0, 1]), np.array([0], np.int32)), n_items=1, public_seed=3)
     config = MfConfig(rate=0.1, decay=0.2, start=1.0)
     trainer = MfTrainer(config, problem)
     p, q = trainer.users[0].astype(np.float64), trainer.items[0].astype(np.float64)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from veilrec._csr import Csr
-from veilrec.methods.ncf import NcfTrainer, draw_examples
+from veilrec.methods.ratings.ncf import NcfTrainer, draw_examples
 
 from .tastes import ITEMS, SEED, build, small_problem
 

@@ -12,8 +12,8 @@ from veilrec._csr import Csr
 from veilrec.data.population import Catalogue
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
-from veilrec.methods.base import configure, preset_names
-from veilrec.methods.news_ranker import NewsScorer
+from veilrec.methods.base import configure, make_trainer, preset_names
+from veilrec.methods.news.ranker import NewsScorer
 from veilrec.methods.registry import METHODS
 
 from .tastes import ON_RATINGS, same, saved_state
@@ -30,10 +30,10 @@ def settings_of(name: str) -> tuple[str, ...]:
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: Catalogue, dim: int, learnt: Catalogue) -> Floats:
-        return np.random.default_rng(4).standard_normal((len(catalogue.titles), dim), np.float32) / dim**0.5
+    def vectors(catalogue: Catalogue) -> Floats:
+        return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
 
-    monkeypatch.setattr("veilrec.methods.sentences.sentence_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)
 
 
 def test_the_news_methods_are_these() -> None:
@@ -93,12 +93,12 @@ def test_training_fits_what_it_sees(name: str) -> None:
 def test_data_without_news_is_refused(name: str) -> None:
     config, _ = configure(method(name), preset="tuned", dataset="")
     with pytest.raises(BadInput, match=f"^{name} needs news with titles and train impressions") as error:
-        method(name).build(config, replace(problem(), news=None))
+        make_trainer(method(name), config, replace(problem(), news=None))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_is_named_after_its_file_and_has_presets(name: str) -> None:
+def test_has_its_name_and_presets(name: str) -> None:
     chosen = method(name)
     assert chosen.name == name
     for preset in preset_names(chosen):

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec.data.spec import load
+from veilrec.data.datasets import load
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
-from veilrec.methods.base import Problem, configure
-from veilrec.runs.training import news_data
+from veilrec.methods.base import Problem, configure, make_trainer
+from veilrec.runs.request import news_data
 
 from .tiny_news import SMALL, method
 
@@ -67,7 +67,7 @@ def learn(folder: Path, name: str) -> dict[str, float]:
     kind = ("cohort.size=3", "calibration=none") if chosen.kind == "federated" else ()
     config, _ = configure(chosen, preset="tuned", dataset="mind", settings=[*SMALL, *kind])
     problem = Problem(split.train, split.n_items, 1, 2, news_data(population, split))
-    trainer = chosen.build(config, problem)
+    trainer = make_trainer(chosen, config, problem)
     for step in range(2):
         trainer.step(step)
     assert all(np.isfinite(values).all() for values in trainer.state().values())

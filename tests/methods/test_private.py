@@ -5,29 +5,32 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from veilrec._csr import Csr
-from veilrec.device.learner import Cohort
+from veilrec.device.learner import Cohort, OwnItems
 from veilrec.device.mf import ITEMS as TABLE
 from veilrec.device.mf import USER, MfLearner, MfSettings
-from veilrec.device.protection import clip_whole
 from veilrec.errors import BadInput
-from veilrec.methods.base import Problem, configure, promised
-from veilrec.methods.private import PrivacySettings, merged, on_lattice, sigma_of_sum
+from veilrec.methods.base import Problem, configure, make_trainer, promised
+from veilrec.methods.private import PrivacySettings, merged, noisy_sum
 from veilrec.methods.registry import get
-from veilrec.methods.submodel import SelectionSettings, histogram_noise
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.updates import clip_whole, on_lattice
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
-from veilrec.runs.training import Request, prepare, train, with_popularity
-from veilrec.runs.use import evaluate_run
-from veilrec.simulate.cohort import CohortSettings
+from veilrec.runs.evaluation import evaluate_run
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.training import train, with_popularity
+from veilrec.server.cohorts import CohortSettings
+from veilrec.simulate.simulation import Simulation
+from veilrec.updates import Round, Schema, Tensor
 
 from .tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_problem
 
@@ -39,32 +42,57 @@ SMALL_NETWORK = {  # the paper's takes seconds a round
 INFINITE = ("dp-fedmf-topk", "dp-fedncf-dgc", "priv-fedncf-sub-compress")
 
 
+PRIVACY = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
+
+
+def sigma_of(cohort: CohortSettings, dimension: int = 100, *, keeps_state: bool = False, **options: Any) -> float:
+    schema = Schema((Tensor("layer", (dimension,), by_row=False),))
+    return noisy_sum(PRIVACY, cohort, schema, rounds=5, devices=60, keeps_state=keeps_state, **options).sigma
+
+
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-@pytest.mark.parametrize("besides", [None, GaussianEvent(0.3)])
+@pytest.mark.parametrize("before", [None, GaussianEvent(0.3)])
 def test_the_noise_of_all_rounds_and_the_selection_keep_the_promise(
-    sampling: str, besides: GaussianEvent | None
+    sampling: Any, before: GaussianEvent | None
 ) -> None:
-    privacy = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
-    cohort = CohortSettings(size=10, sampling=sampling)  # type: ignore[arg-type]
-    problem = small_problem()
     dimension = 10**8  # sqrt(10^8) steps of sigma / 2^20 are almost a hundredth of sigma
-    sigma = sigma_of_sum(privacy, cohort, problem, dimension, besides=besides)
-    sensitivity = 0.7 if sampling == "poisson" else 1.4
-    moved = on_lattice_l2(sensitivity, dimension, sigma / UNITS)
-    plan = Rounds(rounds=problem.rounds, sampling=sampling, population=60, cohort=10)  # type: ignore[arg-type]
-    event = plan.event(sigma / moved)
-    spent = epsilon_of(event if besides is None else ComposedEvent(((besides, 1), (event, 1))), 1e-5)
+    sigma = sigma_of(CohortSettings(size=10, sampling=sampling), dimension, before=before)
+    moved = on_lattice_l2(0.7 if sampling == "poisson" else 1.4, dimension, sigma / UNITS)
+    event = Rounds(rounds=5, sampling=sampling, population=60, cohort=10).event(sigma / moved)
+    spent = epsilon_of(event if before is None else ComposedEvent(((before, 1), (event, 1))), 1e-5)
     assert 0.998 * 3.0 <= spent <= 3.0
+
+
+def test_fixed_cohorts_of_devices_with_state_are_accounted_for_as_everybody() -> None:
+    fixed, poisson = (CohortSettings(size=10, sampling=sampling) for sampling in ("fixed", "poisson"))
+    everybody = CohortSettings(size=0, sampling="fixed")
+    assert sigma_of(fixed, keeps_state=True) == sigma_of(everybody, keeps_state=True) == sigma_of(everybody)
+    assert sigma_of(fixed) < 0.5 * sigma_of(fixed, keeps_state=True)
+    assert sigma_of(poisson, keeps_state=True) == sigma_of(poisson)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_plan_of_a_proven_run_spends_what_is_promised(name: str) -> None:
+    trainer = build(name, small_problem())
+    assert isinstance(trainer, Simulation)
+    spent = epsilon_of(trainer.plan.event(), 1e-6)
+    assert 0.99 * 8.0 <= spent <= 8.0
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_a_statement_tells_what_a_fixed_cohort_is_worth(sampling: str) -> None:
+    settings = ["cohort.size=10", f"cohort.sampling={sampling}"]
+    config, _ = configure(get("dp-fedmf"), preset="tuned", dataset="", settings=settings)
+    caveats = " ".join(get("dp-fedmf").guarantee(config).caveats)
+    assert ("fixed size is worth nothing" in caveats) == (sampling == "fixed")
+    assert ("has to stay secret" in caveats) == (sampling == "poisson")
 
 
 @pytest.mark.parametrize(("size", "rate"), [(0, 1.0), (10, 1.0 / 6.0)])
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_a_click_may_change_a_clipped_update_into_its_opposite(size: int, rate: float, sampling: str) -> None:
-    privacy = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
-    cohort = CohortSettings(size=size, sampling=sampling)  # type: ignore[arg-type]
-    problem = small_problem()
-    sigma = sigma_of_sum(privacy, cohort, problem, 100, unit="click")
-    event = repeated(SampledEvent(1.4 / sigma, rate, "padding"), problem.rounds)  # its owner is drawn or not
+def test_a_click_may_change_a_clipped_update_into_its_opposite(size: int, rate: float, sampling: Any) -> None:
+    sigma = sigma_of(CohortSettings(size=size, sampling=sampling), unit="click")
+    event = repeated(SampledEvent(1.4 / sigma, rate, "padding"), 5)  # its owner is drawn or not
     assert 0.998 * 3.0 <= epsilon_of(event, 1e-5) <= 3.0
 
 
@@ -72,10 +100,10 @@ def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() 
     items = np.array([[1.0, 0.0], [-400.0, 0.0]], np.float32)
     updates = []
     for own in ([0], [0, 1]):
-        learner = MfLearner(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5), 0)
+        learner = MfLearner(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5))
         train = Csr(np.array([0, len(own)]), np.array(own, np.int32))
-        cohort = Cohort(np.array([0]), train, {USER: np.array([[1.0, 0.0]], np.float32)})
-        rows = clip_whole(learner.learn(cohort, {TABLE: items}, 0).uploads, 0.05).tables[TABLE]
+        cohort = Cohort(np.array([0]), OwnItems(train), {USER: np.array([[1.0, 0.0]], np.float32)}, 0)
+        rows = clip_whole(learner.learn(cohort, {TABLE: items}, Round(0)).uploads, 0.05).tables[TABLE]
         update = np.zeros((2, 2))
         update[rows.index] = rows.values
         updates.append(update)
@@ -103,16 +131,6 @@ def test_noise_on_a_lattice_covers_what_cutting_to_it_moves() -> None:
     with pytest.raises(BadInput, match="only hide rounding; ask for a larger privacy.epsilon") as error:
         on_lattice(60.0, 0.7, 10**8)
     assert "\n" not in str(error.value)
-
-
-def test_the_noise_of_the_histogram_is_that_of_privacy_math() -> None:
-    # section 6: (2, 1e-6), at most 100 items a user, L2 at most 10: 22.305
-    selection = SelectionSettings(most_items=100)
-    sigma = histogram_noise(selection, "add-remove", 2.0, 1e-6, n_items=300)
-    assert sigma == pytest.approx(22.305, abs=1e-3)
-    replaced = histogram_noise(selection, "replace-one", 2.0, 1e-6, n_items=300)
-    assert replaced == pytest.approx(math.sqrt(2.0) * sigma)
-    assert histogram_noise(selection, "add-remove", 2.0, 1e-6, n_items=10**8) > 1.02 * sigma
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -156,7 +174,7 @@ def test_reports_that_trust_nobody_cover_clicks_only(name: str) -> None:
     promise = method.guarantee(config)
     assert promise.unit == "click"
     assert "Only single clicks" in promise.caveats[0]
-    trainer = method.build(config, small_problem())
+    trainer = make_trainer(method, config, small_problem())
     assert np.isfinite(trainer.step(0).loss or 0.0)
 
 
@@ -220,6 +238,7 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     promise = method.guarantee(config)
     worse = with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25})
     assert "no better than popularity" in worse.caveats[-1]
+    assert "0." not in worse.caveats[-1]  # exact metrics are no part of a promise
     assert with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}) == promise
 
 
@@ -260,7 +279,7 @@ def test_every_preset_starts_in_both_calibrations_on_a_population_of_any_size(
         if preset == "paper":
             settings.append("cohort.size=30")
         config, _ = configure(get(name), preset=preset, dataset=dataset, settings=settings)
-        trainer = get(name).build(config, small_problem(users=97 if dataset == "frappe" else 131))
+        trainer = make_trainer(get(name), config, small_problem(users=97 if dataset == "frappe" else 131))
         trainer.step(0)
         trainer.step(1)
         assert all(np.isfinite(value).all() for value in trainer.state().values())
@@ -302,7 +321,7 @@ def test_weights_by_the_number_of_examples_are_refused_where_something_is_proven
 def test_reports_of_clicks_that_are_drawn_anew_share_what_one_report_may_spend() -> None:
     settings = ["selection.unit=click", "selection.fresh=true"]
     once, anew = (build("priv-fedmf-sub", small_problem(), settings[:count]) for count in (1, 2))
-    keep = [trainer.chooser.threshold.keep_probability for trainer in (once, anew)]
+    keep = [trainer.plan.reports.mechanism.keep_probability for trainer in (once, anew)]
     epsilons = [math.log(p / (1.0 - p)) for p in keep]
     assert epsilons[0] == pytest.approx(0.2 * 8.0, rel=1e-6)
     assert epsilons[1] == pytest.approx(epsilons[0] / small_problem().rounds, rel=1e-6)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.data.registry import DATASETS
+from veilrec.data.datasets import DATASETS
 from veilrec.errors import BadInput
 from veilrec.methods.registry import METHODS, all_methods, describe, get
-from veilrec.runs.training import Request, prepare
+from veilrec.runs.request import Request, prepare
 
 from .tastes import ON_RATINGS
 

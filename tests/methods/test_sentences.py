@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.data.population import Catalogue
-from veilrec.data.strings import Strings
-from veilrec.methods import sentences
+from veilrec.data.population import Catalogue, Strings
+from veilrec.methods.news import sentences
 from veilrec.models import minilm
 
 
@@ -31,7 +30,7 @@ def catalogue(*titles: str) -> Catalogue:
 
 
 def vectors_of(*titles: str) -> Any:
-    return sentences.sentence_vectors(catalogue(*titles), 3, catalogue(*titles))
+    return sentences.whole_vectors(catalogue(*titles))
 
 
 def test_vectors_are_computed_once_per_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -58,9 +57,10 @@ def test_fewer_dimensions_are_principal_components() -> None:
     generator = np.random.default_rng(4)
     plane = generator.normal(size=(200, 2)) @ generator.normal(size=(2, 6))
     plane = plane.astype(np.float32)
-    kept = sentences.reduced(plane, 2, plane)
+    axes = sentences.principal_axes(plane, 2)
+    kept = axes.reduced(plane)
     centred = plane - plane.mean(0)
     wanted = centred @ centred.T / np.outer(*[np.linalg.norm(centred, axis=1)] * 2)
     assert np.allclose(kept @ kept.T, wanted, atol=1e-4)
-    assert np.array_equal(kept, sentences.reduced(plane, 2, plane))
-    assert np.allclose(sentences.reduced(plane[:3], 2, plane), kept[:3], atol=1e-5)  # others on the same axes
+    assert np.array_equal(kept, sentences.principal_axes(plane, 2).reduced(plane))
+    assert np.allclose(axes.reduced(plane[:3]), kept[:3], atol=1e-5)  # others on the same axes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from veilrec.data.population import Population
 from veilrec.data.synthetic_news import generate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Split
-from veilrec.methods.base import Method, NewsData, Problem, configure
+from veilrec.methods.base import Method, NewsData, Problem, configure, make_trainer
+from veilrec.methods.registry import get
 from veilrec.simulate.trainer import Trainer
 
 WITHOUT_SENTENCES = ("nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec")
@@ -29,8 +29,7 @@ def split() -> Split:
 
 
 def method(name: str) -> Method[Any]:
-    found: Method[Any] = import_module(f"veilrec.methods.{name.replace('-', '_')}").METHOD
-    return found
+    return get(name)
 
 
 def problem(seed: int = 1, rounds: int = 5) -> Problem:
@@ -40,7 +39,7 @@ def problem(seed: int = 1, rounds: int = 5) -> Problem:
     return Problem(cut.train, cut.n_items, seed, rounds, NewsData(catalogue, cut.train_impressions))
 
 
-def build(name: str, settings: Sequence[str] = (), *, seed: int = 1) -> Trainer:
+def build(name: str, settings: Sequence[str] = (), *, seed: int = 1, secret: bytes | None = None) -> Trainer:
     chosen = method(name)
     config, _ = configure(chosen, preset="tuned", dataset="", settings=[*SMALL, *settings])
-    return chosen.build(config, problem(seed))
+    return make_trainer(chosen, config, problem(seed), secret=secret)

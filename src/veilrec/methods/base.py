@@ -10,10 +10,13 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from veilrec._csr import Csr
+from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Catalogue, Impressions
-from veilrec.data.registry import DATASETS
+from veilrec.device.learner import LocalData, OwnItems
 from veilrec.errors import BadInput, unknown_name
+from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.simulate.trainer import Trainer
 
 
@@ -42,9 +45,14 @@ class Problem:
 
     train: Csr
     n_items: int
-    seed: int
+    public_seed: int  # of what everybody may know: first models, and the parts that rounds are about
     rounds: int = 1  # how many are planned: a private method needs to know before the first
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
+
+
+def own_items(config: Any, problem: Problem) -> OwnItems:
+    """What devices learn from where items are known by their ids."""
+    return OwnItems(problem.train)
 
 
 @dataclass(frozen=True)
@@ -58,19 +66,32 @@ class Method(Generic[C]):
     summary: str
     datasets: tuple[str, ...]
     config: type[C]
-    build: Callable[[C, Problem], Trainer]
     guarantee: Callable[[C], Guarantee]  # of the whole run, as configured
     rounds: int  # default number of rounds (epochs for centralised methods)
-    presets: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # "tuned", "tuned@ml-1m" or, where noise asks for other settings, "tuned:proven" -> settings
+    plan: Callable[[C, Problem], Plan] | None = None  # of federated methods
+    devices: Callable[[C, Problem], LocalData] = own_items  # what their devices learn from
+    trainer: Callable[[C, Problem], Trainer] | None = None  # of methods that need everybody's data in one place
+    # "tuned", "tuned@ml-1m" or, where noise asks for other settings, "tuned:proven" -> settings
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
-    guarantee_of_run: Callable[[C, Problem], Guarantee] | None = (
-        None  # the same with what only a run knows: its rounds, devices and items
-    )
+    # the same guarantee with what only a run knows: its rounds, devices and items
+    guarantee_of_run: Callable[[C, Problem], Guarantee] | None = None
     item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
     rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
+
+
+def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: bytes | None = None) -> Trainer:
+    """What learns: a simulation of the method's plan, or a trainer that has everybody's data.
+
+    Simulations draw everything from the public seed unless a secret is given.
+    """
+    if method.plan is not None:
+        seeds = Seeds.all_from(problem.public_seed, secret)
+        return Simulation(method.plan(config, problem), method.devices(config, problem), problem.train, seeds)
+    if method.trainer is None:
+        raise ValueError(f"{method.name} has neither a plan nor a trainer")
+    return method.trainer(config, problem)
 
 
 def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
@@ -108,14 +129,6 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
 def is_set(settings: Sequence[str], name: str) -> bool:
     """Whether the user's settings say anything about a name."""
     return any(setting.partition("=")[0].strip() == name for setting in settings)
-
-
-def saved_settings(method: Method[C], values: Any) -> C:
-    """The configuration that a run was trained with, whatever the presets say today."""
-    try:
-        return _countable(method, method.config.model_validate(values))
-    except ValidationError as error:
-        raise BadInput(f"the config of a saved run does not fit: {_explain(method, error)}") from None
 
 
 def _countable(method: Method[Any], config: C) -> C:

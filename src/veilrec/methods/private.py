@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from veilrec._words import times as how_often
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
-from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.accounting.calibration import noise_for
+from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
-from veilrec.privacy.mechanism import Calibration
-from veilrec.privacy.mechanisms.gaussian import left_by_sampler
-from veilrec.privacy.samplers import UNITS
-from veilrec.privacy.sensitivity import rounded_sum_l2
+from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.noise import left_by_sampler
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.server.aggregate import Aggregation
+from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
-from veilrec.simulate.cohort import CohortSettings
+from veilrec.updates import Schema
 
 SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
@@ -34,6 +33,10 @@ PUBLIC = (
 ONLY_THE_MODEL = (
     "Only the model is covered: the losses, metrics, and numbers of devices and bytes that a run prints and logs are "
     "exact."
+)
+NOT_AMPLIFIED = (
+    "Devices keep state between rounds, so that being drawn into a cohort of a fixed size is worth nothing: everybody "
+    "is accounted for as if in every round. Poisson sampling (cohort.sampling=poisson) needs less noise."
 )
 COHORTS_STAY_HIDDEN = (
     "Who takes part in which round has to stay secret, because being drawn by chance is part of the epsilon; for "
@@ -54,17 +57,44 @@ class PrivacySettings:
         probability(delta=self.delta)
 
 
-class PrivateConfig(Config):
-    """What every private method adds to the settings of its model."""
+class PrivateConfig(Protocol):
+    """What the settings of every private method have."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What holds, or what a paper claims."""
+
+    @property
+    def privacy(self) -> PrivacySettings:
+        """The promise."""
+
+    @property
+    def cohort(self) -> CohortSettings:
+        """Who takes part."""
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How a round is added up."""
+
+    @property
+    def server(self) -> ServerRate:
+        """How the server steps."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """The same settings but for some."""
+
+
+C = TypeVar("C", bound=PrivateConfig)
+
+
+class PrivateFields(Config):
+    """The same as settings, for a configuration to add to those of its model."""
 
     calibration: Calibration = "proven"
     privacy: PrivacySettings = PrivacySettings()
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
     aggregation: Aggregation = "sum"  # proven: what divides the sum is the size that the settings give a cohort
     server: ServerRate = ServerRate(rate=0.01)
-
-
-C = TypeVar("C", bound=PrivateConfig)
 
 
 def merged(*presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -94,75 +124,54 @@ def devices_with_data(problem: Problem) -> int:
     return int((problem.train.lengths() > 0).sum())
 
 
-def rounds_of(cohort: CohortSettings, problem: Problem, unit: Unit = "user") -> Rounds:
-    """How often a user's data is used."""
-    population = devices_with_data(problem)
-    return Rounds(
-        rounds=problem.rounds,
-        sampling=cohort.sampling,
-        population=population,
-        cohort=cohort.among(population),
-        unit=unit,
-    )
+def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *, keeps_state: bool) -> Rounds:
+    """How often a user's data is used, as accounting sees it.
+
+    Where devices keep state between rounds, being drawn into a cohort of a fixed size is worth nothing: what the
+    others keep depends on who was drawn before, and so on this user (docs/privacy.md). Such a user is accounted for
+    as if in every round.
+    """
+    size = cohort.among(devices)
+    if cohort.sampling == "fixed" and keeps_state and size < devices:
+        return Rounds(rounds=rounds, sampling="none", population=devices, cohort=devices, unit=unit)
+    return Rounds(rounds=rounds, sampling=cohort.sampling, population=devices, cohort=size, unit=unit)
 
 
-def sigma_of_sum(
+def noisy_sum(
     privacy: PrivacySettings,
     cohort: CohortSettings,
-    problem: Problem,
-    dimension: int,
+    schema: Schema,
     *,
-    besides: Event | None = None,
+    rounds: int,
+    devices: int,
+    keeps_state: bool,
+    before: Event | None = None,
+    numbers_before: int = 0,
     unit: Unit = "user",
-) -> float:
-    """Noise on the sum of every round, so that the whole run (and what was chosen before it) keeps the promise.
+) -> CohortSum:
+    """Noise on the sum of every round, so that the whole run, and what was released `before` it, keeps the promise.
 
-    `dimension` counts the numbers of a sum: each is cut to the noise's lattice, and has noise of its own in every
-    round, whose small errors count as well.
+    Every number of a sum is cut to the noise's lattice, and has noise of its own in every round, whose small errors
+    count as well; so do those of the numbers released before.
     """
     if cohort.sampling == "fixed" and (cohort.available < 1.0 or cohort.drop_out > 0.0):
         raise BadInput(
             "devices that may be missing make a fixed cohort a random one, for which nothing is proven: "
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
-    rounds = rounds_of(cohort, problem, unit)
-    draws = dimension * problem.rounds + (0 if besides is None else problem.n_items)
+    people = taking_part(cohort, rounds, devices, unit, keeps_state=keeps_state)
+    draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
-    multiplier = noise_multiplier_for(epsilon, delta, rounds)
-    if besides is not None:
+    multiplier = noise_multiplier_for(epsilon, delta, people)
+    if before is not None:
 
         def together(noise_multiplier: float) -> Event:
-            return ComposedEvent(((besides, 1), (rounds.event(noise_multiplier), 1)))
+            return ComposedEvent(((before, 1), (people.event(noise_multiplier), 1)))
 
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
-    moved = rounded_sum_l2(rounds.moved(privacy.clip_norm), rounds.population)
-    return on_lattice(multiplier, moved, dimension)
-
-
-def noise_facts(sigma: float, privacy: Any, cohort: CohortSettings, problem: Problem, unit: Unit) -> dict[str, float]:
-    """What an officer needs to account for a run by hand; `problem.train` has a row for who takes part."""
-    rounds = rounds_of(cohort, problem, unit)
-    return {
-        "sigma": sigma,
-        "noise_multiplier": sigma / rounds.moved(privacy.clip_norm),
-        "population": rounds.population,
-        "cohort": rounds.cohort,
-    }
-
-
-def on_lattice(noise_multiplier: float, sensitivity: float, dimension: int) -> float:
-    """The sigma that is `noise_multiplier` times the sensitivity and what cutting a sum to the lattice adds to it.
-
-    Cutting moves two sums apart by up to sqrt(dimension) steps of sigma / 2^20:
-    sigma = noise_multiplier * (sensitivity + sqrt(dimension) sigma / 2^20).
-    """
-    left = 1.0 - noise_multiplier * math.sqrt(dimension) / UNITS
-    if left < 0.5:
-        raise BadInput(
-            f"the noise would be {noise_multiplier:.3g} times what one user can change, on {dimension} numbers: more "
-            "than half of it would only hide rounding; ask for a larger privacy.epsilon or fewer rounds"
-        )
-    return noise_multiplier * sensitivity / left
+    return CohortSum(
+        schema=schema, clip_norm=privacy.clip_norm, noise_multiplier=multiplier, taking_part=people, delta=privacy.delta
+    )
 
 
 def with_public_divisor(config: C, problem: Problem) -> C:
@@ -185,15 +194,17 @@ def with_public_divisor(config: C, problem: Problem) -> C:
     return config.model_copy(update={"aggregation": "sum", "server": server})
 
 
-def participations(cohort: CohortSettings, problem: Problem) -> int:
+def participations(cohort: CohortSettings, rounds: int, devices: int) -> int:
     """In how many rounds a device takes part, on average, rounded up."""
-    population = devices_with_data(problem)
-    return math.ceil(problem.rounds * cohort.among(population) / population)
+    return math.ceil(rounds * cohort.among(devices) / devices)
 
 
-def proven(epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC) -> Guarantee:
+def proven(
+    epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC, keeps_state: bool = True
+) -> Guarantee:
     """The statement of sums with noise: user-level, over the whole run, trusting the server."""
-    secret = () if cohort.size == 0 else (COHORTS_STAY_HIDDEN,)
+    amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
+    secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
     return Guarantee(
         basis="proven",
         unit="user",

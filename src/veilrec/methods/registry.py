@@ -9,40 +9,40 @@ from veilrec.errors import unknown_name
 from veilrec.methods.base import Method, configure, preset_names
 
 METHODS = {
-    "fedmf": "veilrec.methods.fedmf",
-    "fedmf-lean": "veilrec.methods.fedmf_lean",
-    "dp-fedmf": "veilrec.methods.dp_fedmf",
-    "dp-fedmf-svd": "veilrec.methods.dp_fedmf_svd",
-    "dp-fedmf-topk": "veilrec.methods.dp_fedmf_topk",
-    "fedmf-sub-rr": "veilrec.methods.fedmf_sub_rr",
-    "fedmf-sub-rr-est": "veilrec.methods.fedmf_sub_rr_est",
-    "priv-fedmf-sub": "veilrec.methods.priv_fedmf_sub",
-    "fedncf": "veilrec.methods.fedncf",
-    "dp-fedncf": "veilrec.methods.dp_fedncf",
-    "dp-fedncf-dgc": "veilrec.methods.dp_fedncf_dgc",
-    "priv-fedncf-sub": "veilrec.methods.priv_fedncf_sub",
-    "priv-fedncf-sub-compress": "veilrec.methods.priv_fedncf_sub_compress",
-    "fcf": "veilrec.methods.fcf",
-    "popularity": "veilrec.methods.popularity",
-    "random": "veilrec.methods.random_scores",
-    "mf": "veilrec.methods.mf",
-    "ncf": "veilrec.methods.ncf",
-    "ease": "veilrec.methods.ease",
-    "nrms": "veilrec.methods.nrms",
-    "naml": "veilrec.methods.naml",
-    "lstur": "veilrec.methods.lstur",
-    "lstur-con": "veilrec.methods.lstur_con",
-    "npa": "veilrec.methods.npa",
-    "ebnr": "veilrec.methods.ebnr",
-    "dkn": "veilrec.methods.dkn",
-    "dan": "veilrec.methods.dan",
-    "fm": "veilrec.methods.fm",
-    "dfm": "veilrec.methods.dfm",
-    "cennewsrec": "veilrec.methods.cennewsrec",
-    "plm-nr": "veilrec.methods.plm_nr",
-    "sentence-head": "veilrec.methods.sentence_head",
-    "fednewsrec": "veilrec.methods.fednewsrec",
-    "fednewsrec-head": "veilrec.methods.fednewsrec_head",
+    "fedmf": "ratings.fedmf:METHOD",
+    "fedmf-lean": "ratings.fedmf_lean:METHOD",
+    "dp-fedmf": "ratings.dp_fedmf:METHOD",
+    "dp-fedmf-svd": "ratings.dp_fedmf_svd:METHOD",
+    "dp-fedmf-topk": "ratings.dp_fedmf_topk:METHOD",
+    "fedmf-sub-rr": "ratings.fedmf_sub_rr:FEDMF_SUB_RR",
+    "fedmf-sub-rr-est": "ratings.fedmf_sub_rr:FEDMF_SUB_RR_EST",
+    "priv-fedmf-sub": "ratings.priv_fedmf_sub:METHOD",
+    "fedncf": "ratings.fedncf:METHOD",
+    "dp-fedncf": "ratings.dp_fedncf:METHOD",
+    "dp-fedncf-dgc": "ratings.dp_fedncf_dgc:METHOD",
+    "priv-fedncf-sub": "ratings.priv_fedncf_sub:PRIV_FEDNCF_SUB",
+    "priv-fedncf-sub-compress": "ratings.priv_fedncf_sub:PRIV_FEDNCF_SUB_COMPRESS",
+    "fcf": "ratings.fcf:METHOD",
+    "popularity": "ratings.baselines:POPULARITY",
+    "random": "ratings.baselines:RANDOM",
+    "mf": "ratings.mf:METHOD",
+    "ncf": "ratings.ncf:METHOD",
+    "ease": "ratings.ease:METHOD",
+    "nrms": "news.centralised:METHODS",
+    "naml": "news.centralised:METHODS",
+    "lstur": "news.centralised:METHODS",
+    "lstur-con": "news.centralised:METHODS",
+    "npa": "news.centralised:METHODS",
+    "ebnr": "news.centralised:METHODS",
+    "dkn": "news.centralised:METHODS",
+    "dan": "news.centralised:METHODS",
+    "fm": "news.centralised:METHODS",
+    "dfm": "news.centralised:METHODS",
+    "cennewsrec": "news.centralised:METHODS",
+    "plm-nr": "news.centralised:METHODS",
+    "sentence-head": "news.centralised:METHODS",
+    "fednewsrec": "news.fednewsrec:FEDNEWSREC_METHOD",
+    "fednewsrec-head": "news.fednewsrec:FEDNEWSREC_HEAD",
 }
 
 
@@ -50,7 +50,9 @@ def get(name: str) -> Method[Any]:
     """The method of that name."""
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
-    method: Method[Any] = import_module(METHODS[name]).METHOD
+    module, attribute = METHODS[name].split(":")
+    found = getattr(import_module(f"veilrec.methods.{module}"), attribute)
+    method: Method[Any] = found[name] if isinstance(found, dict) else found
     return method
 
 

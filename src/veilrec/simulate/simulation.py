@@ -1,191 +1,270 @@
-"""Many devices at once: drives the same learners and uploads that a real device runs."""
+"""Many devices at once: drives a plan with the same learners and mechanisms that a real device runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilrec import _draws
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._state import fill
-from veilrec.device.device import told, weights_of
-from veilrec.device.learner import Cohort, Learner
-from veilrec.device.protection import Protection, Unprotected
-from veilrec.device.submodel import narrow, places
-from veilrec.evaluate.scorer import Model
-from veilrec.privacy.randomness import SeededSource
-from veilrec.server.server import Server
-from veilrec.simulate.choosers import Chooser
-from veilrec.simulate.cohort import CohortSampler, CohortSettings
-from veilrec.simulate.partial import SentFirstModel
-from veilrec.simulate.trainer import StepReport
+from veilrec.device.learner import Cohort, LocalData, SumLearner, places
+from veilrec.device.taking_part import examples_if_asked, weights_of
+from veilrec.models.scores import Model
+from veilrec.plan import Plan
+from veilrec.privacy.keyed import noise_of_device, noise_of_histogram, noise_of_report, noise_of_sum
+from veilrec.privacy.randomness import FastSource, Source
+from veilrec.server.agenda import Tally
+from veilrec.server.cohorts import CohortSampler
+from veilrec.server.standing import Standing
+from veilrec.simulate.trainer import ModelParts, StepReport
 from veilrec.updates import Factors, Rows, Uploads
-from veilrec.wire import codec
+from veilrec.wire import bits, codec, rounds
 
-# (public weights, private states) -> model
-ModelMaker = Callable[[Mapping[str, Floats], Mapping[str, Floats]], Model]
+_TALLY = "reports.counts"
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What a simulation draws from. None of them is the public seed, which is part of a plan.
+
+    With a secret, cohorts, reports and noise are streams of a cipher that only its holder can draw: the same again
+    after a restart, so that no round is ever released with two noises. Without, everybody can, and nobody is protected.
+    """
+
+    draws: int  # of what devices draw locally: negatives, orders, starting vectors
+    cohorts: int  # of who takes part, is reached, and drops out
+    noise: int
+    secret: bytes | None = None
+
+    @classmethod
+    def all_from(cls, seed: int, secret: bytes | None = None) -> Seeds:
+        """The seeds of a run that was asked for with one number."""
+        return cls(seed, seed, seed, secret)
 
 
 class Simulation:
     """A population of simulated devices, a server, and the rounds between them."""
 
-    def __init__(
-        self,
-        train: Csr,
-        learner: Learner,
-        server: Server,
-        cohort: CohortSettings,
-        make_model: ModelMaker,
-        seed: int,
-        *,
-        protection: Protection | None = None,
-        chooser: Chooser | None = None,
-        averaging: float = 0.0,
-        chunk: int = 100,
-    ) -> None:
-        self.train = train
-        self.learner = learner
-        self.server = server
-        self.protection = Unprotected() if protection is None else protection
-        self.chooser = chooser
-        self.seed = seed
-        self.chunk = chunk  # devices per call of the learner: few enough that their updates stay in the cache
-        self.make_model = make_model
-        eligible = np.flatnonzero(train.lengths() > 0).astype(np.int64)
-        self.sampler = CohortSampler(cohort, eligible, seed)
-        self.private = learner.fresh_private_state(np.arange(len(train), dtype=np.int64))
-        # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
-        self.averaging = np.float32(averaging)
-        self.averages = {name: value.copy() for name, value in server.weights.items()} if averaging else {}
-        # How often each item was part of what a round was about, where rounds are about parts.
-        self.sent = None if chooser is None else np.zeros(server.schema.tables[0].shape[0], np.int64)
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
+        self.plan = plan
+        self.data = data
+        self.histories = histories  # the items of every device: what it ranks by
+        self.seeds = seeds
+        self.standing = Standing(plan)
+        self.server = self.standing.server
+        self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+        self.sampler = CohortSampler(plan.cohort, self._everybody, seeds.cohorts, secret=seeds.secret)
+        self.private = plan.learner.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
+        self._tally: Tally | None = None  # where one serves the whole run
 
     def step(self, number: int) -> StepReport:
         """One round."""
         devices = self.sampler.draw(number)
         arrives = self.sampler.arrives(number, devices)
-        selection_bytes, place = self._open_round(number, devices)
-        server, fills = self.server, self.protection.fills_messages
+        report_bytes = self._open_round(number, devices)
+        server, plan = self.server, self.plan
         broadcast = server.broadcast()
         model = weights_of(codec.rounded(broadcast, server.schema), server.view)
-        up_bytes = up_params = 0
-        losses = []
-        for start in range(0, len(devices), self.chunk):
-            some = devices[start : start + self.chunk]
-            uploads, loss = self._learn(some, model, number, place)
-            kept = keep(uploads, arrives[start : start + self.chunk])
-            if not _inherits(self.protection, "perturb_each"):
-                kept = self.protection.perturb_each(kept, server.view, self._source(number, start))
-            up_bytes += int(codec.sizes(kept, server.view, all_rows=fills).sum())
-            up_params += codec.parameters(kept, server.view, all_rows=fills)
-            losses.append(loss)
-            server.add(codec.rounded(kept, server.view))
-        self._add_noise(number, int(arrives.sum()))
-        counted = sum(self.protection.counted_parameters(table) for table in server.view.tables)
-        server.step()
-        for name, weights in server.weights.items() if self.averages else ():
-            self.averages[name] += (np.float32(1.0) - self.averaging) * (weights - self.averages[name])
+        if self._is_linear and isinstance(plan.learner, SumLearner):
+            sent = self._learn_sum(plan.learner, devices[arrives], model)
+        else:
+            sent = self._learn_each(devices, arrives, model)
+        if plan.mechanism.noise_on == "sum":
+            server.protect(self._source_of_sums(number))
+        counted = sum(plan.mechanism.counted_parameters(table, server.about) for table in server.view.tables)
+        down = int(codec.sizes(broadcast, server.schema)[0]) + rounds.size(server.about, server.schema)
+        self.standing.step()
         return StepReport(
             devices=len(devices),
-            down_bytes=int(codec.sizes(broadcast, server.schema)[0]) * len(devices),
-            up_bytes=up_bytes + selection_bytes,
+            down_bytes=down * len(devices),
+            up_bytes=sent.up_bytes + report_bytes,
             down_params=codec.parameters(broadcast, server.schema) * len(devices),
-            up_params=up_params,
-            selection_bytes=selection_bytes,
+            up_params=sent.up_params,
+            selection_bytes=report_bytes,
             paper_params=counted * len(devices),
-            loss=float(np.concatenate(losses).sum()) / len(devices) if losses else None,
+            loss=sent.loss,
         )
 
-    def _open_round(self, number: int, devices: Offsets) -> tuple[int, Indices | None]:
-        """Tell the server what the round is about; where the items lie in the sub-model, if there is one."""
-        if self.chooser is None:
-            return 0, None
-        choice = self.chooser.choose(number, devices, self.server.weights)
-        self.server.open_round(choice.rows, choice.kept, choice.basis)
-        if self.sent is not None:
-            self.sent[slice(None) if choice.rows is None else choice.rows] += 1
-        n_items = self.server.schema.tables[0].shape[0]
-        return choice.report_bytes, None if choice.rows is None else places(choice.rows, n_items)
+    def _open_round(self, number: int, devices: Offsets) -> int:
+        """Ask what has to be asked, and tell the server what the round is about; the bytes of the reports."""
+        tally, report_bytes = self._ask(number, devices)
+        about = self.plan.agenda.next(number, self.server.weights, tally)
+        self.server.open_round(about)
+        return report_bytes
 
-    def _learn(
-        self, devices: Offsets, model: Mapping[str, Floats], number: int, place: Indices | None
-    ) -> tuple[Uploads, Floats]:
+    def _ask(self, number: int, devices: Offsets) -> tuple[Tally | None, int]:
+        reports = self.plan.reports
+        if reports is None:
+            return None, 0
+        asked = self._everybody if reports.who == "everybody" else devices
+        sent = 0 if reports.once and number > 0 else len(asked)
+        if reports.once and self._tally is not None:
+            return self._tally, sent * bits.size(reports.mechanism.length)
+        if not len(asked):
+            return None, 0
+        mechanism, period = reports.mechanism, number if reports.fresh else 0
+        data, secret = self.data.take(asked).rows, self.seeds.secret
+        noise: Source
+        if secret is None:
+            counts = mechanism.count(data, asked, seed=self.seeds.draws, period=period)
+            key = (self.seeds.noise, _draws.HISTOGRAM, *((period,) if period else ()))  # fresh counts, fresh noise
+            noise = FastSource(*key, one_generator=True)
+        else:
+            counts = mechanism.count_each(data, asked, lambda device: noise_of_report(secret, period, device))
+            noise = noise_of_histogram(secret, period)
+        tally = Tally(mechanism.protect(counts, noise), len(asked))
+        if reports.once:
+            self._tally = tally
+        return tally, sent * bits.size(mechanism.length)
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether nothing is done to a message alone, rounding included."""
+        exact = all(tensor.values == "float32" for tensor in self.server.view.tensors)
+        return exact and self.plan.mechanism.is_linear
+
+    def _learn_sum(self, learner: SumLearner[Any], devices: Offsets, model: Mapping[str, Floats]) -> _Sent:
+        """The weighted mean of all messages, none of which is formed: only their lengths are known."""
+        if not len(devices):
+            return _Sent()
+        server, weighs = self.server, self.server.weighs_examples
+        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws)
+        learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)
+        server.add(examples_if_asked(learned.uploads, weighs))
+        up_bytes, up_params = int(codec.sizes(outlines, server.view).sum()), codec.parameters(outlines, server.view)
+        return _Sent(up_bytes, up_params, float(learned.loss.mean()))
+
+    def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
+        """Every device's message, some devices at a time; then the noise of all of them at once, where it is linear."""
+        server, mechanism, secret = self.server, self.plan.mechanism, self.seeds.secret
+        about, view, fills = server.about, server.view, mechanism.fills_messages
+        place = None if about.rows is None else places(about.rows, self.plan.schema.tables[0].shape[0])
+        at_once = self.plan.devices_at_once
+        up_bytes = up_params = 0
+        losses, weights = [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
+        for start in range(0, len(devices), at_once):
+            part = slice(start, start + at_once)
+            uploads, loss = self._learn(devices[part], model, place)
+            kept = keep(uploads, arrives[part])
+            losses.append(loss)
+            if secret is not None and mechanism.noise_on == "message":
+                sent = self._perturb_alone(kept, devices[part][arrives[part]], secret)
+            else:
+                if mechanism.perturbs_each:
+                    fast = FastSource(self.seeds.noise, _draws.NOISE, about.number, start)
+                    kept = mechanism.perturb_each(kept, about, fast)
+                sent = [kept]
+            for some in sent:
+                up_bytes += int(codec.sizes(some, view, all_rows=fills).sum())
+                up_params += codec.parameters(some, view, all_rows=fills)
+                weights.append(np.ones(some.count, np.int64) if some.examples is None else some.examples)
+                server.add(codec.rounded(some, view))
+        if mechanism.noise_on == "message" and secret is None:
+            generator = FastSource(self.seeds.noise, _draws.NOISE, about.number, one_generator=True).generator()
+            server.add_to_sum(mechanism.noise_of_messages(view, np.concatenate(weights), generator))
+        loss_of_all = float(np.concatenate(losses).sum()) / len(devices) if len(devices) else None
+        return _Sent(up_bytes, up_params, loss_of_all)
+
+    def _learn(self, devices: Offsets, model: Mapping[str, Floats], place: Indices | None) -> tuple[Uploads, Floats]:
         private = {name: values[devices] for name, values in self.private.items()}
-        data = self.train.take(devices)
-        cohort = Cohort(devices, data if place is None else narrow(data, place), private)
-        learned = self.learner.learn(cohort, model, number)
+        data = self.data.take(devices)
+        cohort = Cohort(devices, data if place is None else data.inside(place), private, self.seeds.draws)
+        learned = self.plan.learner.learn(cohort, model, self.server.about)
         for name, values in private.items():
             self.private[name][devices] = values
-        return self.protection.bound(told(learned.uploads, self.server.weighs_examples)), learned.loss
+        uploads = examples_if_asked(learned.uploads, self.server.weighs_examples)
+        return self.plan.mechanism.bound(uploads, self.server.about), learned.loss
 
-    def _source(self, number: int, start: int) -> SeededSource:
-        return SeededSource(self.seed, _draws.NOISE, number, start)
+    def _perturb_alone(self, uploads: Uploads, devices: Offsets, secret: bytes) -> list[Uploads]:
+        """Every message with the noise that its own device draws."""
+        about = self.server.about
+        return [
+            self.plan.mechanism.perturb(one_of(uploads, i), about, noise_of_device(secret, about.number, int(device)))
+            for i, device in enumerate(devices)
+        ]
 
-    def _add_noise(self, number: int, devices: int) -> None:
-        """The noise of all messages, and that of the server, drawn at once: linear, so the sum is all that matters."""
-        if _inherits(self.protection, "noise_of_sum") and self.server.sigma == 0.0:
-            return
-        key = np.random.SeedSequence([self.seed, _draws.NOISE, number])
-        generator = np.random.Generator(np.random.Philox(key))
-        self.server.add_to_sum(self.protection.noise_of_sum(self.server.view, devices, generator))
-        if self.server.sigma > 0.0:
-            self.server.add_simulated_noise(generator)
+    def _source_of_sums(self, number: int) -> Source:
+        if self.seeds.secret is not None:
+            return noise_of_sum(self.seeds.secret, number)
+        return FastSource(self.seeds.noise, _draws.NOISE, number, one_generator=True)
+
+    def parts(self) -> ModelParts:
+        """The model in parts: what everybody may have, and what the simulated devices keep."""
+        return ModelParts(self.plan.ranker, dict(self.standing.weights), self.private, self.standing.sent_items)
 
     def model(self) -> Model:
         """The model as it stands; items that no round was about come last."""
-        model = self.make_model(self.averages or self.server.weights, self.private)
-        if self.sent is None or self.sent.all():
-            return model
-        return SentFirstModel(model, self.sent > 0)
+        return self.parts().model(self.histories)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The server's state and every simulated device's own."""
         private = {f"private.{name}": values for name, values in self.private.items()}
-        sent = {} if self.sent is None else {"sent": self.sent}
-        averages = {f"average.{name}": values for name, values in self.averages.items()}
-        server = {f"server.{name}": values for name, values in self.server.state().items()}
-        return server | private | sent | averages
+        tally = {} if self._tally is None else {_TALLY: self._tally.counts}
+        return self.standing.state() | private | tally
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
-        prefix = "server."
-        self.server.load_state(
-            {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}, steps_done
-        )
+        self.standing.load_state(state, steps_done)
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
-        if self.sent is not None:
-            self.sent[...] = state["sent"]
-        for name in self.averages:
-            self.averages[name][...] = state[f"average.{name}"]
+        if _TALLY in state:
+            self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
 
 
-def _inherits(protection: Protection, method: str) -> bool:
-    """Whether a protection leaves this step to `Unprotected`, which does nothing: then no generator is set up."""
-    return getattr(type(protection), method, None) is getattr(Unprotected, method)
+@dataclass(frozen=True)
+class _Sent:
+    """What the devices of a round sent."""
+
+    up_bytes: int = 0
+    up_params: int = 0
+    loss: float | None = None
 
 
-def keep(uploads: Uploads, arrives: NDArray[np.bool_]) -> Uploads:
+def one_of(uploads: Uploads, device: int) -> Uploads:
+    """The message of one of the devices, by its place among them."""
+
+    def rows_of(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        cut = {}
+        for name, rows in packed.items():
+            part = slice(rows.offsets[device], rows.offsets[device + 1])
+            cut[name] = Rows(np.array([0, part.stop - part.start]), rows.index[part], rows.values[part])
+        return cut
+
+    one = slice(device, device + 1)
+    return replace(
+        uploads,
+        count=1,
+        tables=rows_of(uploads.tables),
+        dense={name: values[one] for name, values in uploads.dense.items()},
+        examples=None if uploads.examples is None else uploads.examples[one],
+        entries=rows_of(uploads.entries),
+        factors={n: Factors(f.left[one], f.scales[one], f.right[one]) for n, f in uploads.factors.items()},
+    )
+
+
+def keep(uploads: Uploads, arrives: Bools) -> Uploads:
     """Only the messages that arrive."""
     if arrives.all():
         return uploads
     chosen = np.flatnonzero(arrives)
-    return Uploads(
-        uploads.round_number,
-        len(chosen),
-        {name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.tables.items()},
-        {name: values[chosen] for name, values in uploads.dense.items()},
-        None if uploads.examples is None else uploads.examples[chosen],
-        {name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.entries.items()},
-        {n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in uploads.factors.items()},
+    return replace(
+        uploads,
+        count=len(chosen),
+        tables={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.tables.items()},
+        dense={name: values[chosen] for name, values in uploads.dense.items()},
+        examples=None if uploads.examples is None else uploads.examples[chosen],
+        entries={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.entries.items()},
+        factors={n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in uploads.factors.items()},
     )
 
 
-def _keep_rows(rows: Rows, arrives: NDArray[np.bool_], chosen: Offsets) -> Rows:
+def _keep_rows(rows: Rows, arrives: Bools, chosen: Offsets) -> Rows:
     entries = np.repeat(arrives, np.diff(rows.offsets))
     offsets = np.zeros(len(chosen) + 1, np.int64)
     np.cumsum(np.diff(rows.offsets)[chosen], out=offsets[1:])

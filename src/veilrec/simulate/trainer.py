@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from veilrec.evaluate.scorer import Model
+from veilrec._arrays import Bools
+from veilrec._csr import Csr
+from veilrec.device.rankers import Ranker, SentFirstModel
+from veilrec.models.scores import Model
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,32 @@ class StepReport:
     loss: float | None = None
 
 
+@dataclass(frozen=True)
+class ModelParts:
+    """A trained model in parts: what everybody may have, and what stays on devices."""
+
+    ranker: Ranker
+    weights: Mapping[str, NDArray[Any]]
+    private: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [users, ...] each
+    sent: Bools | None = None  # the items that any round was about; None: all
+
+    def model(self, histories: Csr) -> Model:
+        """For users with these histories, in the order of their private states."""
+        model = self.ranker.model(self.weights, self.private, histories)
+        return model if self.sent is None else SentFirstModel(model, self.sent)
+
+
 class Trainer(Protocol):
     """Learns step by step and can be stopped and resumed between any two steps."""
 
     def step(self, number: int) -> StepReport:
         """Do round `number`, counted from 0."""
 
+    def parts(self) -> ModelParts:
+        """The model as it stands, in parts."""
+
     def model(self) -> Model:
-        """The model as it stands, ready to rank."""
+        """The model as it stands, ready to rank for the users of the training."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that the next step and the model depend on, apart from configuration and data."""

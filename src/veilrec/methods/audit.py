@@ -1,0 +1,188 @@
+"""`veilrec audit METHOD`: a method's own plan, on small made-up data, attacked in every way that we know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from veilrec._csr import Csr, offsets_of
+from veilrec.data import synthetic_news, synthetic_ratings
+from veilrec.errors import BadInput
+from veilrec.evaluate.protocols import make_split
+from veilrec.methods.base import Config, Method, NewsData, Problem, configure, promised, setting_names
+from veilrec.methods.private import devices_with_data
+from veilrec.methods.registry import METHODS, get
+from veilrec.plan import Plan
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.simulate.audit import audit_plan
+from veilrec.simulate.canary import ALPHA, Canary, canary
+from veilrec.simulate.checks import Check
+
+_DATA_SEED = 1  # of the made-up people
+_PUBLIC_SEED = 3
+_TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as the others for ten
+_FEWER = 2  # times fewer runs of those
+_TINY_DEVICES, _TINY_ITEMS, _TINY_USES = 12, 16, 5
+# A model so small that a run takes milliseconds; what a method does not have is left out.
+_TINY = (
+    "cohort.size=0",
+    "local.dim=4",
+    "rank=2",
+    "local.gmf=2",
+    "local.mlp=2",
+    "selection.most_items=5",
+    "selection.threshold=0",
+    "size.word_dim=4",
+    "size.heads=2",
+    "size.head_dim=2",
+    "size.attention=2",
+)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much an audit looks at."""
+
+    users: int
+    rounds: int  # that are watched, of those that the noise was chosen for
+    drawn: int  # cohorts
+    runs: int  # of the canary, a side
+
+
+QUICK, FULL = Effort(200, 3, 1_000, 400), Effort(600, 6, 10_000, 5_000)
+
+
+@dataclass(frozen=True)
+class MethodAudit:
+    """What was claimed of a method, and what was found."""
+
+    method: str
+    claimed: Guarantee
+    checks: tuple[Check, ...]
+    canary: Canary | None  # where something is proven
+    seconds: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the method behaves as its statement says."""
+        return all(check.holds for check in self.checks) and (self.canary is None or self.canary.holds)
+
+    @property
+    def false_alarm_rate(self) -> float:
+        """How often, over all seeds, such an audit fails a sound method, at most."""
+        return sum(check.false_alarm_rate for check in self.checks) + (0.0 if self.canary is None else ALPHA)
+
+    def to_json(self) -> dict[str, Any]:
+        """For `veilrec audit METHOD --json`."""
+        return {
+            "method": self.method,
+            "claimed": self.claimed.to_json(),
+            "checks": [check.to_json() for check in self.checks],
+            "canary": None if self.canary is None else self.canary.to_json(),
+            "holds": self.holds,
+            "false_alarm_rate": self.false_alarm_rate,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def proven_methods() -> list[str]:
+    """Every method that promises something with a proof, unless told otherwise."""
+    return [name for name in METHODS if (method := get(name)).plan is not None and _basis(method) == "proven"]
+
+
+def _basis(method: Method[Any]) -> str:
+    return method.guarantee(configure(method, preset="tuned", dataset="")[0]).basis
+
+
+def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[str] = ()) -> MethodAudit:
+    """Attack a method as it is configured, on a few hundred made-up people, and with a canary among twelve."""
+    started = time.perf_counter()
+    method, effort = get(name), QUICK if quick else FULL
+    if method.plan is None:
+        raise BadInput(
+            f"{name} learns where all data is, and sends no messages: audit a federated method, such as dp-fedmf"
+        )
+    config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
+    problem = small_problem(method, effort.users, rounds)
+    config = _fitting(config, devices_with_data(problem))
+    guarantee = promised(method, config, problem)
+    checks = audit_plan(
+        method.plan(config, problem),
+        method.devices(config, problem),
+        problem.train,
+        guarantee,
+        rounds=min(effort.rounds, rounds),
+        drawn=effort.drawn,
+        seed=seed,
+    )
+    found = None
+    if guarantee.basis == "proven":
+        plan, tiny = tiny_plan(method, settings)
+        config = _tiny_config(method, settings)
+        claim = promised(method, config, tiny)
+        runs = effort.runs // (1 if tiny.news is None else _FEWER)
+        found = canary(plan, method.devices(config, tiny), tiny.train, claim, runs=runs, seed=seed)
+    return MethodAudit(name, guarantee, checks, found, time.perf_counter() - started)
+
+
+def _fitting(config: Any, devices: int) -> Any:
+    """The same settings, with a cohort that a small population has."""
+    if config.cohort.size <= devices:
+        return config
+    return config.model_copy(update={"cohort": replace(config.cohort, size=devices // 4)})
+
+
+def small_problem(method: Method[Any], users: int, rounds: int) -> Problem:
+    """Made-up people of the kind that the method learns from."""
+    if "synthetic-ratings" in method.datasets:
+        rows = _ratings(users)
+        return Problem(rows, int(rows.items.max()) + 1, _PUBLIC_SEED, rounds)
+    return _news(users, rounds)
+
+
+@cache
+def _ratings(users: int) -> Csr:
+    used = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED).interactions
+    return Csr(used.offsets, used.items)
+
+
+def _news(users: int, rounds: int) -> Problem:
+    train, n_items, news = _made_up_news(users)
+    return Problem(train, n_items, _PUBLIC_SEED, rounds, news)
+
+
+@cache
+def _made_up_news(users: int) -> tuple[Csr, int, NewsData]:
+    population = synthetic_news.generate(users=users, news=200, days=3, seed=_DATA_SEED)
+    cut = make_split(population, "mind", seed=0)
+    if population.catalogue is None or cut.train_impressions is None:
+        raise ValueError("made-up news have a catalogue and impressions")
+    return cut.train, cut.n_items, NewsData(population.catalogue, cut.train_impressions)
+
+
+def _tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
+    known = set(setting_names(method.config))
+    tiny = [setting for setting in _TINY if setting.partition("=")[0] in known]
+    asked = [setting for setting in settings if not setting.startswith("cohort.size")]
+    config, _ = configure(method, preset="tuned", dataset="", settings=[*asked, *tiny])
+    return config
+
+
+def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, Problem]:
+    """A plan of a few numbers for twelve people, everybody in every round, and what they learn from."""
+    if method.plan is None:
+        raise ValueError(f"{method.name} has no plan")
+    if "synthetic-ratings" in method.datasets:
+        generator = np.random.default_rng(_DATA_SEED)
+        rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
+        train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
+        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, _TINY_ROUNDS)
+    else:
+        problem = _news(_TINY_DEVICES, _TINY_NEWS_ROUNDS)
+    config: Config = _tiny_config(method, settings)
+    return method.plan(config, problem), problem

@@ -1,0 +1,1 @@
+"""FedNewsRec, its baselines, and what the papers compare with: items by their text."""

@@ -1,0 +1,272 @@
+"""A trained news model that ranks: news encoded once, distinct histories once, then dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from veilrec._arrays import Bools, Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec._jit import jit
+from veilrec.data.news_text import NewsNames, Vocabulary
+from veilrec.data.population import Catalogue, Impressions, Strings
+from veilrec.device.rankers import Arrays
+from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
+from veilrec.methods.news.sentences import SentenceAxes
+from veilrec.models.news_model import NewsInput, NewsModel, take_news, trimmed
+
+_NEWS_AT_ONCE = 1024
+_STEPS_AT_ONCE = 1 << 13  # clicks of histories that are encoded together: few enough for the cache
+_ENTRIES_AT_ONCE = 1 << 22  # of the states of candidates and histories, for models that need both
+_NAMES = ("words", "categories", "subcategories", "entities")  # of NewsNames
+_FROZEN = "frozen."
+
+
+class EncodedNews:
+    """A trained model, and the states of all news that it ranks."""
+
+    def __init__(self, model: NewsModel, states: Tensor) -> None:
+        self.model = model
+        self.states = states  # [items, ...]
+
+    @cached_property
+    def projected(self) -> Tensor:
+        """What user models need of every news: [items, ...]."""
+        with torch.inference_mode():
+            return self.model.project_clicks(self.states)
+
+
+class NewsScorer:
+    """Users with histories, and news with states; a user is a row of the histories."""
+
+    def __init__(self, news: EncodedNews, histories: Csr, longest: int, reader: NewsReader) -> None:
+        self.news = news
+        self.model = news.model
+        self.states = news.states
+        self.reader = reader
+        self.histories = histories
+        self.longest = longest
+        self.n_items = len(news.states)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item."""
+        if self.model.is_dot_product:
+            every: Floats = self.user_vectors(users) @ self.states.numpy().T
+            return every
+        return self.score_some(users, np.tile(np.arange(self.n_items, dtype=np.int32), (len(users), 1)))
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of chosen items, [T, C]."""
+        if self.model.is_dot_product:
+            offsets = np.arange(len(users) + 1, dtype=np.int64) * items.shape[1]
+            scores = np.empty(items.size, np.float32)
+            vectors = self.user_vectors(users)
+            rows = np.arange(len(users), dtype=np.int64)
+            _dot(vectors, self.states.numpy(), rows, offsets, items.ravel(), scores)
+            return scores.reshape(items.shape)
+        return self._score_pairs(users, items)
+
+    def fold_in(self, histories: Csr) -> NewsScorer:
+        """New users need nothing but their history."""
+        return NewsScorer(self.news, histories, self.longest, self.reader)
+
+    def on(self, catalogue: Catalogue) -> NewsScorer:
+        """The same model for other news; its users come with their histories."""
+        news = EncodedNews(self.model, encode_all(self.model, self.reader.read(catalogue)))
+        nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+        return NewsScorer(news, nobody, self.longest, self.reader)
+
+    def score_impressions(self, impressions: Impressions) -> Floats:
+        """A score for everything that was shown."""
+        shown = impressions.shown
+        asked = self.fold_in(impressions.histories)
+        needed, row = np.unique(impressions.history_of, return_inverse=True)
+        scores = np.empty(len(shown.items), np.float32)
+        if self.model.is_dot_product:
+            vectors = asked.user_vectors(needed.astype(np.int64))
+            _dot(vectors, self.states.numpy(), row.astype(np.int64), shown.offsets, shown.items, scores)
+            return scores
+        for rows, entries, real in _rectangles(shown):
+            users = impressions.history_of[rows].astype(np.int64)
+            scores[entries[real]] = asked._score_pairs(users, shown.items[entries])[real]
+        return scores
+
+    def user_vectors(self, users: Offsets) -> Floats:
+        """[users, dim]; histories of like length go together."""
+        out = np.empty((len(users), self.model.dim), np.float32)
+        lengths = np.minimum(np.diff(self.histories.offsets)[users], self.longest)
+        order = np.argsort(lengths, kind="stable")
+        begin = 0
+        with torch.inference_mode():
+            while begin < len(order):
+                some = order[begin : begin + max(1, _STEPS_AT_ONCE // max(1, int(lengths[order[begin]])))]
+                some = some[: max(1, _STEPS_AT_ONCE // max(1, int(lengths[some[-1]])))]
+                items, mask = self._history(users[some])
+                out[some] = self.model.user_from(self.news.projected, items, mask).numpy()
+                begin += len(some)
+        return out
+
+    def _history(self, users: Offsets) -> tuple[Tensor, Tensor]:
+        """Items and mask of the latest clicks: [b, h] each."""
+        rows = self.histories.take(users)
+        width = max(1, min(self.longest, int(rows.lengths().max(initial=0))))
+        items = np.zeros((len(users), width), np.int64)
+        mask = np.zeros((len(users), width), np.bool_)
+        _latest(rows.offsets, rows.items, items, mask)
+        return torch.from_numpy(items), torch.from_numpy(mask)
+
+    def _score_pairs(self, users: Offsets, items: Indices) -> Floats:
+        """For models that look at history and candidates together."""
+        width = self.states[0].numel()
+        at_once = max(1, _ENTRIES_AT_ONCE // (width * (items.shape[1] + self.longest)))
+        columns = max(1, _ENTRIES_AT_ONCE // (width * self.longest)) if at_once == 1 else items.shape[1]
+        out = np.empty(items.shape, np.float32)
+        with torch.inference_mode():
+            for begin in range(0, len(users), at_once):
+                past, mask = self._history(users[begin : begin + at_once])
+                history = self.states[past]
+                for left in range(0, items.shape[1], columns):
+                    chosen = items[begin : begin + at_once, left : left + columns].astype(np.int64)
+                    scores = self.model.score(history, mask, self.states[torch.from_numpy(chosen)])
+                    out[begin : begin + at_once, left : left + columns] = scores.numpy()
+        return out
+
+
+@dataclass(frozen=True)
+class NewsSettings:
+    """What a news ranker is beside its arrays."""
+
+    architecture: Architecture
+    history: int  # the latest clicks that a user is known by
+    abstracts: bool  # whether abstracts are read
+    sentences: Literal["none", "minilm"]
+
+
+@dataclass(frozen=True)
+class NewsRanker:
+    """A news network: a user is a history, an item is its text."""
+
+    kind: ClassVar[str] = "news"
+    architecture: Architecture
+    start: NewsModel  # with the weights that nobody changes
+    frozen: frozenset[str]  # their names
+    reader: NewsReader
+    history: int
+    items: NewsInput | Tensor  # what the items say, or the states that trained weights made of it
+
+    @classmethod
+    def of(cls, read: ReadNews, history: int) -> NewsRanker:
+        """The ranker of a model that is about to learn."""
+        return cls(read.architecture, read.model, read.frozen, read.reader, history, read.news)
+
+    def settings(self) -> dict[str, Any]:
+        """What makes this ranker again, beside its tables."""
+        names = self.reader.names
+        return asdict(NewsSettings(self.architecture, self.history, names.abstracts, self.reader.sentences))
+
+    def tables(self, weights: Arrays) -> dict[str, NDArray[Any]]:
+        """Frozen weights, the names that the model knows, the axes of sentences, and the states of the items."""
+        found: dict[str, NDArray[Any]] = {"states": self._encoded(self._network(weights)).numpy()}
+        for name in self.frozen:
+            found[f"{_FROZEN}{name}"] = self.start.get_parameter(name).detach().numpy()
+        for name in _NAMES:
+            words = Strings.of(getattr(self.reader.names, name).words)
+            found |= {f"names.{name}.offsets": words.offsets, f"names.{name}.data": words.data}
+        if self.reader.axes is not None:
+            found |= {"sentences.mean": self.reader.axes.mean, "sentences.axes": self.reader.axes.axes}
+        return found
+
+    @classmethod
+    def restored(cls, settings: Mapping[str, Any], tables: Arrays) -> NewsRanker:
+        """What `settings` and `tables` were taken from."""
+        s = TypeAdapter(NewsSettings).validate_python(settings)
+        names = {
+            name: Vocabulary(tuple(Strings(tables[f"names.{name}.offsets"], tables[f"names.{name}.data"])))
+            for name in _NAMES
+        }
+        axes = None
+        if "sentences.axes" in tables:
+            axes = SentenceAxes(tables["sentences.mean"], tables["sentences.axes"])
+        start = s.architecture.start(torch.Generator())
+        frozen = {name.removeprefix(_FROZEN): tables[name] for name in tables if name.startswith(_FROZEN)}
+        _put(start, frozen)
+        reader = NewsReader(NewsNames(**names, abstracts=s.abstracts), s.sentences, axes)
+        states = torch.from_numpy(tables["states"])
+        return cls(s.architecture, start, frozenset(frozen), reader, s.history, states)
+
+    def model(self, weights: Arrays, private: object, histories: Csr) -> NewsScorer:
+        """A copy of the network with these weights."""
+        return self.scorer(self._network(weights), histories)
+
+    def scorer(self, network: NewsModel, histories: Csr) -> NewsScorer:
+        """With all news encoded."""
+        return NewsScorer(EncodedNews(network, self._encoded(network)), histories, self.history, self.reader)
+
+    def _network(self, weights: Arrays) -> NewsModel:
+        network = deepcopy(self.start)
+        _put(network, weights)
+        return network
+
+    def _encoded(self, network: NewsModel) -> Tensor:
+        return self.items if isinstance(self.items, Tensor) else encode_all(network, self.items)
+
+
+def _put(network: NewsModel, weights: Arrays) -> None:
+    with torch.no_grad():
+        for name, values in weights.items():
+            network.get_parameter(name).copy_(torch.from_numpy(values))
+
+
+def encode_all(model: NewsModel, news: NewsInput) -> Tensor:
+    """States of all news."""
+    parts = []
+    with torch.inference_mode():
+        for begin in range(0, len(news.title), _NEWS_AT_ONCE):
+            rows = torch.arange(begin, min(begin + _NEWS_AT_ONCE, len(news.title)))
+            some = take_news(news, rows)
+            parts.append(model.encode_news(trimmed(some) if model.is_dot_product else some))
+    return torch.cat(parts)
+
+
+def _rectangles(shown: Csr) -> Iterator[tuple[Offsets, Offsets, Bools]]:
+    """Impressions of like length: their rows, [T, C] places of what they show, and which of these are real."""
+    lengths = shown.lengths()
+    by_length = np.argsort(lengths, kind="stable")
+    for begin in range(0, len(by_length), 256):
+        rows = by_length[begin : begin + 256]
+        columns = np.arange(max(1, int(lengths[rows].max())))
+        real = columns < lengths[rows, None]
+        yield rows, np.where(real, shown.offsets[rows, None] + columns, 0), real
+
+
+@jit
+def _latest(offsets: Offsets, items: Indices, out: Offsets, mask: Bools) -> None:
+    width = out.shape[1]
+    for row in range(len(out)):
+        end = offsets[row + 1]
+        kept = min(width, end - offsets[row])
+        for j in range(kept):
+            out[row, j] = items[end - kept + j]
+            mask[row, j] = True
+
+
+@jit
+def _dot(users: Floats, news: Floats, row_of: Offsets, offsets: Offsets, items: Indices, scores: Floats) -> None:
+    dim = users.shape[1]
+    for row in range(len(row_of)):
+        user = users[row_of[row]]
+        for entry in range(offsets[row], offsets[row + 1]):
+            vector = news[items[entry]]
+            total = np.float32(0.0)
+            for q in range(dim):
+                total += user[q] * vector[q]
+            scores[entry] = total

@@ -1,0 +1,1 @@
+"""The communication paper, its baselines, and references: items by their ids."""

@@ -1,0 +1,73 @@
+"""A method's plan: all that it is before anybody's data; it is simulated, federated, released and audited from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from veilrec._arrays import Floats
+from veilrec.device.learner import Learner
+from veilrec.device.rankers import Ranker
+from veilrec.privacy.events import ComposedEvent, Event
+from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.updates import UpdateMechanism
+from veilrec.server.agenda import Agenda, WholeModel
+from veilrec.server.aggregate import Aggregation
+from veilrec.server.cohorts import CohortSettings
+from veilrec.server.optimise import ServerRate
+from veilrec.server.server import Server
+from veilrec.updates import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports:
+    """What devices are asked before a round, and how often."""
+
+    mechanism: ItemReports
+    who: Literal["everybody", "cohort"] = "everybody"
+    fresh: bool = False  # a new report every round; otherwise a device draws one and repeats it
+
+    @property
+    def once(self) -> bool:
+        """Whether one tally serves the whole run."""
+        return self.who == "everybody" and not self.fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The parts of a method; it holds nothing of any user, and does not know where it runs."""
+
+    schema: Schema  # of the model, and how its numbers travel
+    start: Mapping[str, Floats]  # the first model
+    learner: Learner[Any]  # what a device does with its data and the model
+    mechanism: UpdateMechanism  # what bounds an update, and protects the message or the sum
+    agenda: Agenda = field(default_factory=WholeModel)  # what each round is about
+    reports: Reports | None = None  # what the agenda needs to ask the devices for
+    rounds: int  # that the noise was chosen for
+    cohort: CohortSettings  # who takes part: drawn from a secret
+    aggregation: Aggregation
+    server: ServerRate
+    decay_share: float = 0.0  # of the weights, taken off by the server for every device of a round
+    averaging: float = 0.0  # of the model that ranks, over the last rounds
+    ranker: Ranker  # how trained weights score, from a history alone
+    devices_at_once: int = 100  # that a simulation hands to the learner: few enough for the cache
+
+    @property
+    def tells_examples(self) -> bool:
+        """Whether devices have to tell how many examples they learned from."""
+        return self.aggregation == "weighted-mean"
+
+    def make_server(self) -> Server:
+        """A server with the first model."""
+        return Server(
+            self.schema, self.start, self.mechanism, self.aggregation, self.server, decay_share=self.decay_share
+        )
+
+    def event(self) -> Event:
+        """What the whole run costs whoever the mechanisms protect: every round, and the reports before them."""
+        rounds = (self.mechanism.event(), self.rounds)
+        if self.reports is None:
+            return ComposedEvent((rounds,))
+        asked = self.rounds if self.reports.fresh else 1  # a device may be in every cohort
+        return ComposedEvent(((self.reports.mechanism.event(), asked), rounds))
