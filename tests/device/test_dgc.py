@@ -10,12 +10,18 @@ import pytest
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
 from veilrec.device.dgc import ERROR, MOMENTUM, DgcLearner, DgcSettings
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.errors import BadInput
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("layer", (4, 5), False)))
 DEVICES = np.array([3, 8])
+DATA = OwnItems(Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32)))
+
+
+def about(number: int, public_seed: int | None) -> Round:
+    """A round about everything, or about a tenth of the layer."""
+    return Round(number) if public_seed is None else Round(number, public_seed=public_seed, shares={"layer": 0.1})
 
 
 class Fixed:
@@ -24,23 +30,24 @@ class Fixed:
     def __init__(self) -> None:
         self.layer = 0.01 * np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32)
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    keeps_state = True
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         return {"user": np.ones((len(devices), 1), np.float32)}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         rows = Rows(np.array([0, 2, 3]), np.array([1, 4, 0], np.int32), np.ones((3, 2), np.float32))
-        uploads = Uploads(round_number, 2, {"items": rows}, {"layer": self.layer.copy()})
+        uploads = Uploads(about.number, 2, {"items": rows}, {"layer": self.layer.copy()})
         return Learned(uploads, np.array([1, 1]), np.zeros(2, np.float32))
 
 
 def run(public_seed: int | None, momentum: float, rounds: int = 40) -> tuple[Floats, dict[str, Floats], Uploads]:
-    learner = DgcLearner(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA, public_seed=public_seed)
-    private = learner.fresh_private_state(DEVICES)
+    learner = DgcLearner(Fixed(), DgcSettings(0.1, momentum, 1.0), SCHEMA)
+    private = learner.fresh_private_state(DEVICES, 0)
     sent = np.zeros((2, 20), np.float32)
-    data = Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32))
     model = {"items": np.zeros((6, 2), np.float32)}
     for number in range(rounds):
-        uploads = learner.learn(Cohort(DEVICES, data, private), model, number).uploads
+        uploads = learner.learn(Cohort(DEVICES, DATA, private, 0), model, about(number, public_seed)).uploads
         rows = uploads.entries["layer"]
         assert np.diff(rows.offsets).tolist() == [2, 2]
         sent[np.repeat([0, 1], 2), rows.index] += rows.values[:, 0]
@@ -65,10 +72,10 @@ def test_momentum_is_cleared_where_something_was_sent() -> None:
 
 
 def test_local_clipping_bounds_what_is_accumulated() -> None:
-    learner = DgcLearner(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA, public_seed=1)
-    private = learner.fresh_private_state(DEVICES)
-    data = Csr(np.array([0, 1, 2]), np.array([0, 1], np.int32))
-    uploads = learner.learn(Cohort(DEVICES, data, private), {"items": np.zeros((6, 2), np.float32)}, 0).uploads
+    learner = DgcLearner(Fixed(), DgcSettings(0.1, 0.0, 1e-3), SCHEMA)
+    private = learner.fresh_private_state(DEVICES, 0)
+    model = {"items": np.zeros((6, 2), np.float32)}
+    uploads = learner.learn(Cohort(DEVICES, DATA, private, 0), model, about(0, 1)).uploads
     sent = np.zeros((2, 20), np.float32)
     sent[np.repeat([0, 1], 2), uploads.entries["layer"].index] = uploads.entries["layer"].values[:, 0]
     assert np.linalg.norm(sent + private[ERROR], axis=1) == pytest.approx([1e-3, 1e-3], rel=1e-4)

@@ -6,7 +6,8 @@ import numpy as np
 
 from veilrec._csr import Csr
 from veilrec.device import fcf
-from veilrec.device.learner import Cohort
+from veilrec.device.learner import Cohort, OwnItems
+from veilrec.updates import Round
 
 SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)
 N_ITEMS = 25
@@ -31,8 +32,8 @@ def loss(items: np.ndarray, user: np.ndarray, wanted: np.ndarray) -> float:
 
 def learn(devices: list[int]) -> fcf.Learned:
     chosen = np.array(devices)
-    cohort = Cohort(chosen, HISTORIES.take(chosen), {})
-    return fcf.FcfLearner(SETTINGS).learn(cohort, {fcf.ITEMS: table()}, 0)
+    cohort = Cohort(chosen, OwnItems(HISTORIES.take(chosen)), {}, 0)
+    return fcf.FcfLearner(SETTINGS).learn(cohort, {fcf.ITEMS: table()}, Round(0))
 
 
 def test_user_vectors_solve_the_normal_equations() -> None:

@@ -13,10 +13,11 @@ import torch
 from veilrec import _draws
 from veilrec._arrays import Doubles, Floats, Indices
 from veilrec._csr import Csr
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.inner_loops import draw_epoch
+from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.mf import ITEMS, USER, MfLearner, MfSettings, schema, start_weights
-from veilrec.device.sampling import draw_epoch
 from veilrec.errors import BadInput
+from veilrec.updates import Round
 
 N_ITEMS, SEED, ROUND = 60, 3, 2
 SETTINGS = MfSettings(dim=9, start=0.5, epochs=3)
@@ -31,10 +32,10 @@ def learn(
     settings: MfSettings, data: Csr, devices: list[int], *, round_number: int = ROUND, freeze_items: bool = False
 ) -> tuple[Learned, Floats]:
     """What the devices learn in a round, and their user vectors afterwards."""
-    learner = MfLearner(settings, SEED, freeze_items=freeze_items)
-    private = learner.fresh_private_state(np.array(devices))
-    cohort = Cohort(np.array(devices), data, private)
-    return learner.learn(cohort, {ITEMS: table_of(settings)}, round_number), private[USER]
+    learner = MfLearner(settings, freeze_items=freeze_items)
+    private = learner.fresh_private_state(np.array(devices), SEED)
+    cohort = Cohort(np.array(devices), OwnItems(data), private, SEED)
+    return learner.learn(cohort, {ITEMS: table_of(settings)}, Round(round_number)), private[USER]
 
 
 def as_table(learned: Learned, device: int, settings: MfSettings) -> Floats:
@@ -48,7 +49,7 @@ def as_table(learned: Learned, device: int, settings: MfSettings) -> Floats:
 def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
     """User vector, change of the item table, touched items, mean loss of the last epoch before each step."""
     user = torch.tensor(
-        MfLearner(s, SEED).fresh_private_state(np.array([device]))[USER][0], dtype=torch.float64, requires_grad=True
+        MfLearner(s).fresh_private_state(np.array([device]), SEED)[USER][0], dtype=torch.float64, requires_grad=True
     )
     first = torch.tensor(table_of(s), dtype=torch.float64)
     items = first.clone().requires_grad_()
@@ -140,10 +141,11 @@ def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
 @pytest.mark.parametrize(("batch", "negatives"), WAYS)
 def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int, negatives: int) -> None:
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
-    learner, table = MfLearner(settings, SEED), table_of(settings)
+    learner, table = MfLearner(settings), table_of(settings)
     items = tiny_train.items.copy()
     devices = np.arange(40)
-    learner.learn(Cohort(devices, tiny_train, learner.fresh_private_state(devices)), {ITEMS: table}, 0)
+    private = learner.fresh_private_state(devices, SEED)
+    learner.learn(Cohort(devices, OwnItems(tiny_train), private, SEED), {ITEMS: table}, Round(0))
     assert np.array_equal(table, table_of(settings))
     assert np.array_equal(tiny_train.items, items)
 
@@ -163,7 +165,7 @@ def test_an_empty_device_sends_no_rows_and_keeps_its_state(packed, batch: int, n
     assert rows.offsets[1] == rows.offsets[2]
     assert learned.loss[1] == 0.0
     assert learned.examples[1] == 0
-    assert np.array_equal(users[1], MfLearner(SETTINGS, SEED).fresh_private_state(np.array([5]))[USER][0])
+    assert np.array_equal(users[1], MfLearner(SETTINGS).fresh_private_state(np.array([5]), SEED)[USER][0])
     everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
     assert everybody_empty.uploads.tables[ITEMS].offsets.tolist() == [0, 0, 0]
 
@@ -199,7 +201,7 @@ def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negativ
     settings = replace(SETTINGS, batch=batch, negatives=negatives)
     learned, users = learn(replace(settings, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
     assert np.all(learned.uploads.tables[ITEMS].values == 0.0)
-    before = MfLearner(SETTINGS, SEED).fresh_private_state(np.array([0]))[USER]
+    before = MfLearner(SETTINGS).fresh_private_state(np.array([0]), SEED)[USER]
     assert not np.array_equal(users, before)
     short, _ = learn(replace(settings, epochs=1), packed([[1, 2, 3]]), [0], freeze_items=True)
     assert learned.loss[0] < short.loss[0]

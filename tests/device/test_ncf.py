@@ -11,12 +11,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec import _draws
 from veilrec._csr import Csr
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.inner_loops import draw_epoch
+from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.ncf import USER, NcfLearner, NcfSettings, schema, start_weights
-from veilrec.device.sampling import draw_epoch
 from veilrec.models.neumf import NeuMF
-from veilrec.models.neumf_scores import ITEMS
-from veilrec.models.neumf_tower import TILE
+from veilrec.models.neumf_scores import ITEMS, TILE
+from veilrec.updates import Round
 from veilrec.wire import codec
 
 SEED, ROUND, N_ITEMS = 7, 3, 60
@@ -42,11 +42,11 @@ def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
 
 
 def learn(settings, data, devices, n_items=N_ITEMS, **options) -> tuple[Learned, np.ndarray]:
-    learner = NcfLearner(settings, SEED, **options)
+    learner = NcfLearner(settings, **options)
     numbers = np.asarray(devices, np.int64)
-    private = learner.fresh_private_state(numbers)
+    private = learner.fresh_private_state(numbers, SEED)
     weights = start_weights(n_items, settings.shape, settings.start, SEED)
-    learned = learner.learn(Cohort(numbers, data.take(numbers), private), weights, ROUND)
+    learned = learner.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, Round(ROUND))
     return learned, private[USER]
 
 
@@ -60,7 +60,7 @@ class TorchDevice:
         with torch.no_grad():
             for name, tensor in self.net.public().items():
                 tensor.copy_(torch.from_numpy(weights[name]))
-            user = NcfLearner(settings, SEED).fresh_private_state(np.array([device]))[USER]
+            user = NcfLearner(settings).fresh_private_state(np.array([device]), SEED)[USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
         self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
         self.steps = 0
@@ -198,7 +198,7 @@ def test_a_frozen_model_lets_only_the_user_learn():
     learned, users = learn(SMALL, histories(), range(4), freeze_public=True)
     assert not learned.uploads.tables[ITEMS].values.any()
     assert not any(values.any() for values in learned.uploads.dense.values())
-    assert (users != NcfLearner(SMALL, SEED).fresh_private_state(np.arange(4))[USER]).all()
+    assert (users != NcfLearner(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
 
 
 def test_the_loss_falls_with_more_epochs():

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec.device.news_gradients import CutAtNews, Gradients
+from veilrec.device.news_gradients import CutAtNews, Gradients, LinearTape
 from veilrec.device.news_log import NONE, Examples
-from veilrec.device.title_gradients import WORDS
+from veilrec.device.title_encoder import WORDS
 from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
-from veilrec.models.news_tensors import losses, make_batch, take_news
+from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsInput, NewsShape, losses, make_batch, take_news
 
 VOCABULARY, LONGEST_TITLE, LONGEST_HISTORY, NEWS = 60, 30, 50, 70
 LONG, EMPTY = list(range(NEWS))[-LONGEST_HISTORY:], []
@@ -116,3 +116,40 @@ def test_only_users_without_history_move_the_newcomer() -> None:
     found = CutAtNews(made, news(), learns_words=True).each(weights_of(made), examples(), max(DEVICE) + 1)
     moved = np.abs(found.dense["newcomer"]).sum(1) > 0
     assert moved.tolist() == [False, True, False, False, True]
+
+
+class Twice(nn.Module):
+    """Uses one layer on sequences and another one twice, once on what depends on nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(3, 4, bias=False)
+        self.state = nn.Linear(4, 4)
+
+    def forward(self, values: Tensor) -> Tensor:
+        start = self.state(torch.zeros(len(values), 4))
+        return self.state(start.tanh() + self.wide(values).sum(1)).tanh().sum(-1)
+
+
+def test_rows_have_the_gradients_that_they_have_alone() -> None:
+    torch.manual_seed(0)
+    module, values = Twice(), torch.randn(5, 2, 3)
+    leaf = values.clone().requires_grad_()
+    with LinearTape(module) as tape:
+        each = module(leaf)
+    found, (of_leaf,) = tape.gradients((each * torch.arange(5.0)).sum(), (leaf,))
+    assert found.keys() == dict(module.named_parameters()).keys()
+    for row in range(5):
+        alone = values[row : row + 1].clone().requires_grad_()
+        module.zero_grad()
+        (module(alone)[0] * row).backward()
+        assert torch.allclose(of_leaf[row], alone.grad[0], atol=1e-6)
+        for name, value in module.named_parameters():
+            assert torch.allclose(found[name][row], value.grad, atol=1e-6), name
+
+
+def test_layers_are_left_without_hooks() -> None:
+    module = Twice()
+    with LinearTape(module):
+        module(torch.randn(2, 2, 3))
+    assert not any(part._forward_hooks for part in module.modules())

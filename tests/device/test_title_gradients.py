@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from veilrec._arrays import Offsets
-from veilrec.device.title_gradients import WORDS, Pairs, count_words, encode, pull_back
+from veilrec.device.title_encoder import WORDS, encode_titles
+from veilrec.device.title_gradients import Pairs, count_words, pull_back
 from veilrec.models.fednewsrec import FedNewsRec
-from veilrec.models.news_model import NewsInput, NewsShape, NewsSizes
+from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsInput, NewsShape
 
 VOCABULARY, LONGEST = 40, 7
 PAIRS = Pairs(np.array([0, 3, 4, 4, 6]), np.array([0, 2, 3, 2, 1, 0]))  # the third device has no news
@@ -43,7 +45,7 @@ def news(codes: Offsets) -> NewsInput:
 def test_gradients_are_those_of_autograd(window: int) -> None:
     made, codes = model(window), titles()
     weights = {name: value.detach().numpy() for name, value in made.named_parameters()}
-    encoded = encode(weights, codes, made.sizes.heads)
+    encoded = encode_titles(weights, codes, made.sizes.heads)
     assert np.allclose(encoded.vectors, made.encode_news(news(codes)).detach().numpy(), atol=1e-6)
     slopes = np.random.default_rng(4).normal(size=(len(PAIRS.title), made.dim)).astype(np.float32)
     dense, words = pull_back(weights, encoded, PAIRS, slopes, learns_words=True)
@@ -66,6 +68,6 @@ def test_words_that_stay_have_no_rows() -> None:
     made, codes = model(3), titles()
     weights = {name: value.detach().numpy() for name, value in made.named_parameters()}
     slopes = np.ones((len(PAIRS.title), made.dim), np.float32)
-    encoded = encode(weights, codes, made.sizes.heads)
+    encoded = encode_titles(weights, codes, made.sizes.heads)
     _, words = pull_back(weights, encoded, PAIRS, slopes, learns_words=False)
     assert len(words.index) == len(words.values) == 0

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from veilrec.errors import VeilrecError
+from veilrec.privacy.accounting import Rounds
+from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, InTheClear
+from veilrec.privacy.randomness import SeededSource
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
 from veilrec.wire.codec import BadMessage
 
@@ -15,7 +18,13 @@ SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 
 def make_server(aggregation: str = "mean", rate: ServerRate | None = None) -> Server:
     weights = {"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)}
-    return Server(SCHEMA, weights, aggregation, rate or ServerRate())  # type: ignore[arg-type]
+    return Server(SCHEMA, weights, InTheClear(SCHEMA), aggregation, rate or ServerRate())  # type: ignore[arg-type]
+
+
+def protected() -> Server:
+    everybody = Rounds(rounds=1, population=2, cohort=2)
+    mechanism = CohortSum(schema=SCHEMA, clip_norm=20.0, noise_multiplier=1.0, taking_part=everybody, delta=1e-6)
+    return Server(SCHEMA, make_server().weights, mechanism, "sum", ServerRate())
 
 
 def message(round_number: int, row: int, value: float) -> bytes:
@@ -34,26 +43,47 @@ def test_a_round_from_messages_to_the_next_model() -> None:
     expected[5] += 1.0
     assert np.array_equal(server.weights["items"], expected)
     assert server.weights["bias"].tolist() == [3.0, 3.0, 3.0]
-    assert server.round_number == 1
+    assert server.about.number == 1
     server.step()  # nothing of the first round is left
     assert np.array_equal(server.weights["items"], expected)
 
 
 def test_nothing_is_added_to_a_sum_that_has_its_noise() -> None:
-    server = Server(SCHEMA, make_server().weights, "sum", ServerRate(), sigma=1.0)
+    server = protected()
     server.receive(message(0, 1, 4.0))
-    server.add_simulated_noise(np.random.default_rng(0))
+    server.protect(SeededSource(0))
     with pytest.raises(VeilrecError, match="has its noise already"):
         server.receive(message(0, 5, 2.0))
     with pytest.raises(VeilrecError, match="has its noise already"):
-        server.open_round(None)
+        server.open_round(Round(0))
+    with pytest.raises(VeilrecError, match="has its noise already"):
+        server.protect(SeededSource(0))
     server.step()
     server.receive(message(1, 5, 2.0))
 
 
-def test_values_that_are_rounded_after_clipping_are_refused_under_noise() -> None:
-    with pytest.raises(VeilrecError, match="longer than the noise covers"):
-        Server(SCHEMA, make_server().weights, "sum", ServerRate(), sigma=1.0, upload_values="int8")
+def test_nothing_is_used_of_a_sum_without_its_noise() -> None:
+    server = protected()
+    server.receive(message(0, 1, 4.0))
+    with pytest.raises(VeilrecError, match="no noise yet"):
+        server.step()
+
+
+def test_a_message_that_is_too_long_changes_nothing() -> None:
+    server = protected()
+    with pytest.raises(BadUpdate, match="takes at most 20"):
+        server.receive(message(0, 1, 400.0))
+    assert all(np.all(total == 0.0) for total in server._aggregator.sums.values())
+
+
+def test_the_server_may_pull_its_weights_towards_nothing() -> None:
+    start = make_server().weights
+    server = Server(SCHEMA, start, InTheClear(SCHEMA), "mean", ServerRate(), decay_share=0.25)
+    server.receive(message(0, 1, 4.0))
+    server.step()
+    expected = 0.75 * start["items"]
+    expected[1] += 4.0
+    assert np.allclose(server.weights["items"], expected)
 
 
 def test_a_bad_message_changes_nothing() -> None:
@@ -86,7 +116,7 @@ def test_the_broadcast_is_the_model() -> None:
 
 def test_the_weights_given_at_the_start_are_not_changed() -> None:
     given = {"items": np.zeros((6, 2), np.float32), "bias": np.zeros(3, np.float32)}
-    server = Server(SCHEMA, given, "sum", ServerRate())
+    server = Server(SCHEMA, given, InTheClear(SCHEMA), "sum", ServerRate())
     server.receive(message(0, 1, 4.0))
     server.step()
     assert all(np.all(value == 0.0) for value in given.values())
@@ -104,7 +134,7 @@ def test_going_on_from_a_checkpoint_is_exact(rate: ServerRate) -> None:
     rounds(stopped, 0, 3)
     resumed.load_state({name: value.copy() for name, value in stopped.state().items()}, 3)
     rounds(resumed, 3, 7)
-    assert resumed.round_number == 7
+    assert resumed.about.number == 7
     assert straight.state().keys() == resumed.state().keys()
     for name, value in straight.state().items():
         assert np.array_equal(value, resumed.state()[name])

@@ -1,86 +1,341 @@
-"""A real device: one user's data and state, a model that comes in, a message that goes out."""
+"""A real device: the bytes of a round in, one message out, and all that it keeps sealed on its own disk.
+
+What a folder holds
+- `key`: 32 random bytes that only the owner can read. Whoever wants the folder and its key in different places gives
+  another path.
+- `ledger` and `ledger.seq`: what was spent (`veilrec.privacy.ledger`), and in the same database, all sealed with the
+  key: who the device is and the seed of its draws, what its learner keeps, the last message, the last report.
+
+What is promised
+- A message leaves only after its charge, what the learner then keeps, and the message itself are on disk, in one
+  transaction. Whenever the device is killed, it answers the same round with the same bytes, or has not answered it.
+- A round is answered once. Asking again gives the same bytes, free of charge; a round before the last one answered is
+  refused. So nobody gets two noises on the same update.
+- A budget that is gone, a broadcast that is not one of this plan, and a ledger that cannot be trusted: nothing leaves.
+- A plan whose messages no epsilon covers needs `unprotected=True`, once, when the device is made. The ledger counts
+  such messages, and states nothing from then on.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+import secrets
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from veilrec._arrays import Floats, Indices
-from veilrec._csr import Csr
-from veilrec.device.learner import Cohort, Learner
-from veilrec.device.protection import Protection
-from veilrec.device.submodel import narrow, places
+from veilrec._arrays import Bools, Floats
+from veilrec.device.learner import Cohort, Learner, LocalData, places
+from veilrec.device.taking_part import examples_if_asked, weights_of
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.guarantee import Trust
+from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
-from veilrec.updates import Schema, Uploads
-from veilrec.wire import codec
-from veilrec.wire.values import ValueCoding
+from veilrec.privacy.seal import Seal, key_in
+from veilrec.updates import Schema
+from veilrec.wire import bits, codec, rounds
+
+NoiseOf = Callable[[int], Source]
+"""The source of a message's noise by its round, or of a report's by its period."""
+
+_IDENTITY, _PRIVATE, _OUTBOX, _REPORT = "identity", "private", "outbox", "report"
+_NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
+_DAY = 86_400.0  # seconds
+_TRUSTED = get_args(Trust)  # from nobody to the server
 
 
-class Device:
-    """A cohort of one behind the door: bytes in, bytes out."""
+class Asked(Protocol):
+    """What a device may be asked before a round."""
+
+    @property
+    def mechanism(self) -> ItemReports:
+        """How it tells which items it has."""
+
+
+class DevicePart(Protocol):
+    """What a plan says to a device."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of the model."""
+
+    @property
+    def learner(self) -> Learner[Any]:
+        """What it does with its data and the model."""
+
+    @property
+    def mechanism(self) -> UpdateMechanism:
+        """What bounds and protects its message."""
+
+    @property
+    def reports(self) -> Asked | None:
+        """What it may be asked."""
+
+    @property
+    def tells_examples(self) -> bool:
+        """Whether it has to tell how many examples it learned from."""
+
+
+class RoundIsOver(VeilrecError):
+    """A round or a period before the last one that the device answered; nothing left it."""
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """What a device is made with, for good."""
+
+    number: int
+    draws_seed: int
+    unprotected: bool
+    plan: str  # a digest of what the plan says to devices
+
+
+Data = TypeVar("Data", bound=LocalData)
+
+
+class Device(Generic[Data]):
+    """One user's device; use `create` once, when it enrols, and `open` ever after."""
 
     def __init__(
-        self,
-        number: int,
-        items: Indices,
-        learner: Learner,
-        schema: Schema,
-        protection: Protection,
-        *,
-        source: Source | None = None,
-        tell_examples: bool = False,
-        submodel: bool = False,
-        upload_values: ValueCoding | None = None,
+        self, plan: DevicePart, data: Data, ledger: Ledger, *, noise_of_message: NoiseOf, noise_of_report: NoiseOf
     ) -> None:
-        self.number = np.array([number], np.int64)
-        self.items = np.ascontiguousarray(items, dtype=np.int32)
-        self.learner = learner
-        self.schema = schema
-        self.protection = protection
-        self.source = SecureSource() if source is None else source
-        self.tell_examples = tell_examples
-        self.submodel = submodel  # whether a model with only some rows of its tables will do
-        self.upload_schema = schema if upload_values is None else schema.coded(upload_values)
-        self.private = learner.fresh_private_state(self.number)
+        if len(data.rows) != 1:
+            raise BadInput(f"the data of {len(data.rows)} devices: a device has its own, which is one row")
+        self.plan = plan
+        self.data = data
+        self.ledger = ledger
+        self._noise_of_message, self._noise_of_report = noise_of_message, noise_of_report
+        with ledger.transaction() as kept:
+            self._identity = _Identity(**json.loads(_known(kept, _IDENTITY)))
+        if self._identity.plan != _digest(plan):
+            raise BadInput("this device was made for another plan: open it with its own, or make another one")
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        plan: DevicePart,
+        data: Data,
+        budgets: Sequence[Budget],
+        *,
+        key: Path | None = None,
+        number: int = 0,
+        draws_seed: int | None = None,
+        unprotected: bool = False,
+        minimum_period_seconds: float = _DAY,
+        noise_of_message: NoiseOf | None = None,
+        noise_of_report: NoiseOf | None = None,
+    ) -> Device[Data]:
+        """A device that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
+        _check_statements(plan, budgets, unprotected=unprotected)
+        seed = secrets.randbits(63) if draws_seed is None else draws_seed
+        identity = _Identity(number, seed, unprotected, _digest(plan))
+        private = plan.learner.fresh_private_state(np.array([number], np.int64), seed)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ledger = Ledger.create(
+            folder / "ledger",
+            budgets,
+            minimum_period_seconds=minimum_period_seconds,
+            seal=Seal(key_in(key or folder / "key")),
+            keep={_IDENTITY: json.dumps(asdict(identity)).encode(), _PRIVATE: save(private)},
+        )
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        plan: DevicePart,
+        data: Data,
+        *,
+        key: Path | None = None,
+        noise_of_message: NoiseOf | None = None,
+        noise_of_report: NoiseOf | None = None,
+    ) -> Device[Data]:
+        """Go on with a device, whatever happened to the process that had it before."""
+        key = key or folder / "key"
+        if not key.is_file():
+            raise BadInput(f"{key}: there is no key here: give the path of the one that the device was made with")
+        ledger = Ledger.open(folder / "ledger", seal=Seal(key_in(key)))
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report)
+
+    @classmethod
+    def _with(
+        cls, ledger: Ledger, plan: DevicePart, data: Data, message: NoiseOf | None, report: NoiseOf | None
+    ) -> Device[Data]:
+        try:
+            return cls(plan, data, ledger, noise_of_message=message or _secure, noise_of_report=report or _secure)
+        except VeilrecError:
+            ledger.close()
+            raise
+
+    def close(self) -> None:
+        """Close the ledger; whatever was charged and kept is on disk already."""
+        self.ledger.close()
+
+    def __enter__(self) -> Device[Data]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def take_part(self, broadcast: bytes, round_number: int) -> bytes:
-        """Learn from the model that came and answer with this device's message."""
-        model = codec.decode(broadcast, self.schema, round_number)
-        data = Csr(np.array([0, len(self.items)], np.int64), self.items)
-        view = self.upload_schema
-        rows = sent_rows(model, self.schema) if self.submodel else None
-        if rows is not None:
-            view = view.narrowed(len(rows))
-            data = narrow(data, places(rows, self.schema.tables[0].shape[0]))
-        cohort = Cohort(self.number, data, self.private)
-        learned = self.learner.learn(cohort, weights_of(model, view), round_number)
-        bounded = self.protection.bound(told(learned.uploads, self.tell_examples))
-        return codec.encode(self.protection.perturb(bounded, view, self.source), view)
+        """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for."""
+        with self.ledger.transaction() as kept:
+            answered = _last(kept, _OUTBOX, round_number, "round")
+            if answered is not None:
+                return answered
+            self._check(kept, self.plan.mechanism)
+            message, private = self._learn(broadcast, round_number, kept)
+            kept.keep(_PRIVATE, save(dict(private)))
+            kept.keep(_OUTBOX, _NUMBER.pack(round_number) + message)
+        return message
+
+    def _learn(self, broadcast: bytes, round_number: int, kept: Transaction) -> tuple[bytes, Mapping[str, Floats]]:
+        plan, identity = self.plan, self._identity
+        about, model = rounds.decode(broadcast, plan.schema, round_number)
+        view = about.view(plan.schema)
+        weights = weights_of(model, view)
+        data = self.data
+        if about.rows is not None:
+            data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
+        private = self._private(kept)
+        cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed)
+        learned = plan.learner.learn(cohort, weights, about)
+        source = _protecting(self._noise_of_message(round_number))
+        released = plan.mechanism.message(examples_if_asked(learned.uploads, plan.tells_examples), about, source)
+        mechanism = plan.mechanism
+        kept.charge(
+            released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
+        )
+        return codec.encode(released.value, view), private
+
+    def report(self, round_number: int, period: int) -> bytes:
+        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated."""
+        asked = self.plan.reports
+        if asked is None:
+            raise BadInput("this plan asks devices for no reports: nothing is told")
+        mechanism, identity = asked.mechanism, self._identity
+        with self.ledger.transaction() as kept:
+            known = _last(kept, _REPORT, period, "period")
+            if known is not None:
+                return bits.encode(_unpacked(known, mechanism.length), round_number)
+            self._check(kept, mechanism)
+            released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
+            kept.charge(
+                released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
+            )
+            kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
+        return bits.encode(released.value, round_number)
+
+    def _own(self, length: int) -> Bools:
+        items = self.data.rows.row(0)
+        if len(items) and not 0 <= int(items.min()) <= int(items.max()) < length:
+            raise BadInput(f"item numbers from {items.min()} to {items.max()}: a report is on items 0 to {length - 1}")
+        own = np.zeros(length, np.bool_)
+        own[items] = True
+        return own
+
+    def _check(self, kept: Transaction, mechanism: Mechanism[Any, Any]) -> None:
+        """Before any work: a message that could not be paid for is not made."""
+        unprotected = self._identity.unprotected
+        kept.check(mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=unprotected)
+
+    @property
+    def private(self) -> Mapping[str, Floats]:
+        """What the learner keeps, [1, ...] each: the device ranks with it, and it never leaves."""
+        with self.ledger.transaction() as kept:
+            return self._private(kept)
+
+    def _private(self, kept: Transaction) -> dict[str, Floats]:
+        try:
+            private: dict[str, Floats] = load(_known(kept, _PRIVATE))
+        except SafetensorError as error:
+            raise VeilrecError(f"what the device keeps cannot be read ({error}): nothing leaves it") from None
+        return {name: values.copy() for name, values in private.items()}
+
+    def spent(self) -> tuple[AccountReport, ...]:
+        """What every account has spent and has left."""
+        return self.ledger.report()
 
 
-def told(uploads: Uploads, tell_examples: bool) -> Uploads:
-    """Leave the number of examples out of the messages unless the aggregation needs it."""
-    return uploads if tell_examples else replace(uploads, examples=None)
+def _secure(number: int) -> Source:
+    return SecureSource()
 
 
-def sent_rows(model: Uploads, schema: Schema) -> Indices | None:
-    """The rows of a sub-model, the same of every table; None for a whole model."""
-    first = schema.tables[0]
-    if first.name not in model.tables or len(model.tables[first.name].index) in (0, first.shape[0]):
+def _protecting(source: Source) -> Source:
+    if not source.protects:
+        raise BadInput("the noise comes from a seeded source, which protects nobody: use a SecureSource")
+    return source
+
+
+def _check_statements(plan: DevicePart, budgets: Sequence[Budget], *, unprotected: bool) -> None:
+    """Refuse what a device could never send, or would send under a false statement."""
+    for mechanism in _mechanisms(plan):
+        event = mechanism.event()
+        if flattened(event).in_the_clear:
+            if not unprotected:
+                raise BadInput(
+                    f"a message of {mechanism.name} leaves in the clear, and no budget covers it: "
+                    "give unprotected=True if the user agrees to that, or use a method that protects"
+                )
+            continue
+        covering = [b for b in budgets if b.cost(event, mechanism.unit, mechanism.adjacency) is not None]
+        if not covering:
+            raise BadInput(
+                f"no budget covers a message that protects one {mechanism.unit} ({mechanism.adjacency}): give one for "
+                "that unit and adjacency"
+            )
+        for budget in covering:
+            if _TRUSTED.index(budget.trust) < _TRUSTED.index(mechanism.trust):
+                raise BadInput(
+                    f"the {budget.unit} budget says that its messages trust {budget.trust}, but {mechanism.name} "
+                    f"trusts the server: give trust={mechanism.trust!r}"
+                )
+
+
+def _mechanisms(plan: DevicePart) -> tuple[Mechanism[Any, Any], ...]:
+    return (plan.mechanism,) if plan.reports is None else (plan.mechanism, plan.reports.mechanism)
+
+
+def _digest(plan: DevicePart) -> str:
+    """Of the model's shape and of what is stated about messages: both have to stay as they were agreed to."""
+    stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
+    return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()
+
+
+def _known(kept: Transaction, name: str) -> bytes:
+    content = kept.kept(name)
+    if content is None:
+        raise VeilrecError(f"this is not the ledger of a device: it keeps no {name}; create the device in a new folder")
+    return content
+
+
+def _last(kept: Transaction, name: str, number: int, kind: str) -> bytes | None:
+    """What was answered last, if it is the answer to this number; None if this one is new."""
+    content = kept.kept(name)
+    if content is None:
         return None
-    rows = model.tables[first.name].index
-    for tensor in schema.tables:
-        if tensor.name not in model.tables or not np.array_equal(model.tables[tensor.name].index, rows):
-            raise codec.BadMessage(f"the sub-model has other rows of {tensor.name} than of {first.name}")
-    return rows
+    (last,) = _NUMBER.unpack_from(content)
+    if number < last:
+        raise RoundIsOver(f"{kind} {number} is over: the device has answered {kind} {last} already")
+    return content[_NUMBER.size :] if number == last else None
 
 
-def weights_of(model: Uploads, schema: Schema) -> dict[str, Floats]:
-    """The tensors of a model that has every row of `schema`; a kernel must never look up a row that did not come."""
-    tables = {name: rows.values for name, rows in model.tables.items()}
-    weights = tables | {name: values[0] for name, values in model.dense.items()}
-    for tensor in schema.tensors:
-        if tensor.name not in weights or weights[tensor.name].shape != tensor.shape:
-            raise codec.BadMessage(f"the model that came lacks {tensor.name} or a part of it")
-    return weights
+def _unpacked(content: bytes, length: int) -> Bools:
+    return np.unpackbits(np.frombuffer(content, np.uint8))[:length].astype(np.bool_)

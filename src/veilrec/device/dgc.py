@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
-from veilrec.device.compress import check_share, entries_at, public_entries, share_of
-from veilrec.device.largest import largest_of_dense, largest_of_rows
-from veilrec.device.learner import Cohort, Learned, Learner
+from veilrec.device.learner import Cohort, Learned, Learner, OwnItems
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.clipping import clip_factors, device_norms
-from veilrec.updates import Rows, Schema
+from veilrec.privacy.mechanisms.largest import largest_of_dense, largest_of_rows
+from veilrec.updates import Round, Rows, Schema, check_share, entries_at, share_of
 
 MOMENTUM = "dgc.momentum"
 ERROR = "dgc.error"
@@ -42,51 +41,49 @@ class DgcSettings:
 
 
 class DgcLearner:
-    """Any learner, with its updates compressed."""
+    """Any learner, with its updates compressed: to the entries that a round is about, or to the largest ones."""
 
-    def __init__(
-        self, inner: Learner, settings: DgcSettings, schema: Schema, *, public_seed: int | None = None
-    ) -> None:
+    keeps_state = True
+
+    def __init__(self, inner: Learner[OwnItems], settings: DgcSettings, schema: Schema) -> None:
         self.inner = inner
         self.settings = settings
-        self.public_seed = public_seed  # None: the largest entries, as published; else those that the seed names
-        self._tensors = schema.dense
-        self._tables = schema.tables
+        self._schema = schema
         self._size = sum(tensor.size for tensor in schema.dense)
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """The learner's own state, and empty accumulators."""
         empty = {name: np.zeros((len(devices), self._size), np.float32) for name in (MOMENTUM, ERROR)}
-        return self.inner.fresh_private_state(devices) | empty
+        return self.inner.fresh_private_state(devices, draws_seed) | empty
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """Learn, accumulate, and send a part."""
-        learned = self.inner.learn(cohort, model, round_number)
-        uploads = learned.uploads
-        flat = np.concatenate([uploads.dense[t.name].reshape(uploads.count, -1) for t in self._tensors], axis=1)
+        learned = self.inner.learn(cohort, model, about)
+        uploads, tensors = learned.uploads, self._schema.dense
+        flat = np.concatenate([uploads.dense[t.name].reshape(uploads.count, -1) for t in tensors], axis=1)
         momentum, error = cohort.private[MOMENTUM], cohort.private[ERROR]
         accumulate(momentum, error, flat, self.settings)
         entries, start = {}, 0
-        for tensor in self._tensors:
+        for tensor in tensors:
             part = slice(start, start + tensor.size)
-            entries[tensor.name] = self._take(momentum[:, part], error[:, part], round_number)
+            named = about.entries(tensor.name, tensor.size)
+            entries[tensor.name] = self._take(momentum[:, part], error[:, part], named)
             start += tensor.size
-        if self.public_seed is not None:
+        if about.shares:
             return replace(learned, uploads=replace(uploads, dense={}, entries=entries))
-        for table in self._tables:
+        for table in self._schema.tables:
             height = len(model[table.name])
             count = share_of(height * table.shape[1], self.settings.share)
             entries[table.name] = largest_of_rows(uploads.tables[table.name], count)
         return replace(learned, uploads=replace(uploads, tables={}, dense={}, entries=entries))
 
-    def _take(self, momentum: Floats, error: Floats, round_number: int) -> Rows:
-        if self.public_seed is None:
+    def _take(self, momentum: Floats, error: Floats, named: Offsets | None) -> Rows:
+        if named is None:
             rows = largest_of_dense(error, share_of(error.shape[1], self.settings.share))
             device = np.repeat(np.arange(len(error)), np.diff(rows.offsets))
             error[device, rows.index] = 0.0
             momentum[device, rows.index] = 0.0
             return rows
-        named = public_entries(error.shape[1], self.settings.share, self.public_seed, round_number)
         rows = entries_at(error, named)
         error[:, named] = 0.0
         momentum[:, named] = 0.0

@@ -20,8 +20,8 @@ from veilrec import _draws
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
-from veilrec.device.learner import Cohort, Learned
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.device.learner import Cohort, Learned, OwnItems
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -58,26 +58,28 @@ def solve_users(table: Floats, histories: Csr, settings: FcfSettings) -> Floats:
 class FcfLearner:
     """Local learning of federated collaborative filtering: draws nothing, keeps nothing."""
 
+    keeps_state = False
+
     def __init__(self, settings: FcfSettings) -> None:
         self.settings = settings
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: the user's vector follows from the history and the model."""
         return {}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """Solve each device's vector and give the negative half gradient of its loss for every item."""
-        table = model[ITEMS]
-        n_items, n = len(table), len(cohort.data)
-        users = solve_users(table, cohort.data, self.settings)
+        table, data = model[ITEMS], cohort.data.rows
+        n_items, n = len(table), len(data)
+        users = solve_users(table, data, self.settings)
         values = np.empty((n * n_items, self.settings.dim), np.float32)
         loss = np.empty(n, np.float32)
-        _gradients(table, users, cohort.data.offsets, cohort.data.items, self.settings.alpha, values, loss)
+        _gradients(table, users, data.offsets, data.items, self.settings.alpha, values, loss)
         offsets = np.arange(n + 1, dtype=np.int64) * n_items
         index = np.tile(np.arange(n_items, dtype=np.int32), n)
         examples = np.full(n, n_items, np.int64)
         rows = Rows(offsets, index, values)
-        return Learned(Uploads(round_number, n, {ITEMS: rows}, examples=examples), examples, loss)
+        return Learned(Uploads(about.number, n, {ITEMS: rows}, examples=examples), examples, loss)
 
 
 @jit

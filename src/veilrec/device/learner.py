@@ -4,36 +4,113 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from veilrec._arrays import Floats, Offsets
+import numpy as np
+
+from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.updates import Uploads
+from veilrec._jit import jit
+from veilrec.updates import Round, Uploads
+
+_OUTSIDE = -1
+
+
+class LocalData(Protocol):
+    """What devices learn from, a row for each; its type says what the rows hold."""
+
+    @property
+    def rows(self) -> Csr:
+        """A device's data, packed into a row of whole numbers; an empty one has nothing to learn from."""
+
+    def take(self, devices: Offsets) -> Self:
+        """The data of some devices."""
+
+    def inside(self, place: Indices) -> Self:
+        """Only what concerns the items of a sub-model, numbered as there (-1: outside)."""
 
 
 @dataclass(frozen=True)
-class Cohort:
+class OwnItems:
+    """The items that each device's user has used."""
+
+    rows: Csr
+
+    def take(self, devices: Offsets) -> OwnItems:
+        """The items of some devices."""
+        return OwnItems(self.rows.take(devices))
+
+    def inside(self, place: Indices) -> OwnItems:
+        """The items inside the sub-model, by their numbers there."""
+        return OwnItems(narrow(self.rows, place))
+
+
+Data = TypeVar("Data", bound=LocalData)
+
+
+@dataclass(frozen=True)
+class Cohort(Generic[Data]):
     """The devices that learn together in one call: their data and their own state, side by side."""
 
-    devices: Offsets  # [n], the number of each device: the key of its draws
-    data: Csr  # n rows: the items that each may learn from
+    devices: Offsets  # [n], the number of each device: with the seed, the key of its draws
+    data: Data
     private: Mapping[str, Floats]  # [n, ...] each: what never leaves a device; learners change it in place
+    draws_seed: int  # what a device draws locally is keyed by (this, round, device)
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What a round of local learning gives: messages not yet clipped or perturbed, and a log."""
+    """What a round of local learning gives: updates not yet bounded or perturbed, and a log."""
 
     uploads: Uploads
     examples: Offsets  # [n], number of local examples, positives and negatives of all epochs
     loss: Floats  # [n], mean loss of the last local epoch
 
 
-class Learner(Protocol):
+class Learner(Protocol[Data]):
     """Local learning of one family of models."""
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    keeps_state: bool  # whether a device keeps anything from one round to the next
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """The starting state of devices that take part for the first time."""
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[Data], model: Mapping[str, Floats], about: Round) -> Learned:
         """Learn from each device's data; the model is the one that the server sent, and is not changed."""
+
+
+@runtime_checkable
+class SumLearner(Learner[Data], Protocol[Data]):
+    """One that can give the mean of all updates of a cohort without forming any of them."""
+
+    def learn_sum(
+        self, cohort: Cohort[Data], model: Mapping[str, Floats], about: Round, *, weighs_examples: bool
+    ) -> tuple[Learned, Uploads]:
+        """The weighted mean as if it were one update, and messages as long as those that the devices would send."""
+
+
+def places(rows: Indices, n_items: int) -> Indices:
+    """Where each item lies in the sub-model; -1 outside."""
+    place = np.full(n_items, _OUTSIDE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    return place
+
+
+def narrow(data: Csr, place: Indices) -> Csr:
+    """Rows of items with only those inside a sub-model, by their numbers there."""
+    offsets = np.zeros(len(data) + 1, np.int64)
+    items = np.empty(len(data.items), np.int32)
+    used = _narrow(data.offsets, data.items, place, offsets, items)
+    return Csr(offsets, items[:used])
+
+
+@jit
+def _narrow(source: Offsets, data: Indices, place: Indices, offsets: Offsets, items: Indices) -> int:
+    used = 0
+    for row in range(len(source) - 1):
+        for entry in range(source[row], source[row + 1]):
+            if place[data[entry]] >= 0:
+                items[used] = place[data[entry]]
+                used += 1
+        offsets[row + 1] = used
+    return used

@@ -17,12 +17,11 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.inner_loops import add_scaled_rows, draw_epoch, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.mf_full_batch import learn_full_batches
-from veilrec.device.numerics import add_scaled_rows, mean_logistic_loss, row_dots, sigmoids
-from veilrec.device.sampling import draw_epoch
 from veilrec.errors import BadInput
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
 ITEMS = "items"
 USER = "user"
@@ -65,36 +64,37 @@ def start_weights(n_items: int, dim: int, start: float, seed: int) -> dict[str, 
 class MfLearner:
     """Local learning of matrix factorisation for any number of devices."""
 
-    def __init__(self, settings: MfSettings, seed: int, *, freeze_items: bool = False) -> None:
+    keeps_state = True
+
+    def __init__(self, settings: MfSettings, *, freeze_items: bool = False) -> None:
         self.settings = settings
-        self.seed = seed
         self.freeze_items = freeze_items  # only the user vector learns: how a new user joins a finished model
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """User vectors of devices that take part for the first time."""
         s = self.settings
-        return {USER: s.start * _draws.normals(self.seed, _draws.PRIVATE_STATE, 0, devices, s.dim)}
+        return {USER: s.start * _draws.normals(draws_seed, _draws.PRIVATE_STATE, 0, devices, s.dim)}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """Learn from each device's data."""
         s = self.settings
-        table = model[ITEMS]
-        _check_items(cohort.data.items, len(table))
-        lengths = cohort.data.lengths()
+        table, data = model[ITEMS], cohort.data.rows
+        _check_items(data.items, len(table))
+        lengths = data.lengths()
         loss = np.zeros(len(lengths), np.float32)
-        full_batches = s.batch == 0 and s.negatives == 0 and not cohort.data.has_repeats()
+        full_batches = s.batch == 0 and s.negatives == 0 and not data.has_repeats()
         learn = self._learn_full_batches if full_batches else self._learn_examples
-        rows = learn(cohort, table, round_number, loss)
+        rows = learn(cohort, table, about.number, loss)
         drawn = np.where(lengths < len(table), s.negatives, 0)
         examples = lengths * (1 + drawn) * s.epochs
-        return Learned(Uploads(round_number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
+        return Learned(Uploads(about.number, len(lengths), {ITEMS: rows}, examples=examples), examples, loss)
 
     def _rates(self) -> tuple[np.float32, np.float32, np.float32]:
         s = self.settings
         return (np.float32(s.user_rate), np.float32(0.0 if self.freeze_items else s.item_rate), np.float32(s.decay))
 
-    def _learn_full_batches(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
-        s, data = self.settings, cohort.data
+    def _learn_full_batches(self, cohort: Cohort[OwnItems], table: Floats, round_number: int, loss: Floats) -> Rows:
+        s, data = self.settings, cohort.data.rows
         values = np.empty((len(data.items), s.dim), np.float32)
         learn_full_batches(
             data.offsets,
@@ -109,8 +109,8 @@ class MfLearner:
         )
         return Rows(data.offsets, data.items, values)
 
-    def _learn_examples(self, cohort: Cohort, table: Floats, round_number: int, loss: Floats) -> Rows:
-        s, data = self.settings, cohort.data
+    def _learn_examples(self, cohort: Cohort[OwnItems], table: Floats, round_number: int, loss: Floats) -> Rows:
+        s, data = self.settings, cohort.data.rows
         most = np.minimum(data.lengths() * (1 + s.negatives * s.epochs), len(table))
         offsets = np.zeros(len(data) + 1, np.int64)
         index = np.empty(int(most.sum()), np.int32)
@@ -126,7 +126,7 @@ class MfLearner:
             s.batch,
             s.reduction == "mean",
             *self._rates(),
-            self.seed,
+            cohort.draws_seed,
             round_number,
             offsets,
             index,

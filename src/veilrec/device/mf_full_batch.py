@@ -15,7 +15,14 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec.device.numerics import add_scaled, add_scaled_rows, dot, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.inner_loops import (
+    add_scaled,
+    add_scaled_rows,
+    inner_product,
+    mean_logistic_loss,
+    row_dots,
+    sigmoids,
+)
 
 _ONE = np.float32(1.0)
 _TOGETHER = 5  # epochs whose changes are added up in one pass; fewer are filled up with zeros
@@ -100,7 +107,7 @@ def _one_step(
     for j in range(size):
         error[j] *= kept
     for m in range(epoch):
-        add_scaled(error, errors[m, :size], weights[m] * dot(path[m], user))
+        add_scaled(error, errors[m, :size], weights[m] * inner_product(path[m], user))
     sigmoids(error, size, exponents)
     for j in range(size):
         error[j] -= _ONE  # every label is 1
@@ -110,7 +117,7 @@ def _one_step(
         path[epoch, q] = user[q]
         gradient[q] = kept * gradient[q] + decay * size * user[q]
     for m in range(epoch):
-        add_scaled(gradient, path[m], weights[m] * dot(error, errors[m, :size]))
+        add_scaled(gradient, path[m], weights[m] * inner_product(error, errors[m, :size]))
     add_scaled(user, gradient, -user_rate)
 
 

@@ -18,12 +18,10 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
-from veilrec.device.learner import Cohort, Learned
-from veilrec.device.ncf_kernel import Given
-from veilrec.device.ncf_step import Rules
-from veilrec.device.ncf_threads import learn_in_threads, space_for
+from veilrec.device.learner import Cohort, Learned, OwnItems
+from veilrec.device.ncf_kernel import Given, Rules, learn_in_threads, space_for
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
 USER = "user"
 
@@ -93,27 +91,29 @@ def start_weights(n_items: int, shape: NeumfShape, start: float, seed: int) -> d
 class NcfLearner:
     """Local learning of NeuMF for any number of devices."""
 
-    def __init__(self, settings: NcfSettings, seed: int, *, freeze_public: bool = False) -> None:
+    keeps_state = True
+
+    def __init__(self, settings: NcfSettings, *, freeze_public: bool = False) -> None:
         self.settings = settings
-        self.seed = seed
         self.freeze_public = freeze_public  # only the user learns: how a new user joins a finished model
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """User vectors of devices that take part for the first time."""
         s = self.settings
-        return {USER: s.start * _draws.normals(self.seed, _draws.PRIVATE_STATE, 0, devices, s.shape.row)}
+        return {USER: s.start * _draws.normals(draws_seed, _draws.PRIVATE_STATE, 0, devices, s.shape.row)}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """Learn from each device's data."""
         s, shape = self.settings, self.settings.shape
-        lengths = cohort.data.lengths()
+        data = cohort.data.rows
+        lengths = data.lengths()
         network = shape.flat(model)
         given = Given(
-            self.seed,
-            round_number,
+            cohort.draws_seed,
+            about.number,
             cohort.devices,
-            cohort.data.offsets,
-            cohort.data.items,
+            data.offsets,
+            data.items,
             shape.filled_rows(model[ITEMS]),
             network,
         )
@@ -124,7 +124,7 @@ class NcfLearner:
         used = learnt.offsets[-1]
         tables = {ITEMS: Rows(learnt.offsets, learnt.items[:used], shape.bare_rows(learnt.rows[:used]))}
         examples = lengths * (1 + s.negatives) * s.epochs
-        uploads = Uploads(round_number, len(lengths), tables, shape.named(learnt.networks), examples)
+        uploads = Uploads(about.number, len(lengths), tables, shape.named(learnt.networks), examples)
         return Learned(uploads, examples, learnt.loss)
 
     def _rules(self) -> Rules:

@@ -18,10 +18,10 @@ from veilrec import updates
 from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.news_gradients import Gradients, differentiation
-from veilrec.device.news_log import Examples, count_clicks, draw_examples
-from veilrec.device.title_gradients import WORDS
+from veilrec.device.news_log import Examples, OwnImpressions, count_clicks, draw_examples
+from veilrec.device.title_encoder import WORDS
 from veilrec.models.news_model import NewsInput, NewsModel
-from veilrec.updates import Schema, Uploads
+from veilrec.updates import Round, Rows, Schema, Uploads
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,11 @@ def start_weights(model: NewsModel, frozen: frozenset[str]) -> dict[str, Floats]
 class NewsLearner:
     """Draws nothing but negatives, keeps nothing; the news are public and known to every device."""
 
-    def __init__(
-        self, model: NewsModel, news: NewsInput, frozen: frozenset[str], settings: NewsSettings, seed: int
-    ) -> None:
+    keeps_state = False
+
+    def __init__(self, model: NewsModel, news: NewsInput, frozen: frozenset[str], settings: NewsSettings) -> None:
         self.start = model
         self.settings = settings
-        self.seed = seed
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
         self._differentiation = differentiation(model, news, frozen)
 
@@ -63,38 +62,55 @@ class NewsLearner:
                 model.get_parameter(name).copy_(torch.from_numpy(weights[name]))
         return model
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing: a user is known by the history alone."""
         return {}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: Round) -> Learned:
         """Minus the gradient of every device's mean loss."""
-        n, counts = len(cohort.data), count_clicks(cohort.data)
-        found = self._differentiation.each(model, self.examples(cohort, round_number), n)
-        return Learned(_descending(found, round_number, n, counts), counts, found.losses)
+        n, counts = len(cohort.devices), count_clicks(cohort.data.rows)
+        found = self._differentiation.each(model, self.examples(cohort, about.number), n)
+        return Learned(_descending(found, about.number, n, counts), counts, found.losses)
 
-    def learn_together(
-        self, cohort: Cohort, model: Mapping[str, Floats], round_number: int, *, weighs_examples: bool
-    ) -> tuple[Learned, Offsets]:
-        """The weighted mean of all devices' messages as if it were one, and how many rows of words each has.
+    def learn_sum(
+        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: Round, *, weighs_examples: bool
+    ) -> tuple[Learned, Uploads]:
+        """The weighted mean of all devices' messages as if it were one, and messages as long as theirs.
 
         The mean is linear, so one backward pass gives it.
         """
-        examples, counts = self.examples(cohort, round_number), count_clicks(cohort.data)
+        examples, counts = self.examples(cohort, about.number), count_clicks(cohort.data.rows)
         of_device = counts / counts.sum() if weighs_examples else np.full(len(counts), 1.0 / len(counts))
         share = (of_device / counts)[examples.device].astype(np.float32)
         found = self._differentiation.together(model, examples, share)
-        uploads = _descending(found, round_number, 1, np.array([counts.sum()]))
+        uploads = _descending(found, about.number, 1, np.array([counts.sum()]))
         loss = np.bincount(examples.device, found.losses, len(counts)) / counts
         words = self._differentiation.count_words(examples, len(counts))
-        return Learned(uploads, counts, loss.astype(np.float32)), words
+        return Learned(uploads, counts, loss.astype(np.float32)), _outlines(uploads, len(counts), words)
 
-    def examples(self, cohort: Cohort, round_number: int) -> Examples:
+    def examples(self, cohort: Cohort[OwnImpressions], round_number: int) -> Examples:
         """What the devices of a round learn from."""
         s = self.settings
         return draw_examples(
-            cohort.data, cohort.devices, negatives=s.negatives, longest=s.history, seed=self.seed, number=round_number
+            cohort.data.rows,
+            cohort.devices,
+            negatives=s.negatives,
+            longest=s.history,
+            seed=cohort.draws_seed,
+            number=round_number,
         )
+
+
+def _outlines(mean: Uploads, count: int, words: Offsets) -> Uploads:
+    """Messages as long as those that the devices would have sent, without their content."""
+    zero = np.zeros(1, np.float32)
+    tables = {}
+    for name, rows in mean.tables.items():
+        offsets = np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
+        values = np.broadcast_to(zero, (int(offsets[-1]), rows.values.shape[1]))
+        tables[name] = Rows(offsets, np.zeros(len(values), np.int32), values)
+    dense = {name: np.broadcast_to(zero, (count, *values.shape[1:])) for name, values in mean.dense.items()}
+    return Uploads(mean.round_number, count, tables, dense)
 
 
 def _descending(found: Gradients, round_number: int, n: int, counts: Offsets) -> Uploads:

@@ -18,6 +18,7 @@ from veilrec._arrays import Bytes, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.population import Impressions
+from veilrec.errors import BadInput
 
 NONE = -1  # no item: padding of histories and candidates
 _HEAD = 3
@@ -34,6 +35,21 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.device)
+
+
+@dataclass(frozen=True)
+class OwnImpressions:
+    """What each device's user was shown and clicked, packed as above."""
+
+    rows: Csr
+
+    def take(self, devices: Offsets) -> OwnImpressions:
+        """The impressions of some devices."""
+        return OwnImpressions(self.rows.take(devices))
+
+    def inside(self, place: Indices) -> OwnImpressions:
+        """Rounds of news models are about all news."""
+        raise BadInput("impressions cannot be cut to a part of the items: train on all news")
 
 
 def pack_logs(impressions: Impressions, n_users: int, longest: int = 50) -> Csr:

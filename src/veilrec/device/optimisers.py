@@ -1,7 +1,4 @@
-"""Local optimisers, compiled: eight weights move at a time.
-
-States are [slots, 3, width]: the weights of a slot, then Adam's two moments of them.
-"""
+"""Optimiser steps of the kernels of networks, eight weights at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from veilrec._arrays import Floats
 from veilrec._jit import jit
 from veilrec._vector import Vector, load, spread, square_root, store
 
+_ONE = np.float32(1.0)
+# States of an optimiser are [slots, 3, width]: the weights of a slot, then Adam's two moments of them.
 WEIGHTS, FIRST, SECOND = 0, 1, 2
 _BETA_1, _BETA_2 = np.float32(0.9), np.float32(0.999)  # Adam's usual constants
 _EPSILON = 1e-8
-_ONE = np.float32(1.0)
 
 
 class Pace(NamedTuple):
@@ -36,7 +34,7 @@ def adam_pace(step: int) -> Pace:
 
 @jit
 def adam(states: Floats, slot: int, q: int, gradient: Vector, rate: np.float32, pace: Pace) -> None:
-    """Kingma and Ba 2015, Algorithm 1, for the weights from number q of a slot on."""
+    """Kingma and Ba 2015, Algorithm 1, for eight weights from number q of a slot on."""
     speed, epsilon = spread(rate * pace.speed), spread(pace.epsilon)
     first = spread(_BETA_1) * load(states, (slot, FIRST, q)) + spread(_ONE - _BETA_1) * gradient
     squared = spread(_ONE - _BETA_2) * gradient * gradient

@@ -3,30 +3,43 @@
 Every distinct title goes forward once. Backward, a device's gradient of the loss in the vectors of its news goes
 through its own titles only: words lie packed, without padding, and a device is a few products of matrices that stay in
 the cache. Autograd gives the same (tests), but keeps whole tensors for all devices.
+
+Through pooling and self-attention a device goes title by title, through the linear layers with all of its words at
+once. The CNN comes last: what its gradients add up over positions is first added up for each distinct word of the
+device and each place in the window, so that their products are over words, which are fewer than positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._vector import LANES
-from veilrec.device import title_backward as backward
-from veilrec.device import title_kernels as kernels
-from veilrec.device.title_backward import Found, Given
-from veilrec.device.title_kernels import Titles
+from veilrec._jit import jit
+from veilrec._vector import LANES, load, load_spread, spread, store, total
+from veilrec.device.title_encoder import (
+    DENSE,
+    HIDDEN,
+    HIDDEN_BIAS,
+    KERNEL,
+    KERNEL_BIAS,
+    PROJECTIONS,
+    QUERY,
+    WORDS,
+    Titles,
+    multiply_inside,
+    narrow,
+    packed_words,
+    starts,
+    widen,
+    widened_weights,
+)
 from veilrec.updates import Rows
 
-WORDS = "words.weight"
-KERNEL, KERNEL_BIAS = "cnn.kernel.weight", "cnn.kernel.bias"
-PROJECTIONS = "title.mix.projections.weight"
-HIDDEN, HIDDEN_BIAS = "title.attention.hidden.weight", "title.attention.hidden.bias"
-QUERY = "title.attention.query.weight"
-_DENSE = (KERNEL, KERNEL_BIAS, PROJECTIONS, HIDDEN, HIDDEN_BIAS, QUERY)
-TENSORS = frozenset({WORDS, *_DENSE})
+_ZERO = np.float32(0.0)
 
 
 @dataclass(frozen=True)
@@ -37,27 +50,35 @@ class Pairs:
     title: Offsets  # [pairs]
 
 
-def encode(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
-    """Forward, as `FedNewsRec.encode_news` does it: codes [titles, l], 0 behind the last word."""
-    projections, hidden_weights = _widened(weights, heads)
-    offsets, words = _packed(codes)
-    squares = starts(heads * np.diff(offsets) ** 2)
-    rows, dim = len(words), hidden_weights.shape[1]
-    seen = np.empty((rows, weights[KERNEL].shape[1]), np.float32)
-    kernels.see(offsets, words, weights[WORDS], seen)
-    convolved: Floats = seen @ weights[KERNEL].T
-    convolved += weights[KERNEL_BIAS]
-    np.maximum(convolved, np.float32(0.0), out=convolved)
-    projected: Floats = convolved @ projections.T
-    attention, mixed = np.zeros(squares[-1] + LANES, np.float32), np.empty((rows, dim), np.float32)
-    scale = np.float32((weights[HIDDEN].shape[1] // heads) ** -0.5)
-    kernels.multiply_inside(offsets, squares, heads, projected[:, :dim], projected[:, dim:], attention)
-    kernels.mix(offsets, squares, heads, scale, projected, attention, mixed)
-    hidden = np.tanh(mixed @ hidden_weights.T + weights[HIDDEN_BIAS])
-    share, vectors = np.empty(rows, np.float32), np.empty((len(codes), dim), np.float32)
-    kernels.pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
-    vectors = _cut(vectors, heads, weights[HIDDEN].shape[1])
-    return Titles(heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors)
+class _BackwardInput(NamedTuple):
+    """The news of the devices, weights, and slopes of the titles that are the same for all devices."""
+
+    pair_offsets: Offsets  # [devices + 1]
+    title_of: Offsets  # [pairs]
+    gradients: Floats  # [pairs, dim], in the vectors of the titles
+    table: Floats  # [vocabulary, word_dim]
+    kernel: Floats  # [window * filters, word_dim]: by place in the window
+    projections: Floats  # [3 * dim, filters]
+    # Of these two only differences inside a title count: without its vector they lose fewer digits.
+    values: Floats  # [rows, dim], those of self-attention less the vector of the title
+    mixed: Floats  # [rows, dim], after self-attention, less the vector of the title
+    logit_in_hidden: Floats  # [rows, attention], slope of a word's logit in what goes into tanh
+    logit_in_mixed: Floats  # [rows, dim]
+    logit_in_scores: Floats  # like Titles.attention: slope in the scores of self-attention
+
+
+class _Found(NamedTuple):
+    """Gradients of every device: [devices, ...], and rows of its own words if words learn."""
+
+    kernel: Floats
+    kernel_bias: Floats
+    projections: Floats
+    hidden: Floats
+    hidden_bias: Floats
+    query: Floats
+    word_offsets: Offsets  # [devices + 1]
+    words: Indices
+    word_values: Floats
 
 
 def pull_back(
@@ -71,12 +92,12 @@ def pull_back(
         counts = _counted(pairs, titles.offsets, titles.words, len(weights[WORDS]))
     words = starts(counts)
     index, values = np.empty(words[-1], np.int32), np.empty((words[-1], given.table.shape[1]), np.float32)
-    shapes = {name: weights[name].shape for name in _DENSE} | {
+    shapes = {name: weights[name].shape for name in DENSE} | {
         PROJECTIONS: given.projections.shape,
         HIDDEN: (len(weights[HIDDEN]), titles.mixed.shape[1]),
     }
     dense = {name: np.zeros((n, *shape), np.float32) for name, shape in shapes.items()}
-    found = Found(
+    found = _Found(
         dense[KERNEL],
         dense[KERNEL_BIAS],
         dense[PROJECTIONS],
@@ -87,30 +108,30 @@ def pull_back(
         index,
         values,
     )
-    backward.pull_back(titles, given, found)
+    _pull_back_devices(titles, given, found)
     dim = weights[HIDDEN].shape[1]
     by_column = dense[PROJECTIONS].swapaxes(1, 2)
-    dense[PROJECTIONS] = _cut(by_column, 3 * heads, 3 * dim).swapaxes(1, 2)
-    dense[HIDDEN] = _cut(dense[HIDDEN], heads, dim)
+    dense[PROJECTIONS] = narrow(by_column, 3 * heads, 3 * dim).swapaxes(1, 2)
+    dense[HIDDEN] = narrow(dense[HIDDEN], heads, dim)
     return dense, Rows(words, index, values)
 
 
-def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats) -> Given:
+def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats) -> _BackwardInput:
     """What the backward pass reads."""
-    projections, hidden_weights = _widened(weights, titles.heads)
+    projections, hidden_weights = widened_weights(weights, titles.heads)
     in_hidden = weights[QUERY] * (1.0 - titles.hidden**2)
     in_mixed = in_hidden @ hidden_weights
     in_scores = np.zeros_like(titles.attention)
     content = titles.projected[:, -titles.mixed.shape[1] :]
-    kernels.multiply_inside(titles.offsets, titles.squares, titles.heads, in_mixed, content, in_scores)
-    backward.through_softmax(titles, in_scores)
+    multiply_inside(titles.offsets, titles.squares, titles.heads, in_mixed, content, in_scores)
+    _through_softmax(titles, in_scores)
     table, filters = weights[WORDS], len(weights[KERNEL])
     kernel = weights[KERNEL].reshape(filters, -1, table.shape[1]).swapaxes(0, 1).reshape(-1, table.shape[1])
-    centre = np.repeat(_widen(titles.vectors, titles.heads), np.diff(titles.offsets), axis=0)
-    return Given(
+    centre = np.repeat(widen(titles.vectors, titles.heads), np.diff(titles.offsets), axis=0)
+    return _BackwardInput(
         pairs.offsets,
         pairs.title,
-        _widen(gradients, titles.heads),
+        widen(gradients, titles.heads),
         table,
         kernel,
         projections,
@@ -122,49 +143,265 @@ def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradient
     )
 
 
-def _widened(weights: Mapping[str, Floats], heads: int) -> tuple[Floats, Floats]:
-    """Weights of self-attention and of attention for heads of a width that LANES divides, filled up with zeros."""
-    projections = _widen(weights[PROJECTIONS].T, 3 * heads).T
-    return np.ascontiguousarray(projections), _widen(weights[HIDDEN], heads)
-
-
-def _widen(values: Floats, heads: int) -> Floats:
-    """[..., heads * width] -> [..., heads * (width and zeros)]."""
-    spare = -(values.shape[-1] // heads) % LANES
-    if not spare:
-        return values
-    apart = values.reshape(*values.shape[:-1], heads, -1)
-    filled = np.pad(apart, [(0, 0)] * values.ndim + [(0, spare)])
-    return filled.reshape(*values.shape[:-1], -1)
-
-
-def _cut(values: Floats, heads: int, dim: int) -> Floats:
-    """The other way round: [..., wide] -> [..., dim]."""
-    if values.shape[-1] == dim:
-        return values
-    apart = values.reshape(*values.shape[:-1], heads, -1)
-    return apart[..., : dim // heads].reshape(*values.shape[:-1], dim)
-
-
 def count_words(codes: Offsets, pairs: Pairs, vocabulary: int) -> Offsets:
     """How many distinct words the titles of each device have."""
-    return _counted(pairs, *_packed(codes), vocabulary)
+    return _counted(pairs, *packed_words(codes), vocabulary)
 
 
 def _counted(pairs: Pairs, offsets: Offsets, words: Indices, vocabulary: int) -> Offsets:
     counts = np.zeros(len(pairs.offsets) - 1, np.int64)
-    kernels.count_words(pairs.offsets, pairs.title, offsets, words, vocabulary, counts)
+    _count_distinct(pairs.offsets, pairs.title, offsets, words, vocabulary, counts)
     return counts
 
 
-def _packed(codes: Offsets) -> tuple[Offsets, Indices]:
-    """Titles without their padding: where each begins, and all words."""
-    is_word = codes > 0
-    return starts(is_word.sum(1)), codes[is_word].astype(np.int32)
+@jit
+def _count_distinct(  # type: ignore[no-untyped-def]
+    pair_offsets: Offsets, title_of: Offsets, offsets: Offsets, words: Indices, vocabulary, counts: Offsets
+) -> None:
+    """Distinct words of every device."""
+    last = np.full(vocabulary, -1, np.int64)  # the last device that had the word
+    for device in range(len(counts)):
+        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
+            title = title_of[pair]
+            for row in range(offsets[title], offsets[title + 1]):
+                if last[words[row]] != device:
+                    last[words[row]] = device
+                    counts[device] += 1
 
 
-def starts(lengths: Offsets) -> Offsets:
-    """Where each of several runs begins, and behind the last where it ends."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
+@jit
+def _through_softmax(titles: Titles, slopes: Floats) -> None:
+    """From slopes in the weights of self-attention to those in the products of queries and keys, in place."""
+    for title in range(len(titles.offsets) - 1):
+        length, first = titles.offsets[title + 1] - titles.offsets[title], titles.squares[title]
+        for row in range(titles.heads * length):
+            weights = titles.attention[first + row * length : first + (row + 1) * length]
+            own = slopes[first + row * length : first + (row + 1) * length]
+            mean = _ZERO
+            for j in range(length):
+                mean += weights[j] * own[j]
+            for j in range(length):
+                own[j] = weights[j] * (own[j] - mean) * titles.scale
+
+
+class _BackwardScratch(NamedTuple):
+    """Space for the device with most words, in all of its titles."""
+
+    words: Indices  # [most]
+    convolved: Floats  # [most, filters]
+    mixed: Floats  # [most, dim]
+    to_logit: Floats  # [most]; `to_` stands for the gradient of the loss in what is named
+    to_hidden: Floats  # [most, attention]
+    to_mixed: Floats  # [most, dim]
+    to_projected: Floats  # [most, 3 * dim]
+    to_convolved: Floats  # [most, filters]
+    along: Floats  # [2 heads, longest title + LANES], a gradient times values, then times mixed values
+    to_scores: Floats  # [longest title squared + LANES], of one head
+    by_word: Floats  # [most, window * filters]
+    rows: Floats  # [most, word_dim], of the distinct words
+    to_kernel: Floats  # [window * filters, word_dim]
+    distinct: Indices  # [most], the distinct words
+    place: Offsets  # [vocabulary], of a word among them; -1: not there
+
+
+@jit
+def _pull_back_devices(titles: Titles, given: _BackwardInput, found: _Found) -> None:
+    """The gradients of all devices; `found` comes with zeros."""
+    scratch = _scratch(titles, given)
+    for device in range(len(given.pair_offsets) - 1):
+        rows = 0
+        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+            title = given.title_of[pair]
+            low, high = titles.offsets[title], titles.offsets[title + 1]
+            _unpool(titles, given, given.gradients[pair], low, high, rows, scratch)
+            _unmix(titles, given.logit_in_scores, title, rows, scratch)
+            _keep(titles, given, low, high, rows, scratch, found.hidden_bias[device], found.query[device])
+            rows += high - low
+        _through_linear(given, rows, scratch, device, found)
+        _through_words(titles, given, rows, scratch, device, found)
+
+
+@jit
+def _scratch(titles: Titles, given: _BackwardInput) -> _BackwardScratch:
+    most = longest = 1
+    for device in range(len(given.pair_offsets) - 1):
+        rows = 0
+        for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+            length = titles.offsets[given.title_of[pair] + 1] - titles.offsets[given.title_of[pair]]
+            rows, longest = rows + length, max(longest, length)
+        most = max(most, rows)
+    filters, dim = titles.convolved.shape[1], titles.mixed.shape[1]
+    window_filters, word_dim = given.kernel.shape
+    distinct = min(most, len(given.table))
+    return _BackwardScratch(
+        np.empty(most, np.int32),
+        np.empty((most, filters), np.float32),
+        np.empty((most, dim), np.float32),
+        np.empty(most, np.float32),
+        np.empty((most, titles.hidden.shape[1]), np.float32),
+        np.empty((most, dim), np.float32),
+        np.empty((most, 3 * dim), np.float32),
+        np.empty((most, filters), np.float32),
+        np.empty((2 * titles.heads, longest + LANES), np.float32),
+        np.empty(longest * longest + LANES, np.float32),
+        np.empty((distinct, window_filters), np.float32),
+        np.empty((distinct, word_dim), np.float32),
+        np.empty((window_filters, word_dim), np.float32),
+        np.empty(distinct, np.int32),
+        np.full(len(given.table), -1, np.int64),
+    )
+
+
+@jit
+def _unpool(  # type: ignore[no-untyped-def]
+    titles: Titles, given: _BackwardInput, gradient: Floats, low, high, start, scratch: _BackwardScratch
+) -> None:
+    """Attention over words, backward: to the logits, and to what was pooled, directly and through the logits."""
+    heads, dim = titles.heads, len(gradient)
+    width = dim // heads
+    mean = _ZERO
+    for row in range(low, high):
+        whole = _ZERO
+        for head in range(heads):
+            with_values, with_mixed = spread(_ZERO), spread(_ZERO)
+            for q in range(head * width, (head + 1) * width, LANES):
+                with_values = with_values + load(gradient, (q,)) * load(given.values, (row, q))
+                with_mixed = with_mixed + load(gradient, (q,)) * load(given.mixed, (row, q))
+            scratch.along[head, row - low] = total(with_values)
+            scratch.along[heads + head, row - low] = total(with_mixed)
+            whole += scratch.along[heads + head, row - low]
+        scratch.to_logit[start + row - low] = whole
+        mean += titles.share[row] * whole
+    for row in range(low, high):
+        at, share = start + row - low, titles.share[row]
+        by_logit = share * (scratch.to_logit[at] - mean)
+        scratch.to_logit[at] = by_logit
+        for q in range(dim):
+            scratch.to_mixed[at, q] = share * gradient[q] + by_logit * given.logit_in_mixed[row, q]
+
+
+@jit
+def _unmix(  # type: ignore[no-untyped-def]
+    titles: Titles, logit_in_scores: Floats, title, start, scratch: _BackwardScratch
+) -> None:
+    """Self-attention of a title, backward: to queries, keys and values.
+
+    The gradient in what was mixed is share * gradient + to_logit * logit_in_mixed, so that in the scores needs no
+    products of vectors: those with the gradient are in `along`, the others are the same for all devices.
+    """
+    low, length = titles.offsets[title], titles.offsets[title + 1] - titles.offsets[title]
+    heads, dim = titles.heads, titles.mixed.shape[1]
+    width = dim // heads
+    for head in range(heads):
+        first = titles.squares[title] + head * length * length
+        for row in range(length):
+            direct = spread(titles.scale * titles.share[low + row])
+            by_logit, mean = spread(scratch.to_logit[start + row]), spread(scratch.along[heads + head, row])
+            for other in range(0, length, LANES):  # what goes beyond the row is overwritten by the next one
+                entry = first + row * length + other
+                weight, product = load(titles.attention, (entry,)), load(scratch.along, (head, other))
+                through_logit = by_logit * load(logit_in_scores, (entry,))
+                to_scores = direct * weight * (product - mean) + through_logit
+                store(scratch.to_scores, (row * length + other,), to_scores)
+        for q in range(head * width, (head + 1) * width, LANES):
+            for row in range(length):
+                query, key, content = spread(_ZERO), spread(_ZERO), spread(_ZERO)
+                for other in range(length):
+                    to_own = load_spread(scratch.to_scores, (row * length + other,))
+                    to_other = load_spread(scratch.to_scores, (other * length + row,))
+                    weight = load_spread(titles.attention, (first + other * length + row,))
+                    query = query + to_own * load(titles.projected, (low + other, dim + q))
+                    key = key + to_other * load(titles.projected, (low + other, q))
+                    content = content + weight * load(scratch.to_mixed, (start + other, q))
+                store(scratch.to_projected, (start + row, q), query)
+                store(scratch.to_projected, (start + row, dim + q), key)
+                store(scratch.to_projected, (start + row, 2 * dim + q), content)
+
+
+@jit
+def _keep(  # type: ignore[no-untyped-def]
+    titles: Titles, given: _BackwardInput, low, high, start, scratch: _BackwardScratch, bias: Floats, query: Floats
+) -> None:
+    """Put the words of a title beside those of the device's other titles; add to what needs no product."""
+    for row in range(low, high):
+        at = start + row - low
+        by_logit = scratch.to_logit[at]
+        scratch.words[at] = titles.words[row]
+        for q in range(titles.mixed.shape[1]):
+            scratch.mixed[at, q] = titles.mixed[row, q]
+        for q in range(titles.convolved.shape[1]):
+            scratch.convolved[at, q] = titles.convolved[row, q]
+        for q in range(len(bias)):
+            scratch.to_hidden[at, q] = by_logit * given.logit_in_hidden[row, q]
+            bias[q] += by_logit * given.logit_in_hidden[row, q]
+            query[q] += by_logit * titles.hidden[row, q]
+
+
+@jit
+def _through_linear(given: _BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found) -> None:  # type: ignore[no-untyped-def]
+    """All words of a device through the linear layers of attention and self-attention, down to the CNN's ReLU."""
+    np.dot(scratch.to_hidden[:rows].T, scratch.mixed[:rows], found.hidden[device])
+    np.dot(scratch.to_projected[:rows].T, scratch.convolved[:rows], found.projections[device])
+    np.dot(scratch.to_projected[:rows], given.projections, scratch.to_convolved[:rows])
+    bias = found.kernel_bias[device]
+    for row in range(rows):
+        for q in range(len(bias)):
+            passes = scratch.convolved[row, q] > _ZERO
+            scratch.to_convolved[row, q] = scratch.to_convolved[row, q] if passes else _ZERO
+            bias[q] += scratch.to_convolved[row, q]
+
+
+@jit
+def _through_words(  # type: ignore[no-untyped-def]
+    titles: Titles, given: _BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found
+) -> None:
+    """The CNN, backward: to its kernel and to the words."""
+    count = _number(scratch.words[:rows], scratch.distinct, scratch.place)
+    distinct, by_word, own = scratch.distinct[:count], scratch.by_word[:count], scratch.rows[:count]
+    by_word[:] = _ZERO
+    at = 0
+    for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
+        title = given.title_of[pair]
+        length = titles.offsets[title + 1] - titles.offsets[title]
+        _unsee(scratch.words[at : at + length], scratch.place, scratch.to_convolved[at : at + length], by_word)
+        at += length
+    for slot in range(count):
+        scratch.place[distinct[slot]] = -1
+        for q in range(own.shape[1]):
+            own[slot, q] = given.table[distinct[slot], q]
+    np.dot(by_word.T, own, scratch.to_kernel)  # [window * filters, word_dim], to lie as [filters, window * word_dim]
+    filters, word_dim = scratch.to_convolved.shape[1], own.shape[1]
+    for row in range(len(scratch.to_kernel)):
+        begin = row // filters * word_dim
+        found.kernel[device, row % filters, begin : begin + word_dim] = scratch.to_kernel[row]
+    low, high = found.word_offsets[device], found.word_offsets[device + 1]
+    if high > low:
+        found.words[low:high] = distinct
+        np.dot(by_word, given.kernel, found.word_values[low:high])
+
+
+@jit
+def _number(words: Indices, distinct: Indices, place: Offsets) -> int:
+    """The distinct words of a device in rising order, and the place of each."""
+    count = 0
+    for word in words:
+        if place[word] < 0:
+            place[word] = 0
+            distinct[count] = word
+            count += 1
+    distinct[:count].sort()
+    for slot in range(count):
+        place[distinct[slot]] = slot
+    return count
+
+
+@jit
+def _unsee(words: Indices, place: Offsets, to_convolved: Floats, by_word: Floats) -> None:
+    """The CNN's window, backward: a position adds to every word that it sees, at the word's place in the window."""
+    filters = to_convolved.shape[1]
+    reach = by_word.shape[1] // filters // 2
+    for row in range(len(words)):
+        for other in range(max(0, row - reach), min(len(words), row + reach + 1)):
+            slot, begin = place[words[other]], (other - row + reach) * filters
+            for q in range(filters):
+                by_word[slot, begin + q] += to_convolved[row, q]

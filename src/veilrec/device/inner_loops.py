@@ -1,10 +1,14 @@
-"""The inner loops of the device kernels, written so that the compiler makes vector instructions of them."""
+"""The inner loops that the kernels of devices share: examples drawn, sigmoids, rows times vectors.
+
+They are written so that the compiler makes vector instructions of them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from veilrec._arrays import Floats, Indices
+from veilrec._draws import below, word
 from veilrec._jit import jit
 
 _LOG2_E = np.float32(1.4426950408889634)
@@ -16,6 +20,45 @@ _P5, _P4, _P3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.flo
 _P2, _P1, _P0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 _ONE = np.float32(1.0)
 _HALF = np.float32(0.5)
+
+
+@jit
+def draw_epoch(
+    own: Indices,
+    is_own: Indices,
+    stamp: int,
+    n_items: int,
+    negatives: int,
+    start: np.uint64,
+    counter: int,
+    items: Indices,
+    labels: Floats,
+) -> int:
+    """Fill an epoch: every own item once, in random order, each followed by items drawn from all others.
+
+    `own` is shuffled in place. `is_own[i] == stamp` marks the device's training items: only those are left
+    out, so a held-out item is drawn as often as any other. Returns how many words of the stream were used.
+    """
+    filled = 0
+    for j in range(len(own)):
+        pick = j + below(word(start, counter), len(own) - j)
+        counter += 1
+        item = own[pick]
+        own[pick] = own[j]
+        own[j] = item
+        items[filled] = item
+        labels[filled] = np.float32(1.0)
+        filled += 1
+        for _ in range(negatives):
+            item = np.int32(below(word(start, counter), n_items))
+            counter += 1
+            while is_own[item] == stamp:
+                item = np.int32(below(word(start, counter), n_items))
+                counter += 1
+            items[filled] = item
+            labels[filled] = np.float32(0.0)
+            filled += 1
+    return counter
 
 
 @jit
@@ -39,7 +82,7 @@ def sigmoids(values: Floats, size: int, exponents: Indices) -> None:
 
 
 @jit
-def dot(left: Floats, right: Floats) -> np.float32:
+def inner_product(left: Floats, right: Floats) -> np.float32:
     """The inner product of two vectors."""
     total = np.float32(0.0)
     for q in range(len(left)):

@@ -1,7 +1,8 @@
-"""Compiled forward passes through titles whose words lie packed, one row per word, without padding."""
+"""FedNewsRec's title model (Fig. 1) forward, compiled: words lie packed, one row per word, without padding."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,13 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec._vector import LANES, load, load_spread, spread, store, total
 
+WORDS = "words.weight"
+KERNEL, KERNEL_BIAS = "cnn.kernel.weight", "cnn.kernel.bias"
+PROJECTIONS = "title.mix.projections.weight"
+HIDDEN, HIDDEN_BIAS = "title.attention.hidden.weight", "title.attention.hidden.bias"
+QUERY = "title.attention.query.weight"
+DENSE = (KERNEL, KERNEL_BIAS, PROJECTIONS, HIDDEN, HIDDEN_BIAS, QUERY)
+TITLE_TENSORS = frozenset({WORDS, *DENSE})
 _ZERO = np.float32(0.0)
 
 
@@ -30,8 +38,68 @@ class Titles(NamedTuple):
     vectors: Floats  # [titles, dim], as the model has it
 
 
+def encode_titles(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
+    """Forward, as `FedNewsRec.encode_news` does it: codes [titles, l], 0 behind the last word."""
+    projections, hidden_weights = widened_weights(weights, heads)
+    offsets, words = packed_words(codes)
+    squares = starts(heads * np.diff(offsets) ** 2)
+    rows, dim = len(words), hidden_weights.shape[1]
+    seen = np.empty((rows, weights[KERNEL].shape[1]), np.float32)
+    _see(offsets, words, weights[WORDS], seen)
+    convolved: Floats = seen @ weights[KERNEL].T
+    convolved += weights[KERNEL_BIAS]
+    np.maximum(convolved, np.float32(0.0), out=convolved)
+    projected: Floats = convolved @ projections.T
+    attention, mixed = np.zeros(squares[-1] + LANES, np.float32), np.empty((rows, dim), np.float32)
+    scale = np.float32((weights[HIDDEN].shape[1] // heads) ** -0.5)
+    multiply_inside(offsets, squares, heads, projected[:, :dim], projected[:, dim:], attention)
+    _mix_values(offsets, squares, heads, scale, projected, attention, mixed)
+    hidden = np.tanh(mixed @ hidden_weights.T + weights[HIDDEN_BIAS])
+    share, vectors = np.empty(rows, np.float32), np.empty((len(codes), dim), np.float32)
+    _pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
+    vectors = narrow(vectors, heads, weights[HIDDEN].shape[1])
+    return Titles(heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors)
+
+
+def widened_weights(weights: Mapping[str, Floats], heads: int) -> tuple[Floats, Floats]:
+    """Weights of self-attention and of attention for heads of a width that LANES divides, filled up with zeros."""
+    projections = widen(weights[PROJECTIONS].T, 3 * heads).T
+    return np.ascontiguousarray(projections), widen(weights[HIDDEN], heads)
+
+
+def widen(values: Floats, heads: int) -> Floats:
+    """[..., heads * width] -> [..., heads * (width and zeros)]."""
+    spare = -(values.shape[-1] // heads) % LANES
+    if not spare:
+        return values
+    apart = values.reshape(*values.shape[:-1], heads, -1)
+    filled = np.pad(apart, [(0, 0)] * values.ndim + [(0, spare)])
+    return filled.reshape(*values.shape[:-1], -1)
+
+
+def narrow(values: Floats, heads: int, dim: int) -> Floats:
+    """The other way round: [..., wide] -> [..., dim]."""
+    if values.shape[-1] == dim:
+        return values
+    apart = values.reshape(*values.shape[:-1], heads, -1)
+    return apart[..., : dim // heads].reshape(*values.shape[:-1], dim)
+
+
+def packed_words(codes: Offsets) -> tuple[Offsets, Indices]:
+    """Titles without their padding: where each begins, and all words."""
+    is_word = codes > 0
+    return starts(is_word.sum(1)), codes[is_word].astype(np.int32)
+
+
+def starts(lengths: Offsets) -> Offsets:
+    """Where each of several runs begins, and behind the last where it ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
 @jit
-def see(offsets: Offsets, words: Indices, table: Floats, seen: Floats) -> None:
+def _see(offsets: Offsets, words: Indices, table: Floats, seen: Floats) -> None:
     """What the CNN's window sees at every word; zero beyond the title."""
     width = table.shape[1]
     reach = seen.shape[1] // width // 2
@@ -64,7 +132,7 @@ def multiply_inside(  # type: ignore[no-untyped-def]
 
 
 @jit
-def mix(  # type: ignore[no-untyped-def]
+def _mix_values(  # type: ignore[no-untyped-def]
     offsets: Offsets, squares: Offsets, heads, scale, projected: Floats, attention: Floats, mixed: Floats
 ) -> None:
     """Self-attention inside every title: from products of queries and keys to weights, and to mixed values."""
@@ -97,7 +165,7 @@ def _softmax(values: Floats, scale: np.float32) -> None:
 
 
 @jit
-def pool(offsets: Offsets, logits: Floats, mixed: Floats, share: Floats, vectors: Floats) -> None:
+def _pool(offsets: Offsets, logits: Floats, mixed: Floats, share: Floats, vectors: Floats) -> None:
     """The weighted mean of every title; zero for one without words."""
     vectors[:] = 0.0
     for title in range(len(offsets) - 1):
@@ -107,18 +175,3 @@ def pool(offsets: Offsets, logits: Floats, mixed: Floats, share: Floats, vectors
         for row in range(low, high):
             for q in range(mixed.shape[1]):
                 vectors[title, q] += share[row] * mixed[row, q]
-
-
-@jit
-def count_words(  # type: ignore[no-untyped-def]
-    pair_offsets: Offsets, title_of: Offsets, offsets: Offsets, words: Indices, vocabulary, counts: Offsets
-) -> None:
-    """Distinct words of every device."""
-    last = np.full(vocabulary, -1, np.int64)  # the last device that had the word
-    for device in range(len(counts)):
-        for pair in range(pair_offsets[device], pair_offsets[device + 1]):
-            title = title_of[pair]
-            for row in range(offsets[title], offsets[title + 1]):
-                if last[words[row]] != device:
-                    last[words[row]] = device
-                    counts[device] += 1

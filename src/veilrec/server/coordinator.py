@@ -1,0 +1,436 @@
+"""A coordinator: opens rounds for real devices, takes their messages in, and moves the model, whatever crashes.
+
+What is promised
+- A message is acknowledged once it is on disk. It then counts exactly once, also if it comes again, in whichever order
+  messages come, and however often the coordinator is killed.
+- A round that is closed has the messages that had come by then, and one noise: drawn from a secret that only this
+  folder holds, keyed by the round. A crash while closing ends in the same sum with the same noise.
+- A round for which too few messages came is void: nothing is released, the model stays, and its number is used up. The
+  devices have paid for it.
+- Who takes part is drawn from the same secret. What is refused is counted by reason and changes nothing.
+
+What is not
+- Restoring the whole folder from an older copy cannot be seen from inside, and would put a used noise on another sum;
+  restoring the database alone is refused.
+
+Default of `minimum_messages`: with noise on the sum and a cohort of a fixed size all of it, because nothing is proven
+for a fixed cohort with gaps; with noise on the sum and Poisson sampling none, because whether anybody came may not be
+told either; otherwise one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol
+
+import numpy as np
+
+from veilrec._arrays import Offsets
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.privacy.keyed import noise_of_histogram, noise_of_sum
+from veilrec.privacy.ledger import statement
+from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRound, UpdateMechanism
+from veilrec.privacy.seal import key_in
+from veilrec.server.agenda import Ballot
+from veilrec.server.aggregate import Aggregation
+from veilrec.server.cohorts import CohortSampler, CohortSettings
+from veilrec.server.optimise import ServerRate
+from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
+from veilrec.server.server import WrongExamples
+from veilrec.server.standing import ServerPart, Standing
+from veilrec.wire import rounds
+from veilrec.wire.codec import BadMessage, NotFinite, WrongRound
+
+Receipt = Literal["taken", "known already"]
+Reason = Literal[
+    "not enrolled",
+    "not in the cohort",
+    "nothing is open",
+    "another round",
+    "second message",
+    "not finite",
+    "bad bytes",
+    "outside of the round",
+    "beyond its bound",
+    "examples",
+]
+_REASONS: tuple[tuple[type[VeilrecError], Reason], ...] = (
+    (WrongRound, "another round"),
+    (NotFinite, "not finite"),
+    (WrongExamples, "examples"),
+    (BadMessage, "bad bytes"),
+    (OutsideRound, "outside of the round"),
+    (BadUpdate, "beyond its bound"),
+)
+
+
+class Refused(VeilrecError):
+    """A message that was not taken in; it changed nothing but the count of its reason."""
+
+    def __init__(self, reason: Reason, explanation: str) -> None:
+        self.reason = reason
+        super().__init__(explanation)
+
+
+class Questions(Protocol):
+    """What devices are asked before a round, and how often."""
+
+    @property
+    def mechanism(self) -> ItemReports:
+        """How they tell it, and what is done to the counts."""
+
+    @property
+    def who(self) -> Literal["everybody", "cohort"]:
+        """Whom."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every round needs a new report."""
+
+    @property
+    def once(self) -> bool:
+        """Whether one tally serves the whole run."""
+
+
+class CoordinatorPart(ServerPart, Protocol):
+    """What a plan says to a coordinator."""
+
+    @property
+    def mechanism(self) -> UpdateMechanism:
+        """What bounds messages, and protects the sum."""
+
+    @property
+    def reports(self) -> Questions | None:
+        """What devices are asked."""
+
+    @property
+    def rounds(self) -> int:
+        """That the noise was chosen for."""
+
+    @property
+    def cohort(self) -> CohortSettings:
+        """Who takes part."""
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How messages are added up."""
+
+    @property
+    def server(self) -> ServerRate:
+        """How the model moves."""
+
+    @property
+    def decay_share(self) -> float:
+        """Of the weights, taken off for every device of a round."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who has to report before a round can be opened."""
+
+    round_number: int
+    period: int
+    devices: tuple[str, ...]
+
+
+class Coordinator:
+    """The server's side of a real run, in one folder; a folder without one starts a new run."""
+
+    def __init__(
+        self, folder: Path, plan: CoordinatorPart, *, minimum_messages: int | None = None, minimum_reports: int = 1
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.plan = plan
+        self.minimum_messages, self.minimum_reports = minimum_messages, minimum_reports
+        self.refused: Counter[Reason] = Counter()  # of this round, since this process started
+        self._secret = key_in(folder / "secret")
+        self._lock = threading.RLock()
+        self._store = RoundStore(folder, _digest(plan))
+        try:
+            self._load()
+            if self.stage == "closing":
+                self._finish()
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _load(self) -> None:
+        """All that is in memory, from what is on disk."""
+        self._standing = Standing(self.plan)
+        model = self._store.model()
+        if model is not None:
+            self._standing.load_state(model, self.round_number)
+        if self.stage in ("open", "closing"):
+            self._set_agenda()
+
+    def _set_agenda(self) -> None:
+        server = self._standing.server
+        server.open_round(self.plan.agenda.next(self.round_number, server.weights, self._store.tally()))
+
+    def close(self) -> None:
+        """Close the database; whatever was acknowledged is on disk already."""
+        self._store.close()
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def round_number(self) -> int:
+        """The round that is open, or comes next."""
+        return self._store.place.number
+
+    @property
+    def stage(self) -> Stage:
+        """What the coordinator is waiting for."""
+        return self._store.place.stage
+
+    @property
+    def standing(self) -> Standing:
+        """The model as it stands; what it says of rounds that are over is released, and nothing else is in it."""
+        return self._standing
+
+    def history(self) -> tuple[RoundReport, ...]:
+        """Every round that is over."""
+        with self._lock:
+            return self._store.history()
+
+    def enrol(self, device_id: str) -> int:
+        """Take a device in, and give it a number; the same one again if it is known."""
+        if not device_id:
+            raise BadInput("a device has no id: give one that is its own")
+        with self._lock:
+            return self._store.enrol(device_id)
+
+    # Before a round
+
+    def ask(self) -> Question | None:
+        """Draw the next cohort, and say who has to report before its round; None if nobody has to."""
+        with self._lock:
+            if self.stage not in ("between rounds", "asking"):
+                raise BadInput(f"round {self.round_number} is {self.stage}: devices are asked before it")
+            reports = self.plan.reports
+            if reports is None or (reports.once and self._store.tally() is not None):
+                return None
+            if self.stage == "between rounds":
+                self._prepare("asking")
+            devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
+            return Question(self.round_number, self._period, devices)
+
+    def receive_report(self, device_id: str, message: bytes) -> Receipt:
+        """Take in what a device reports before a round."""
+        with self._lock, self._counting():
+            device = self._enrolled(device_id)
+            if self.stage != "asking" or self.plan.reports is None:
+                raise Refused("nothing is open", "no reports are asked for at this time")
+            if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
+                raise Refused("not in the cohort", f"round {self.round_number} does not ask this device")
+            ballot = Ballot(self.plan.reports.mechanism, self.round_number)
+            return self._take("reports", device, message, lambda: ballot.read(message))
+
+    def open_round(self) -> tuple[bytes, tuple[str, ...]]:
+        """Begin a round: what its devices get, and which devices these are; the same again while it is open."""
+        with self._lock:
+            if self.stage == "closing":
+                raise BadInput(f"round {self.round_number} is still closing: call close_round first")
+            if self.stage != "open":
+                self._open()
+            self._store.mark()
+            server = self._standing.server
+            return rounds.encode(server.about, server.broadcast(), server.schema), self._store.cohort()
+
+    def _open(self) -> None:
+        question = self.ask()
+        store = self._store
+        if question is None and self.stage == "between rounds":
+            self._prepare("asking")
+        came, size = store.amount("reports")
+        if question is not None and came < min(self.minimum_reports, len(question.devices)):
+            raise BadInput(
+                f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
+                f"{self.minimum_reports}"
+            )
+        place = replace(store.place, stage="open", report_bytes=size)
+        with store.transaction():
+            if question is not None:
+                self._count_reports(question)
+            self._set_agenda()
+            store.empty("reports")
+            store.move(place)
+        store.place = place
+
+    def _count_reports(self, question: Question) -> None:
+        reports = self.plan.reports
+        if reports is None or not question.devices:
+            self._store.clear_tally()
+            return
+        ballot = Ballot(reports.mechanism, question.round_number)
+        for message in self._store.contents("reports"):
+            ballot.receive(message)
+        noise = noise_of_histogram(self._secret, question.period)
+        self._store.set_tally(reports.mechanism.protect(ballot.counts, noise), ballot.reports)
+
+    @property
+    def _period(self) -> int:
+        return self.round_number if self.plan.reports is not None and self.plan.reports.fresh else 0
+
+    def _prepare(self, stage: Stage) -> None:
+        """Draw who takes part, once and for all."""
+        if self.round_number >= self.plan.rounds:
+            raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
+        devices = self._draw()
+        place = replace(self._store.place, stage=stage)
+        with self._store.transaction():
+            self._store.set_cohort(devices.tolist())
+            self._store.move(place)
+        self._store.place = place
+
+    def _draw(self) -> Offsets:
+        enrolled = self._store.enrolled()
+        # How many cannot be reached, and how many drop out, is for simulations: here it happens.
+        settings = replace(self.plan.cohort, available=1.0, drop_out=0.0)
+        mechanism = self.plan.mechanism
+        if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0:
+            planned = mechanism.taking_part.population
+            if enrolled < planned:
+                raise BadInput(
+                    f"{enrolled} devices are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
+                    "protect less; enrol more, or plan for fewer"
+                )
+        devices = CohortSampler(settings, np.arange(enrolled), 0, secret=self._secret).draw(self.round_number)
+        if isinstance(mechanism, CohortSum) and len(devices) > mechanism.taking_part.population:
+            raise BadInput(
+                f"round {self.round_number} would have {len(devices)} devices, and the noise was chosen for "
+                f"{mechanism.taking_part.population} at most: plan for more"
+            )
+        return devices
+
+    # During a round
+
+    def receive(self, device_id: str, message: bytes) -> Receipt:
+        """Take in the message of a device; once this returns it is on disk, and counts."""
+        with self._lock, self._counting():
+            device = self._enrolled(device_id)
+            if self.stage != "open":
+                raise Refused("nothing is open", "no round is open")
+            if not self._store.in_cohort(device):
+                raise Refused("not in the cohort", f"round {self.round_number} is not for this device")
+            return self._take("messages", device, message, lambda: self._standing.server.read(message))
+
+    def _enrolled(self, device_id: str) -> int:
+        device = self._store.number_of(device_id)
+        if device is None:
+            raise Refused("not enrolled", "this device is not enrolled")
+        return device
+
+    def _take(self, inbox: Inbox, device: int, message: bytes, read: _Reader) -> Receipt:
+        known = self._store.content(inbox, device)
+        if known is not None:
+            if known == message:
+                return "known already"
+            raise Refused("second message", "this device has sent something else for this round already")
+        try:
+            read()
+        except VeilrecError as error:
+            raise Refused(_reason(error), str(error)) from None
+        self._store.put(inbox, device, message)
+        return "taken"
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refusal:
+            self.refused[refusal.reason] += 1
+            raise
+
+    # After a round
+
+    def close_round(self) -> RoundReport:
+        """End the round with the messages that have come: add them up, add the noise, move the model."""
+        with self._lock:
+            if self.stage not in ("open", "closing"):
+                raise BadInput(f"round {self.round_number} is not open: call open_round first")
+            if self.stage == "open":
+                came, _ = self._store.amount("messages")
+                place = replace(self._store.place, stage="closing", void=came < self._least())
+                with self._store.transaction():
+                    self._store.move(place)
+                self._store.place = place
+            return self._finish()
+
+    def _least(self) -> int:
+        if self.minimum_messages is not None:
+            return self.minimum_messages
+        if self.plan.mechanism.noise_on != "sum":
+            return 1
+        return 0 if self.plan.cohort.sampling == "poisson" else len(self._store.cohort())
+
+    def _finish(self) -> RoundReport:
+        """All of closing that comes after its messages are fixed; it may be done again."""
+        try:
+            return self._closed()
+        except BaseException:
+            self._load()
+            raise
+
+    def _closed(self) -> RoundReport:
+        store, place, server = self._store, self._store.place, self._standing.server
+        store.mark()
+        came, size = store.amount("messages")
+        devices = len(store.cohort())
+        down = devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
+        model = place.model
+        if not place.void:
+            for message in store.contents("messages"):
+                server.receive(message)
+            if self.plan.mechanism.noise_on == "sum":
+                server.protect(noise_of_sum(self._secret, place.number))
+            self._standing.step()
+            model = store.write_model(self._standing.state(), place.number + 1)
+        up = size + place.report_bytes
+        refused = {str(reason): count for reason, count in sorted(self.refused.items())}
+        report = RoundReport(place.number, devices, came, place.void, down, up, place.report_bytes, refused)
+        after = Place(place.number + 1, "between rounds", model=model)
+        with store.transaction():
+            store.empty("messages")
+            store.set_cohort(())
+            store.add_history(report)
+            store.move(after)
+        store.place = after
+        store.remove_older_models()
+        self.refused.clear()
+        return report
+
+
+class _Reader(Protocol):
+    def __call__(self) -> object: ...
+
+
+def _reason(error: VeilrecError) -> Reason:
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    raise error
+
+
+def _digest(plan: CoordinatorPart) -> str:
+    """Of what a run cannot change on its way."""
+    settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
+    reports = None if plan.reports is None else statement(plan.reports.mechanism)
+    digest = hashlib.sha256(repr((settings, statement(plan.mechanism), reports)).encode())
+    for name in sorted(plan.start):
+        digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,272 @@
+"""What a coordinator has to remember whatever happens: devices, where the run stands, and what came in.
+
+One SQLite database (write-ahead log, synchronous=FULL): a message is acknowledged once its row is committed, and a
+round moves on in one transaction. Models are files beside it, because they may be large: written, synced, put in their
+place, and only then named by a row, so that the row never names a file that is not whole. While a coordinator has the
+database open nobody else can: two on one folder would count every message twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from veilrec._arrays import Doubles
+from veilrec._files import replacing, write_text
+from veilrec._state import StoredState
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.server.agenda import Tally
+
+Stage = Literal["between rounds", "asking", "open", "closing"]
+Inbox = Literal["messages", "reports"]
+
+_APPLICATION = 0x7665696D
+_SCHEMA = 1
+_SETTINGS = (
+    "PRAGMA locking_mode=EXCLUSIVE",
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",
+    "PRAGMA fullfsync=ON",
+    "PRAGMA secure_delete=ON",
+)
+_TABLES = (
+    "CREATE TABLE run (only INTEGER PRIMARY KEY CHECK (only = 1), plan TEXT NOT NULL, place TEXT NOT NULL)",
+    "CREATE TABLE devices (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
+    "CREATE TABLE cohort (device INTEGER PRIMARY KEY)",
+    "CREATE TABLE messages (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE reports (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), counts BLOB NOT NULL, reports INTEGER NOT NULL)",
+    "CREATE TABLE history (number INTEGER PRIMARY KEY, report TEXT NOT NULL)",
+    f"PRAGMA application_id={_APPLICATION}",
+    f"PRAGMA user_version={_SCHEMA}",
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands."""
+
+    number: int = 0  # of the round that is open, or comes next
+    stage: Stage = "between rounds"
+    void: bool = False  # of a round that is closing: whether too few came
+    model: str = ""  # the file of the newest model; none yet
+    report_bytes: int = 0  # that came in for this round
+
+    @property
+    def steps(self) -> int:
+        """How often the run has moved on, counting rounds that opened and rounds whose messages are fixed."""
+        return 2 * self.number + {"open": 1, "closing": 2}.get(self.stage, 0)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round that is over: who took part, what crossed the door, and what was turned away."""
+
+    number: int
+    devices: int  # of the cohort
+    messages: int  # that were counted
+    void: bool  # whether too few came, so that nothing was released
+    down_bytes: int
+    up_bytes: int  # reports included
+    report_bytes: int
+    refused: Mapping[str, int] = field(default_factory=dict)  # by reason, since the coordinator was last started
+
+
+class RoundStore:
+    """The database and the model files of one coordinator."""
+
+    def __init__(self, folder: Path, plan: str) -> None:
+        self.folder = folder
+        path = folder / "coordinator.sqlite"
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's other files take its permissions over
+        self._database = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+        try:
+            self._claim(path)
+            with self.transaction():
+                self._fill_or_check(path, plan)
+            self.place = Place(**json.loads(self._one("SELECT place FROM run")))
+            self._refuse_older_copy(path)
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _claim(self, path: Path) -> None:
+        try:
+            for setting in _SETTINGS:
+                self._database.execute(setting)
+            self._database.execute("BEGIN EXCLUSIVE")
+            self._database.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise BadInput(f"{path}: cannot be used ({error}): is another coordinator running on it?") from None
+        except sqlite3.DatabaseError as error:
+            raise BadInput(f"{path}: this is not the database of a coordinator ({error})") from None
+
+    def _fill_or_check(self, path: Path, plan: str) -> None:
+        if not self._one("SELECT count(*) FROM sqlite_master"):
+            for statement in _TABLES:
+                self._database.execute(statement)
+            self._database.execute("INSERT INTO run VALUES (1, ?, ?)", (plan, json.dumps(asdict(Place()))))
+        if (self._one("PRAGMA application_id"), self._one("PRAGMA user_version")) != (_APPLICATION, _SCHEMA):
+            raise BadInput(f"{path}: this is not the database of a coordinator of this veilrec")
+        if self._one("SELECT plan FROM run") != plan:
+            raise BadInput(f"{path}: this run was started with another plan: use its own, or another folder")
+
+    def close(self) -> None:
+        """Close the database; whatever was acknowledged is on disk already."""
+        self._database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is changed in here is on disk together, or not at all."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
+        row = self._database.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
+    def move(self, place: Place) -> None:
+        """Say where the run stands; within a transaction, and to be believed after it."""
+        self._database.execute("UPDATE run SET place = ?", (json.dumps(asdict(place)),))
+
+    # Devices
+
+    def enrol(self, device_id: str) -> int:
+        """The number of a device, new or known."""
+        with self.transaction():
+            known = self.number_of(device_id)
+            if known is not None:
+                return known
+            number = self.enrolled()
+            self._database.execute("INSERT INTO devices VALUES (?, ?)", (number, device_id))
+            return number
+
+    def enrolled(self) -> int:
+        """How many devices there are; their numbers are those below."""
+        return int(self._one("SELECT count(*) FROM devices"))
+
+    def number_of(self, device_id: str) -> int | None:
+        """The number of a device; None if it is not enrolled."""
+        number: int | None = self._one("SELECT number FROM devices WHERE id = ?", (device_id,))
+        return number
+
+    def set_cohort(self, devices: Sequence[int]) -> None:
+        """Who the round is for."""
+        self._database.execute("DELETE FROM cohort")
+        self._database.executemany("INSERT INTO cohort VALUES (?)", ((int(device),) for device in devices))
+
+    def cohort(self) -> tuple[str, ...]:
+        """The ids of the devices that the round is for, by their numbers."""
+        query = "SELECT id FROM devices JOIN cohort ON number = device ORDER BY number"
+        return tuple(row[0] for row in self._database.execute(query))
+
+    def everybody(self) -> tuple[str, ...]:
+        """The ids of all devices, by their numbers."""
+        return tuple(row[0] for row in self._database.execute("SELECT id FROM devices ORDER BY number"))
+
+    def in_cohort(self, number: int) -> bool:
+        """Whether the round is for a device."""
+        return self._one("SELECT 1 FROM cohort WHERE device = ?", (number,)) is not None
+
+    # What came in
+
+    def content(self, inbox: Inbox, device: int) -> bytes | None:
+        """What a device has sent."""
+        content: bytes | None = self._one(f"SELECT content FROM {inbox} WHERE device = ?", (device,))  # noqa: S608
+        return content
+
+    def put(self, inbox: Inbox, device: int, content: bytes) -> None:
+        """Keep what a device has sent; it is on disk when this returns."""
+        with self.transaction():
+            self._database.execute(f"INSERT INTO {inbox} VALUES (?, ?)", (device, content))  # noqa: S608
+
+    def contents(self, inbox: Inbox) -> Iterator[bytes]:
+        """All that came, one by one, by the numbers of the devices: in whichever order it came."""
+        for row in self._database.execute(f"SELECT content FROM {inbox} ORDER BY device"):  # noqa: S608
+            yield row[0]
+
+    def amount(self, inbox: Inbox) -> tuple[int, int]:
+        """How many came, and their bytes."""
+        query = f"SELECT count(*), coalesce(sum(length(content)), 0) FROM {inbox}"  # noqa: S608
+        count, size = self._database.execute(query).fetchone()
+        return count, size
+
+    def empty(self, inbox: Inbox) -> None:
+        """Forget all that came."""
+        self._database.execute(f"DELETE FROM {inbox}")  # noqa: S608
+
+    def tally(self) -> Tally | None:
+        """What the reports came to, with its noise."""
+        row = self._database.execute("SELECT counts, reports FROM tally").fetchone()
+        return None if row is None else Tally(np.frombuffer(row[0], "<f8").astype(np.float64), row[1])
+
+    def clear_tally(self) -> None:
+        """Forget what earlier reports came to."""
+        self._database.execute("DELETE FROM tally")
+
+    def set_tally(self, counts: Doubles, reports: int) -> None:
+        """Keep what the reports came to."""
+        values = (counts.astype("<f8").tobytes(), reports)
+        self._database.execute("INSERT OR REPLACE INTO tally VALUES (1, ?, ?)", values)
+
+    # Models and rounds that are over
+
+    def write_model(self, state: Mapping[str, NDArray[Any]], number: int) -> str:
+        """A file with the model after so many rounds; nothing counts on it before a row names it."""
+        name = f"model-{number}.safetensors"
+        with replacing(self.folder / name) as part:
+            save_file({key: np.ascontiguousarray(values) for key, values in state.items()}, part)
+        return name
+
+    def model(self) -> StoredState | None:
+        """The newest model; None before the first."""
+        return StoredState(self.folder / self.place.model) if self.place.model else None
+
+    def remove_older_models(self) -> None:
+        """Files that no row names any more, also such as a crash left."""
+        for path in self.folder.glob("model-*.safetensors"):
+            if path.name != self.place.model:
+                path.unlink()
+
+    def add_history(self, report: RoundReport) -> None:
+        """Remember a round that is over."""
+        values = (report.number, json.dumps(asdict(report)))
+        self._database.execute("INSERT INTO history VALUES (?, ?)", values)
+
+    def history(self) -> tuple[RoundReport, ...]:
+        """Every round that is over."""
+        rows = self._database.execute("SELECT report FROM history ORDER BY number")
+        return tuple(RoundReport(**json.loads(row[0])) for row in rows)
+
+    # Older copies
+
+    def mark(self) -> None:
+        """Note where the run stands outside of the database as well, before anything of that is told to anybody."""
+        path, steps = self.folder / "last-step", f"{self.place.steps}\n"
+        if not path.exists() or path.read_text() != steps:
+            write_text(path, steps)
+
+    def _refuse_older_copy(self, path: Path) -> None:
+        """A restored database would put a used noise on another sum: whoever saw both would see the sums."""
+        mark = self.folder / "last-step"
+        if mark.exists() and int(mark.read_text()) > self.place.steps:
+            raise VeilrecError(
+                f"{path}: this is an older copy, and the run has gone on since: its noise must not be used again; "
+                "restore the newest copy, or start a new run in another folder"
+            )

@@ -1,0 +1,85 @@
+"""Real devices and a coordinator for a plan, in one process, with the secrets of a simulation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec.device.device import Device
+from veilrec.device.learner import LocalData
+from veilrec.plan import Plan
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.guarantee import Unit
+from veilrec.privacy.keyed import noise_of_device, noise_of_report
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.round_store import RoundReport
+from veilrec.simulate.simulation import Seeds
+
+SECRET = bytes(range(32))
+PLENTY = 1e9  # an epsilon that no test spends
+
+
+def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
+    """One account that covers every message of a plan."""
+    units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
+    unit: Unit = "click" if "click" in units else "user"
+    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust="server")
+
+
+def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
+    """A folder whose coordinator will draw from this secret."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / "secret", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(handle, secret)
+    os.close(handle)
+    return folder
+
+
+class RealRun:
+    """The rounds of a simulation by devices and a coordinator that exchange bytes, and nothing else."""
+
+    def __init__(self, folder: Path, plan: Plan, data: LocalData, seeds: Seeds, **options: Any) -> None:
+        assert seeds.secret is not None
+        self.folder, self.plan, self.data, self.seeds = folder, plan, data, seeds
+        self.coordinator = Coordinator(put_secret(folder / "server", seeds.secret), plan, **options)
+        self.devices: dict[str, Device[Any]] = {}
+        for place, number in enumerate(np.flatnonzero(data.rows.lengths() > 0)):  # who has something to learn from
+            assert self.coordinator.enrol(f"device {number}") == place
+
+    def device(self, name: str) -> Device[Any]:
+        if name not in self.devices:
+            number, secret = int(name.split()[1]), self.seeds.secret
+            assert secret is not None
+            self.devices[name] = Device.create(
+                self.folder / name,
+                self.plan,
+                self.data.take(np.array([number])),
+                [budget_for(self.plan)],
+                number=number,
+                draws_seed=self.seeds.draws,
+                unprotected=True,
+                noise_of_message=lambda about: noise_of_device(secret, about, number),
+                noise_of_report=lambda period: noise_of_report(secret, period, number),
+            )
+        return self.devices[name]
+
+    def step(self) -> RoundReport:
+        question = self.coordinator.ask()
+        if question is not None:
+            for name in question.devices:
+                report = self.device(name).report(question.round_number, question.period)
+                assert self.coordinator.receive_report(name, report) == "taken"
+        broadcast, cohort = self.coordinator.open_round()
+        number = self.coordinator.round_number
+        for name in reversed(cohort):  # the order in which messages come changes nothing
+            message = self.device(name).take_part(broadcast, number)
+            assert self.coordinator.receive(name, message) == "taken"
+        return self.coordinator.close_round()
+
+    def close(self) -> None:
+        self.coordinator.close()
+        for device in self.devices.values():
+            device.close()

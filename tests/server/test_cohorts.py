@@ -1,0 +1,141 @@
+"""Who takes part. The statistical tests have a false-alarm rate of one in a million each."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from veilrec.errors import BadInput
+from veilrec.server.cohorts import CohortSampler, CohortSettings
+
+ALMOST_NEVER = 1e-6
+ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a device that can learn
+ROUNDS = 600
+
+
+def sampler(seed: int = 5, **settings: object) -> CohortSampler:
+    return CohortSampler(CohortSettings(**({"size": 20} | settings)), ELIGIBLE, seed)  # type: ignore[arg-type]
+
+
+def test_a_fixed_cohort_has_its_size_no_device_twice_and_only_eligible_ones() -> None:
+    for round_number in range(50):
+        devices = sampler().draw(round_number)
+        assert len(devices) == 20
+        assert np.all(np.diff(devices) > 0)
+        assert np.isin(devices, ELIGIBLE).all()
+
+
+def test_a_cohort_can_be_everybody() -> None:
+    assert np.array_equal(sampler(size=200).draw(0), ELIGIBLE)
+
+
+def test_a_round_is_drawn_the_same_whatever_was_drawn_before() -> None:
+    used = sampler()
+    for round_number in range(4):
+        used.draw(round_number)
+    assert np.array_equal(used.draw(7), sampler().draw(7))
+    assert not np.array_equal(used.draw(7), used.draw(8))
+    assert not np.array_equal(used.draw(7), sampler(seed=6).draw(7))
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_every_device_takes_part_equally_often(sampling: str) -> None:
+    some = sampler(sampling=sampling)
+    drawn = np.concatenate([some.draw(round_number) for round_number in range(ROUNDS)])
+    counts = np.bincount(drawn, minlength=ELIGIBLE[-1] + 1)[ELIGIBLE]
+    expected = ROUNDS * 20 / 200
+    # Inclusion of a device in a round has variance p(1-p), so the plain statistic is scaled by 1/(1-p).
+    statistic = float(((counts - expected) ** 2 / expected).sum() / (1 - 20 / 200))
+    assert stats.chi2.sf(statistic, 200 - 1) > ALMOST_NEVER
+    assert stats.chi2.cdf(statistic, 200 - 1) > ALMOST_NEVER
+
+
+def test_poisson_sizes_have_the_binomial_mean_and_variance() -> None:
+    some = sampler(sampling="poisson")
+    sizes = np.array([len(some.draw(round_number)) for round_number in range(ROUNDS)])
+    total = stats.binomtest(int(sizes.sum()), ROUNDS * 200, 20 / 200)
+    assert total.pvalue > ALMOST_NEVER
+    spread = float(((sizes - 20.0) ** 2).sum() / (200 * 0.1 * 0.9))
+    assert ALMOST_NEVER < stats.chi2.sf(spread, ROUNDS) < 1 - ALMOST_NEVER
+
+
+def test_poisson_may_draw_nobody() -> None:
+    nobody = CohortSampler(CohortSettings(size=1, sampling="poisson", available=0.5), ELIGIBLE, 5)
+    sizes = [len(nobody.draw(round_number)) for round_number in range(40)]
+    assert min(sizes) == 0
+    assert len(nobody.arrives(0, np.empty(0, np.int64))) == 0
+
+
+def test_availability_and_drop_out_have_their_rates_and_are_independent() -> None:
+    some = sampler(size=100, available=0.7, drop_out=0.2)
+    rounds = [some.draw(round_number) for round_number in range(ROUNDS)]
+    reached = sum(len(devices) for devices in rounds)
+    assert stats.binomtest(reached, ROUNDS * 100, 0.7).pvalue > ALMOST_NEVER
+    arrived = sum(int(some.arrives(number, devices).sum()) for number, devices in enumerate(rounds))
+    assert stats.binomtest(arrived, reached, 0.8).pvalue > ALMOST_NEVER
+
+
+@pytest.mark.parametrize(("drop_out", "arrive"), [(0.0, True), (1.0 - 1e-9, False)])
+def test_no_drop_out_and_hardly_anything_but_drop_out(drop_out: float, arrive: bool) -> None:
+    some = sampler(drop_out=drop_out)
+    assert np.all(some.arrives(0, some.draw(0)) == arrive)
+
+
+def test_nobody_is_there_when_hardly_anybody_is_available() -> None:
+    assert len(sampler(available=1e-9).draw(0)) == 0
+
+
+@pytest.mark.parametrize(("name", "chance"), [("available", 0.0), ("drop_out", 1.0)])
+def test_a_run_in_which_nothing_could_be_learnt_is_refused(name: str, chance: float) -> None:
+    with pytest.raises(BadInput, match=f"cohort.{name} is {chance}: it is the chance that"):
+        CohortSettings(**{name: chance})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_size_0_means_everybody(sampling: str) -> None:
+    everybody = sampler(size=0, sampling=sampling)
+    assert np.array_equal(everybody.draw(0), ELIGIBLE)
+    assert np.array_equal(everybody.draw(7), ELIGIBLE)
+
+
+def test_a_size_that_cannot_be_drawn_is_refused_with_one_that_can() -> None:
+    with pytest.raises(BadInput, match=r"cohort.size is 201.*--set cohort.size=100,.*from 1 to 200"):
+        sampler(size=201)
+    with pytest.raises(BadInput, match=r"cohort.size is -1.*0 for everybody"):
+        sampler(size=-1)
+
+
+@pytest.mark.parametrize("name", ["available", "drop_out"])
+@pytest.mark.parametrize("chance", [-0.1, 1.1, float("nan")])
+def test_a_chance_lies_between_0_and_1(name: str, chance: float) -> None:
+    with pytest.raises(BadInput, match=f"cohort.{name} is {chance}"):
+        sampler(**{name: chance})
+
+
+def test_a_population_without_data_is_refused() -> None:
+    with pytest.raises(BadInput, match="no device has anything to learn from"):
+        CohortSampler(CohortSettings(), np.empty(0, np.int64), 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_cannot_key_the_draws_is_refused(seed: int) -> None:
+    with pytest.raises(BadInput, match=f"seed is {seed}"):
+        sampler(seed=seed)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_drawing_from_a_million_devices_does_not_touch_them_all(sampling: str) -> None:
+    """A pass over the population would need at least 8 MB (a permutation) or 1 MB (a flag for each)."""
+    settings = CohortSettings(sampling=sampling, available=0.9, drop_out=0.1)  # type: ignore[arg-type]
+    large = CohortSampler(settings, np.arange(1_000_000), 5)
+    large.arrives(0, large.draw(0))
+    tracemalloc.start()
+    try:
+        devices = large.draw(1)
+        large.arrives(1, devices)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()

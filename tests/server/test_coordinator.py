@@ -1,0 +1,451 @@
+"""A coordinator: what it takes in and refuses, when it moves the model, and what it remembers."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.methods.tastes import build, same, small_problem
+from tests.real_rounds import SECRET, RealRun, put_secret
+from veilrec._arrays import Floats
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.plan import Plan
+from veilrec.privacy.keyed import noise_of_sum
+from veilrec.server.coordinator import Coordinator, Reason, Refused
+from veilrec.simulate.simulation import Simulation
+from veilrec.updates import Round, Rows, Uploads
+from veilrec.wire import bits, codec, rounds
+
+DEVICES, COHORT = 4, 3
+CLEAR, CLIPPED, ASKED, PARTS = "fedmf", "dp-fedmf", "priv-fedmf-sub", "dp-fedncf-dgc"
+
+
+@cache
+def simulated(name: str, *settings: str) -> Simulation:
+    chosen = build(name, small_problem(DEVICES), (f"cohort.size={COHORT}", *settings), secret=SECRET)
+    assert isinstance(chosen, Simulation)
+    return chosen
+
+
+def plan_of(name: str, *settings: str) -> Plan:
+    fixed = ("cohort.sampling=fixed",) if name in (CLIPPED, PARTS) and not settings else ()
+    return simulated(name, *fixed, *settings).plan
+
+
+def start(folder: Path, plan: Plan, devices: int = DEVICES, **options: Any) -> Coordinator:
+    server = Coordinator(put_secret(folder), plan, **options)
+    for number in range(devices):
+        server.enrol(f"device {number}")
+    return server
+
+
+def rows_message(plan: Plan, number: int, values: Floats, examples: int | None = None) -> bytes:
+    """One row of the first table."""
+    table = plan.schema.tables[0]
+    rows = Rows(np.array([0, 1]), np.array([2], np.int32), values.reshape(1, -1).astype(np.float32))
+    told = None if examples is None else np.array([examples])
+    return codec.encode(Uploads(number, 1, {table.name: rows}, examples=told), plan.schema)
+
+
+def small(plan: Plan, number: int = 0, size: float = 1e-3) -> bytes:
+    return rows_message(plan, number, np.full(plan.schema.tables[0].shape[1], size))
+
+
+def refusal(server: Coordinator, device: str, message: bytes) -> Reason:
+    with pytest.raises(Refused) as error:
+        server.receive(device, message)
+    return error.value.reason
+
+
+def model(server: Coordinator) -> dict[str, Any]:
+    return {name: values.copy() for name, values in server.standing.state().items()}
+
+
+# Taking in
+
+
+def test_a_message_is_taken_once_and_known_when_it_comes_again(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    server = start(tmp_path, plan)
+    _, cohort = server.open_round()
+    assert server.receive(cohort[0], small(plan)) == "taken"
+    assert server.receive(cohort[0], small(plan)) == "known already"
+    assert refusal(server, cohort[0], small(plan, size=2e-3)) == "second message"
+    report = server.close_round()
+    assert (report.devices, report.messages, report.void) == (COHORT, 1, False)
+    assert report.up_bytes == len(small(plan))
+    assert dict(report.refused) == {"second message": 1}
+
+
+def test_the_order_of_messages_changes_nothing(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    models = []
+    for order in (1, -1):
+        server = start(tmp_path / str(order), plan)
+        _, cohort = server.open_round()
+        for place, device in list(enumerate(cohort))[::order]:
+            server.receive(device, small(plan, size=0.1 ** (3 * place + 1)))
+        server.close_round()
+        models.append(model(server))
+    assert same(*models)
+
+
+def test_every_kind_of_bad_message_is_refused_counted_and_forgotten(tmp_path: Path) -> None:
+    plan = plan_of(CLIPPED)
+    width = plan.schema.tables[0].shape[1]
+    server, untouched = start(tmp_path / "a", plan, minimum_messages=0), start(tmp_path / "b", plan, minimum_messages=0)
+    assert refusal(server, "device 0", small(plan)) == "nothing is open"
+    _, cohort = server.open_round()
+    untouched.open_round()
+    device = cohort[0]
+    (outside,) = {f"device {number}" for number in range(DEVICES)} - set(cohort)
+    good = small(plan)
+    not_a_number = good[:-4] + struct.pack("<f", float("nan"))
+    wanted: dict[Reason, tuple[str, bytes]] = {
+        "not enrolled": ("stranger", good),
+        "not in the cohort": (outside, good),
+        "another round": (device, small(plan, 1)),
+        "not finite": (device, not_a_number),
+        "bad bytes": (device, good[:-1]),
+        "beyond its bound": (device, rows_message(plan, 0, np.full(width, 10.0))),
+        "examples": (device, rows_message(plan, 0, np.zeros(width), examples=5)),
+    }
+    for reason, (sender, message) in wanted.items():
+        assert refusal(server, sender, message) == reason
+    assert refusal(server, device, b"") == "bad bytes"
+    assert refusal(server, device, good + b"\0") == "bad bytes"
+    report = server.close_round()
+    assert report.messages == 0
+    assert dict(report.refused) == dict.fromkeys(wanted, 1) | {"bad bytes": 3, "nothing is open": 1}
+    untouched.close_round()
+    assert same(model(server), model(untouched))
+    assert server.history()[0] == report
+
+
+def test_entries_outside_of_the_round_are_refused(tmp_path: Path) -> None:
+    plan = plan_of(PARTS)
+    server = start(tmp_path, plan)
+    _, cohort = server.open_round()
+    about = server.standing.server.about
+    name, share = next(iter(about.shares.items()))
+    assert share < 1.0
+    size = plan.schema[name].size
+    kept = about.entries(name, size)
+    assert kept is not None
+    other = np.setdiff1d(np.arange(size), kept)[:1].astype(np.int32)
+    entries = {name: Rows(np.array([0, 1]), other, np.full((1, 1), 1e-3, np.float32))}
+    message = codec.encode(Uploads(0, 1, entries=entries), server.standing.server.view)
+    assert refusal(server, cohort[0], message) == "outside of the round"
+
+
+def test_examples_have_to_be_told_where_messages_weigh_by_them(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR, "aggregation=weighted-mean")
+    server = start(tmp_path, plan)
+    _, cohort = server.open_round()
+    assert refusal(server, cohort[0], small(plan)) == "examples"
+    assert server.receive(cohort[0], rows_message(plan, 0, np.ones(plan.schema.tables[0].shape[1]), 7)) == "taken"
+
+
+# Rounds
+
+
+def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    server = start(tmp_path, plan)
+    broadcast, cohort = server.open_round()
+    assert server.open_round() == (broadcast, cohort)
+    assert len(cohort) == COHORT
+    about, _ = rounds.decode(broadcast, plan.schema, 0)
+    assert about == Round(0)
+    server.close()
+    with Coordinator(tmp_path, plan) as again:
+        assert again.stage == "open"
+        assert again.open_round() == (broadcast, cohort)
+
+
+def test_what_is_not_open_cannot_be_closed(tmp_path: Path) -> None:
+    server = start(tmp_path, plan_of(CLEAR))
+    with pytest.raises(BadInput, match="round 0 is not open: call open_round first"):
+        server.close_round()
+
+
+def test_a_round_with_too_few_messages_is_void(tmp_path: Path) -> None:
+    plan = plan_of(CLIPPED)
+    server = start(tmp_path, plan)  # noise on the sum, a cohort of a fixed size: all of it has to answer
+    before = model(server)
+    _, cohort = server.open_round()
+    for device in cohort[:-1]:
+        server.receive(device, small(plan))
+    report = server.close_round()
+    assert report.void
+    assert report.messages == COHORT - 1
+    assert same(model(server), before)
+    assert server.round_number == 1
+    _, cohort = server.open_round()
+    assert refusal(server, cohort[0], small(plan, 0)) == "another round"
+    for device in cohort:
+        server.receive(device, small(plan, 1))
+    assert not server.close_round().void
+    assert not same(model(server), before)
+
+
+def test_a_void_round_stays_void_after_a_restart(tmp_path: Path) -> None:
+    plan = plan_of(CLIPPED)
+    with start(tmp_path, plan) as server:
+        before = model(server)
+        server.open_round()
+        server.close_round()
+    with Coordinator(tmp_path, plan) as again:
+        assert again.round_number == 1
+        assert again.history()[0].void
+        assert same(model(again), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "void"),
+    [
+        (CLEAR, (), True),
+        (CLIPPED, ("cohort.sampling=fixed",), True),
+        (CLIPPED, ("cohort.sampling=poisson",), False),  # whether anybody came may not be told either
+    ],
+)
+def test_a_round_without_messages(name: str, settings: tuple[str, ...], void: bool, tmp_path: Path) -> None:
+    server = start(tmp_path, plan_of(name, *settings))
+    before = model(server)
+    server.open_round()
+    assert server.close_round().void == void
+    assert same(model(server), before) == void
+
+
+def test_the_sum_gets_the_noise_that_the_secret_names_for_the_round(tmp_path: Path) -> None:
+    plan = plan_of(CLIPPED, "cohort.sampling=poisson")
+    server = start(tmp_path, plan)
+    server.open_round()
+    server.close_round()
+    wanted = plan.make_server()
+    wanted.open_round(Round(0))
+    wanted.protect(noise_of_sum(SECRET, 0))
+    wanted.step()
+    for name, values in wanted.weights.items():
+        assert np.array_equal(server.standing.server.weights[name], values)
+
+
+def test_a_plan_ends(tmp_path: Path) -> None:
+    plan = replace(plan_of(CLEAR), rounds=1)
+    server = start(tmp_path, plan)
+    server.open_round()
+    server.close_round()
+    with pytest.raises(BadInput, match="the plan ends after 1 rounds"):
+        server.open_round()
+
+
+def test_fewer_or_more_devices_than_the_noise_was_chosen_for_are_refused(tmp_path: Path) -> None:
+    plan = plan_of(CLIPPED, "cohort.sampling=poisson")
+    with pytest.raises(BadInput, match="3 devices are enrolled, and the noise was chosen for cohorts out of 4"):
+        start(tmp_path / "few", plan, devices=3).open_round()
+    everybody = simulated(CLIPPED, "cohort.sampling=fixed", "cohort.size=0").plan
+    with pytest.raises(BadInput, match="would have 5 devices, and the noise was chosen for 4 at most"):
+        start(tmp_path / "many", everybody, devices=5).open_round()
+
+
+# Devices
+
+
+def test_a_device_is_enrolled_once(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    with start(tmp_path, plan) as server:
+        assert [server.enrol(f"device {number}") for number in (0, 3, 0)] == [0, 3, 0]
+        assert server.enrol("another") == DEVICES
+        with pytest.raises(BadInput, match="a device has no id"):
+            server.enrol("")
+    with Coordinator(tmp_path, plan) as again:
+        assert again.enrol("another") == DEVICES
+
+
+def test_who_takes_part_is_a_secret_of_the_folder(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    cohorts = []
+    for secret in (SECRET, SECRET, bytes(32)):
+        folder = put_secret(tmp_path / str(len(cohorts)), secret)
+        with Coordinator(folder, replace(plan, cohort=replace(plan.cohort, size=20))) as server:
+            for number in range(60):
+                server.enrol(f"device {number}")
+            cohorts.append(server.open_round()[1])
+    assert cohorts[0] == cohorts[1] != cohorts[2]
+
+
+def test_a_device_that_enrols_during_a_round_waits_for_the_next(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    server = start(tmp_path, plan)
+    server.open_round()
+    server.enrol("late")
+    assert refusal(server, "late", small(plan)) == "not in the cohort"
+
+
+# Reports
+
+
+def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    assert plan.reports is not None
+    length = plan.reports.mechanism.length
+    server = start(tmp_path, plan, minimum_reports=DEVICES)
+    question = server.ask()
+    assert question is not None
+    assert server.ask() == question
+    assert question.devices == tuple(f"device {number}" for number in range(DEVICES))
+    told = bits.encode(np.arange(length) < 9, question.round_number)
+    assert server.receive_report("device 0", told) == "taken"
+    assert server.receive_report("device 0", told) == "known already"
+    with pytest.raises(BadInput, match="1 of 4 devices have reported: round 0 needs 4"):
+        server.open_round()
+    bad: list[tuple[Reason, str, bytes]] = [
+        ("second message", "device 0", bits.encode(np.arange(length) < 8, 0)),
+        ("not enrolled", "stranger", told),
+        ("another round", "device 1", bits.encode(np.arange(length) < 9, 1)),
+        ("bad bytes", "device 1", told[:-1]),
+        ("beyond its bound", "device 1", bits.encode(np.ones(length, np.bool_), 0)),
+    ]
+    for reason, device, message in bad:
+        with pytest.raises(Refused) as error:
+            server.receive_report(device, message)
+        assert error.value.reason == reason
+    assert refusal(server, "device 0", small(plan)) == "nothing is open"
+    for device in question.devices[1:]:
+        server.receive_report(device, told)
+    server.open_round()
+    with pytest.raises(Refused, match="no reports are asked for at this time"):
+        server.receive_report("device 0", told)
+    with pytest.raises(BadInput, match="round 0 is open: devices are asked before it"):
+        server.ask()
+    assert server.close_round().report_bytes == DEVICES * len(told)
+    assert server.ask() is None  # one tally serves the whole run
+
+
+def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None:
+    plan = plan_of("fedmf-sub-rr", "selection.reports=cohort", "selection.fresh=true")
+    assert plan.reports is not None
+    server = start(tmp_path, plan)
+    question = server.ask()
+    assert question is not None
+    assert len(question.devices) == COHORT
+    (outside,) = {f"device {number}" for number in range(DEVICES)} - set(question.devices)
+    told = bits.encode(np.arange(plan.reports.mechanism.length) < 9, 0)
+    with pytest.raises(Refused) as error:
+        server.receive_report(outside, told)
+    assert error.value.reason == "not in the cohort"
+    server.receive_report(question.devices[0], told)
+    assert server.open_round()[1] == question.devices
+    server.close_round()
+    assert (server.ask() or question).period == 1
+
+
+# The folder
+
+
+def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    chosen = simulated(
+        "fedmf-lean", "row_share=0.5", "server.momentum=0.5"
+    )  # with a running mean, and rounds about parts
+    straight = RealRun(tmp_path / "straight", chosen.plan, chosen.data, chosen.seeds)
+    stopped = RealRun(tmp_path / "stopped", chosen.plan, chosen.data, chosen.seeds)
+    for _ in range(3):
+        straight.step()
+        stopped.step()
+        stopped.coordinator.close()
+        stopped.coordinator = Coordinator(tmp_path / "stopped" / "server", chosen.plan)
+    assert same(model(stopped.coordinator), model(straight.coordinator))
+    assert stopped.coordinator.history() == straight.coordinator.history()
+    assert stopped.coordinator.standing.averages
+    assert len(np.unique(stopped.coordinator.standing.sent)) > 1
+    models = [path.name for path in (tmp_path / "stopped" / "server").glob("model-*")]
+    assert models == ["model-3.safetensors"]
+
+
+def test_a_crash_while_closing_is_finished_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(CLIPPED)
+    servers = [start(tmp_path / name, plan) for name in ("straight", "crashed")]
+    for server in servers:
+        _, cohort = server.open_round()
+        for device in cohort:
+            server.receive(device, small(plan))
+    servers[0].close_round()
+    with monkeypatch.context() as broken:
+
+        def fail(*_: Any) -> None:
+            raise OSError("no space left on device")
+
+        broken.setattr("veilrec.server.round_store.save_file", fail)
+        with pytest.raises(OSError, match="no space"):
+            servers[1].close_round()
+        assert servers[1].stage == "closing"
+        assert refusal(servers[1], cohort[0], small(plan)) == "nothing is open"
+        with pytest.raises(BadInput, match="round 0 is still closing"):
+            servers[1].open_round()
+    servers[1].close()
+    with Coordinator(tmp_path / "crashed", plan) as again:
+        assert (again.round_number, again.stage) == (1, "between rounds")
+        assert same(model(again), model(servers[0]))
+        assert again.history()[0].messages == COHORT
+
+
+def test_closing_can_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(CLIPPED)
+    server, straight = start(tmp_path / "a", plan, minimum_messages=0), start(tmp_path / "b", plan, minimum_messages=0)
+    for one in (server, straight):
+        one.open_round()
+    straight.close_round()
+    with monkeypatch.context() as broken:
+        broken.setattr("veilrec.server.round_store.save_file", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            server.close_round()
+    assert not server.close_round().void
+    assert same(model(server), model(straight))
+
+
+def test_two_coordinators_cannot_share_a_folder(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    with start(tmp_path, plan), pytest.raises(BadInput, match="is another coordinator running on it"):
+        Coordinator(tmp_path, plan)
+    Coordinator(tmp_path, plan).close()
+
+
+def test_an_older_copy_of_the_database_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    start(tmp_path, plan).close()
+    shutil.copy(tmp_path / "coordinator.sqlite", tmp_path / "copy")
+    with Coordinator(tmp_path, plan) as server:
+        server.open_round()
+    for path in tmp_path.glob("coordinator.sqlite*"):
+        path.unlink()
+    shutil.copy(tmp_path / "copy", tmp_path / "coordinator.sqlite")
+    with pytest.raises(VeilrecError, match="this is an older copy"):
+        Coordinator(tmp_path, plan)
+
+
+def test_another_plan_or_another_file_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(CLEAR)
+    start(tmp_path, plan).close()
+    with pytest.raises(BadInput, match="started with another plan"):
+        Coordinator(tmp_path, replace(plan, rounds=plan.rounds + 1))
+    with pytest.raises(BadInput, match="started with another plan"):
+        Coordinator(tmp_path, replace(plan, start={name: 2.0 * values for name, values in plan.start.items()}))
+    (tmp_path / "coordinator.sqlite").write_bytes(b"something else" * 100)
+    with pytest.raises(BadInput, match="not the database of a coordinator"):
+        Coordinator(tmp_path, plan)
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Coordinator(folder, plan_of(CLEAR)):
+        assert oct(folder.stat().st_mode & 0o777) == "0o700"
+        for name in ("secret", "coordinator.sqlite"):
+            assert oct((folder / name).stat().st_mode & 0o777) == "0o600"
+        assert len((folder / "secret").read_bytes()) == 32
