@@ -13,15 +13,17 @@ from safetensors.numpy import save_file
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
 from veilrec._state import StoredState, fill
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.learner import Cohort, Learned, OwnItems
+from veilrec.device.rankers import PopularityRanker
 from veilrec.errors import BadInput
+from veilrec.plan import Plan
+from veilrec.privacy.mechanisms.updates import InTheClear
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
+from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
-from veilrec.server.server import Server
-from veilrec.simulate.cohort import CohortSettings
-from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Schema, Tensor
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import Round, Schema, Tensor
 
 STATE = {
     "wide": np.arange(6.0).reshape(2, 3),
@@ -39,18 +41,30 @@ DEVICES, WIDTH = 1000, 500  # 2 MB of each device's own state, twice
 class Keeper:
     """A learner whose devices keep much."""
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    keeps_state = True
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         return {name: np.zeros((len(devices), WIDTH), np.float32) for name in ("one", "other")}
 
-    def learn(self, cohort: Cohort, model: object, round_number: int) -> Learned:
-        raise NotImplementedError
+    def learn(self, cohort: Cohort[OwnItems], model: object, about: Round) -> Learned:
+        raise AssertionError("nobody learns here")
 
 
 def keepers() -> Simulation:
     schema = Schema((Tensor("items", (3, 2), True),))
-    server = Server(schema, {"items": np.zeros((3, 2), np.float32)}, "mean", ServerRate())
+    plan = Plan(
+        schema=schema,
+        start={"items": np.zeros((3, 2), np.float32)},
+        learner=Keeper(),
+        mechanism=InTheClear(schema),
+        rounds=1,
+        cohort=CohortSettings(size=10),
+        aggregation="mean",
+        server=ServerRate(),
+        ranker=PopularityRanker(),
+    )
     train = Csr(np.arange(DEVICES + 1), np.zeros(DEVICES, np.int32))
-    return Simulation(train, Keeper(), server, CohortSettings(size=10), lambda *_: None, 0)
+    return Simulation(plan, OwnItems(train), train, Seeds.all_from(0))
 
 
 def most_on_top(work: Callable[[], object]) -> int:

@@ -95,9 +95,9 @@ def prune(folder: Path, keep: set[Path]) -> None:
 
 
 def digest(state: State) -> str:
-    """One sha256 over names, shapes and bytes of all arrays."""
+    """One sha256 over names, shapes and bytes of all arrays but those of reports, which are no weights."""
     total = hashlib.sha256()
-    for name in sorted(state):
+    for name in sorted(name for name in state if not name.startswith("reports.")):
         array = np.ascontiguousarray(state[name])
         total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
         total.update(array.reshape(-1).data)  # no copy: a state may be gigabytes

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from veilrec._files import write_text
 from veilrec.errors import VeilrecError
-from veilrec.evaluate.scorer import Model
+from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport, Trainer
@@ -46,6 +46,8 @@ class Listener(Protocol):
 
 class Interrupted(VeilrecError):
     """The user asked to stop; a checkpoint has been written."""
+
+    exit_code = 130  # as after any Ctrl-C
 
 
 class _Journal:

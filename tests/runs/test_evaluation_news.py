@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +12,18 @@ import numpy as np
 import pytest
 
 from tests.methods.tiny_news import SMALL, WITHOUT_SENTENCES, method
-from veilrec._arrays import Floats, Indices
+from veilrec._arrays import Floats
 from veilrec._csr import Csr
-from veilrec.data import mind_export
-from veilrec.data.population import Catalogue, Impressions, Population
-from veilrec.data.strings import Strings
+from veilrec.data import mind
+from veilrec.data.population import Catalogue, Impressions, Population, Strings
 from veilrec.data.synthetic_news import generate
 from veilrec.errors import BadInput
-from veilrec.runs.training import Request, open_run, prepare, train
-from veilrec.runs.use import evaluate_run, recommend_known, recommend_new
+from veilrec.runs.evaluation import evaluate_run
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.saved import open_model
+from veilrec.runs.training import train
 
+HEAD = ("cohort.size=20", "text.sentence_dim=16", "size.attention=4")
 NAMES = (*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head")
 
 
@@ -28,11 +32,11 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     """Sentence vectors that depend on the title alone, without the language model; and a cache of our own."""
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
-    def vectors(catalogue: Catalogue, dim: int, learnt: Catalogue) -> Floats:
+    def vectors(catalogue: Catalogue) -> Floats:
         seeds = [zlib.crc32(title.encode()) for title in catalogue.titles]
-        return np.stack([np.random.default_rng(seed).standard_normal(dim, np.float32) for seed in seeds])
+        return np.stack([np.random.default_rng(seed).standard_normal(384, np.float32) for seed in seeds])
 
-    monkeypatch.setattr("veilrec.methods.sentences.sentence_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)
 
 
 def renamed(whole: Population) -> Population:
@@ -71,9 +75,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MIND folders: `first`, the same under other ids, and another one."""
     folder = tmp_path_factory.mktemp("mind")
     first = generate(users=60, news=240, days=3, seed=3)
-    mind_export.write(first, folder / "first")
-    mind_export.write(renamed(first), folder / "renamed")
-    mind_export.write(generate(users=30, news=300, days=3, seed=8), folder / "other")
+    mind.write(first, folder / "first")
+    mind.write(renamed(first), folder / "renamed")
+    mind.write(generate(users=30, news=300, days=3, seed=8), folder / "other")
     return folder
 
 
@@ -88,15 +92,16 @@ def run(folders: Path, out: Path, name: str) -> Path:
 def test_a_model_reads_the_text_and_not_the_ids(name: str, folders: Path, tmp_path: Path) -> None:
     out = run(folders, tmp_path / "run", name)
     own = evaluate_run(out)["metrics"]
+    assert own == json.loads((out / "result.json").read_text())["metrics"]
     elsewhere = evaluate_run(out, data=f"mind:{folders / 'renamed'}")["metrics"]
     assert elsewhere == pytest.approx(own, abs=1e-4)
     other = evaluate_run(out, data=f"mind:{folders / 'other'}")
     assert other["metrics"]["cases"] > 20
     assert set(other["baselines"]) == {"popularity", "random"}
-    opened, _ = open_run(out)
-    best = recommend_new(opened, [opened.population.items[3], opened.population.items[1]], 3)
-    assert all(entry["title"] for entry in best)
-    assert len(best) == len(recommend_known(opened, opened.population.users[0], 3)) == 3
+    opened = open_model(out)
+    best = opened.recommend([opened.items[3], opened.items[1]], 3)
+    assert all(entry.title for entry in best)
+    assert len(best) == len(opened.recommend_user(opened.devices.users[0], 3)) == 3
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +136,34 @@ def test_a_model_of_ids_cannot_go_elsewhere(folders: Path, tmp_path: Path) -> No
 
 
 def test_the_order_of_a_new_history_counts(trained: Path) -> None:
-    opened, _ = open_run(trained)
-    some: Indices = opened.population.interactions.pairs().row(0)
-    history = [opened.population.items[int(item)] for item in some]
-    forwards = recommend_new(opened, history, 5)
-    backwards = recommend_new(opened, history[::-1], 5)
-    assert [entry["score"] for entry in forwards] != [entry["score"] for entry in backwards]
-    assert recommend_new(opened, [*history, history[0]], 5) == forwards  # a repeated id adds nothing
+    opened = open_model(trained)
+    history = [opened.items[int(item)] for item in opened.devices.used.row(0)]
+    forwards, backwards = opened.recommend(history, 5), opened.recommend(history[::-1], 5)
+    assert [entry.score for entry in forwards] != [entry.score for entry in backwards]
+    assert opened.recommend([*history, history[0]], 5) == forwards  # a repeated id adds nothing
+
+
+def test_other_news_are_ranked_when_those_of_the_training_are_gone(folders: Path, tmp_path: Path) -> None:
+    shutil.copytree(folders / "first", tmp_path / "first")
+    request = Request("fednewsrec-head", f"mind:{tmp_path / 'first'}", seed=1, settings=HEAD, rounds=1)
+    train(prepare(request), tmp_path / "run")
+    before = evaluate_run(tmp_path / "run", data=f"mind:{folders / 'other'}")["metrics"]
+    shutil.rmtree(tmp_path / "first")
+    assert evaluate_run(tmp_path / "run", data=f"mind:{folders / 'other'}")["metrics"] == before
+    with pytest.raises(BadInput, match=r"of the .* impressions were in the training"):
+        evaluate_run(tmp_path / "run", data=f"mind:{folders / 'first' / 'train'}")
+    assert open_model(tmp_path / "run" / "model").recommend(["N001"], 2)
+
+
+def test_frozen_word_vectors_come_back(folders: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"{word} {' '.join(['0.25', '-0.5', str(n)])}\n" for n, word in enumerate("abc")))
+    settings = (*SMALL, f"text.words={words}", "text.freeze_words=true", "batch=64")
+    request = Request("nrms", f"mind:{folders / 'first'}", seed=1, settings=settings, rounds=1)
+    result = train(prepare(request), tmp_path / "run")
+    words.unlink()
+    assert evaluate_run(tmp_path / "run")["metrics"] == result["metrics"]
+    assert str(tmp_path) not in (tmp_path / "run" / "model" / "ranker.json").read_text()
 
 
 def test_users_of_dev_alone_and_without_any_history_get_news_too(folders: Path, tmp_path: Path) -> None:
@@ -155,14 +181,14 @@ def test_users_of_dev_alone_and_without_any_history_get_news_too(folders: Path, 
     (mine / "dev" / "behaviors.tsv").write_text("\n".join([*lines, *extra]) + "\n")
     request = Request("nrms", f"mind:{mine}", seed=1, settings=SMALL, rounds=1)
     train(prepare(request), tmp_path / "run")
-    opened, _ = open_run(tmp_path / "run")
+    opened = open_model(tmp_path / "run")
     for user in ("late", "new"):
-        best = recommend_known(opened, user, 4)
+        best = opened.recommend_user(user, 4)
         assert len(best) == 4
-        assert all(entry["title"] for entry in best)
+        assert all(entry.title for entry in best)
     with pytest.raises(BadInput, match="no user 'nobody'.* for a new user give --history"):
-        recommend_known(opened, "nobody", 4)
+        opened.recommend_user("nobody", 4)
     with (mine / "train" / "news.tsv").open("a") as news:
         news.write("N-new\tnews\tus\tOne more\t\t\t[]\t[]\n")
     with pytest.raises(BadInput, match=r"has 241 items and had 240 when .* was trained"):
-        open_run(tmp_path / "run")
+        evaluate_run(tmp_path / "run")

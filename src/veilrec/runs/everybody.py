@@ -1,0 +1,96 @@
+"""Recommendations for every user of a run in one file: a row for every user and rank."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+from veilrec._extras import require
+from veilrec._files import replacing
+from veilrec.errors import BadInput
+from veilrec.runs.saved import SavedModel
+
+Row: TypeAlias = tuple[str | int | float, ...]
+_ROWS_AT_ONCE = 1 << 16
+
+
+def write_everybody(model: SavedModel, out: Path, k: int) -> int:
+    """Write the best items of every user to a .csv, .parquet or .jsonl file, whole or not at all; count the rows."""
+    check_file(out)
+    columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
+    with replacing(out) as part:
+        counted = _Counted(_rows(model, k))
+        _WRITERS[out.suffix](part, columns, counted)
+    return counted.rows
+
+
+class _Counted:
+    """Counts what passes through it."""
+
+    def __init__(self, source: Iterable[Row]) -> None:
+        self.rows = 0
+        self._source = source
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._source:
+            self.rows += 1
+            yield row
+
+
+def check_file(out: Path) -> None:
+    """Refuse a file that cannot be written, before any work."""
+    if out.suffix not in _WRITERS:
+        raise BadInput(f"--out {out} ends in {out.suffix or 'nothing'}: give a name with {', '.join(_WRITERS)}")
+    if out.is_dir():
+        raise BadInput(f"--out {out} is a folder: give the name of a file")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadInput(f"--out {out} cannot be written: give a file in a folder that can")
+    if out.suffix == ".parquet":
+        require(f"--out {out}", "polars")
+
+
+def _rows(model: SavedModel, k: int) -> Iterator[Row]:
+    ids, titles = list(model.items), model.titles and list(model.titles)
+    users = model.devices.users
+    for best in model.recommend_everybody(k):
+        user = users[best.user]
+        scores = best.scores.tolist()
+        for rank, (item, score) in enumerate(zip(best.items.tolist(), scores, strict=True), 1):
+            yield (user, rank, ids[item], titles[item], score) if titles else (user, rank, ids[item], score)
+
+
+def _write_csv(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def _write_jsonl(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+
+
+def _write_parquet(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    import polars as pl
+
+    types = {"rank": pl.Int32, "score": pl.Float32}
+    schema = {name: types.get(name, pl.String) for name in columns}
+    frames, left = [pl.DataFrame(schema=schema)], iter(rows)
+    while some := list(islice(left, _ROWS_AT_ONCE)):
+        frames.append(pl.DataFrame(some, schema=schema, orient="row"))
+    pl.concat(frames).write_parquet(path)
+
+
+_WRITERS: dict[str, Callable[[Path, tuple[str, ...], Iterable[Row]], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
+}

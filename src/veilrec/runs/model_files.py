@@ -1,0 +1,183 @@
+"""A trained model on disk, without the data that it was trained on.
+
+The folder `model/` of a run holds what may be shared, and only what is named here: the weights, how they rank, ids and
+titles of the items, the guarantee. Nothing in it, names and headers included, depends on any user but for the weights,
+which the guarantee is about. `private/devices.safetensors` beside it holds what the simulated devices keep.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from veilrec._arrays import Bools
+from veilrec._csr import Csr
+from veilrec._files import new_folder, replacing, write_json
+from veilrec._state import StoredState
+from veilrec.data.population import Strings
+from veilrec.device.rankers import Arrays, Ranker
+from veilrec.errors import BadInput
+from veilrec.evaluate.impressions import Marks
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.folder import MODEL, PRIVATE, private_folder, read_config
+
+# Every way of ranking by its kind; its module is imported when it is asked for, since news need torch.
+RANKERS = {
+    "matrix-factorisation": "veilrec.device.rankers:MfRanker",
+    "neumf": "veilrec.device.neumf_ranker:NeumfRanker",
+    "least-squares": "veilrec.device.rankers:FcfRanker",
+    "item-item": "veilrec.device.rankers:EaseRanker",
+    "popularity": "veilrec.device.rankers:PopularityRanker",
+    "random": "veilrec.device.rankers:RandomRanker",
+    "news": "veilrec.methods.news.ranker:NewsRanker",
+}
+_FORMAT = 1
+_RANKER, _TABLES, _WEIGHTS = "ranker.json", "ranker.safetensors", "model.safetensors"
+_ITEMS, _GUARANTEE = "items.safetensors", "guarantee.json"
+_DEVICES = "devices.safetensors"
+_WEIGHT, _SENT, _STATE, _LEARNT = "weight.", "sent", "state.", "learnt_from."
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """What the folder `model/` says."""
+
+    method: str
+    ranker: Ranker
+    weights: Arrays
+    sent: Bools | None  # the items that any round was about; None: all
+    items: Strings
+    titles: Strings | None
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What the simulated devices of a run keep to themselves; a device is a row."""
+
+    users: Strings  # their ids
+    trained_on: Csr  # the items that each learnt from
+    used: Csr  # all items that each has ever used: none of them is recommended
+    states: Arrays  # [users, ...] each
+    learnt_from: Marks | None = None  # the impressions, where there are any
+
+
+def save_model(folder: Path, model: ModelFiles) -> None:
+    """Write the folder `model/` of a run, in place of an older one."""
+    target = folder / MODEL
+    if target.exists():
+        shutil.rmtree(target)
+    kind = model.ranker.kind
+    weights = {f"{_WEIGHT}{name}": values for name, values in model.weights.items()}
+    if model.sent is not None:
+        weights[_SENT] = model.sent
+    with new_folder(target) as part:
+        about = {"format": _FORMAT, "method": model.method, "kind": kind}
+        _write(part / _WEIGHTS, weights, {name: str(value) for name, value in about.items()})
+        _write(part / _ITEMS, _packed("ids", model.items) | _packed("titles", model.titles))
+        tables = model.ranker.tables(model.weights)
+        if tables:
+            _write(part / _TABLES, tables)
+        write_json(part / _GUARANTEE, model.guarantee.to_json())
+        write_json(part / _RANKER, about | {"settings": model.ranker.settings()})
+
+
+def find_model(folder: Path) -> Path:
+    """The folder of the model of a run; also the given one, where somebody was handed it alone."""
+    for place in (folder / MODEL, folder):
+        if (place / _RANKER).is_file():
+            return place
+    read_config(folder)  # refuses what is no run
+    raise BadInput(f"{folder} has no model yet: its training is not finished; go on with --resume, or train again")
+
+
+def load_model(place: Path) -> ModelFiles:
+    """Read a folder that `save_model` wrote."""
+    try:
+        about = json.loads((place / _RANKER).read_text(encoding="utf-8"))
+        if about["format"] != _FORMAT:
+            raise BadInput(f"{place} has format {about['format']}, this veilrec reads {_FORMAT}: train again")
+        tables = _read(place / _TABLES) if (place / _TABLES).exists() else {}
+        stored, items = _read(place / _WEIGHTS), _read(place / _ITEMS)
+        guarantee = json.loads((place / _GUARANTEE).read_text(encoding="utf-8"))
+        return ModelFiles(
+            method=str(about["method"]),
+            ranker=_ranker_of(about["kind"]).restored(about["settings"], tables),
+            weights=_under(stored, _WEIGHT),
+            sent=stored.get(_SENT),
+            items=_unpacked(items, "ids"),
+            titles=_unpacked(items, "titles") if "titles.data" in items else None,
+            guarantee=Guarantee.from_json(guarantee),
+        )
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, ValidationError) as error:
+        raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
+
+
+def save_devices(folder: Path, devices: Devices) -> None:
+    """Write what stays on devices, where nobody but the owner of the run looks."""
+    arrays = _packed("users", devices.users) | {f"{_STATE}{name}": v for name, v in devices.states.items()}
+    for name, rows in (("trained_on", devices.trained_on), ("used", devices.used)):
+        arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
+    if devices.learnt_from is not None:
+        arrays |= {f"{_LEARNT}{name}": values for name, values in vars(devices.learnt_from).items()}
+    _write(private_folder(folder) / _DEVICES, arrays)
+
+
+def load_devices(folder: Path) -> Devices:
+    """Read what `save_devices` wrote."""
+    path = folder / PRIVATE / _DEVICES
+    if not path.exists():
+        raise BadInput(f"{folder} knows no users: {PRIVATE}/{_DEVICES} is not there; for anybody give --history")
+    try:
+        stored = _read(path)
+        users = _unpacked(stored, "users")
+        trained_on, used = (Csr(stored[f"{n}.offsets"], stored[f"{n}.items"]) for n in ("trained_on", "used"))
+        learnt_from = _under(stored, _LEARNT)
+        return Devices(users, trained_on, used, _under(stored, _STATE), Marks(**learnt_from) if learnt_from else None)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise BadInput(f"{path} is damaged ({_first_line(error)}): train again") from None
+
+
+def _ranker_of(kind: str) -> type[Ranker]:
+    if kind not in RANKERS:
+        raise BadInput(f"this veilrec does not know models of the kind {kind!r}: use the one that trained it")
+    module, _, name = RANKERS[kind].partition(":")
+    found: type[Ranker] = getattr(import_module(module), name)
+    return found
+
+
+def _write(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> None:
+    whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    with replacing(path) as part:
+        save_file(whole, part, metadata=None if metadata is None else dict(metadata))
+
+
+def _read(path: Path) -> dict[str, NDArray[Any]]:
+    return dict(StoredState(path))
+
+
+def _under(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+
+def _packed(name: str, strings: Strings | None) -> dict[str, NDArray[Any]]:
+    return {} if strings is None else {f"{name}.offsets": strings.offsets, f"{name}.data": strings.data}
+
+
+def _unpacked(arrays: Arrays, name: str) -> Strings:
+    return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

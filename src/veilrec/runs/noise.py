@@ -1,0 +1,83 @@
+"""Where the noise of a run comes from, and whether its model may be published.
+
+`seeded` noise is made to be repeated: whoever knows the seed of a run can draw it again and take it off. `secure` noise
+is drawn from a secret that the run keeps, so that a run that was stopped goes on with the same noise, and that nobody
+else can draw. Only then does a promise hold against those who see the model.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from veilrec.errors import BadInput, unknown_name
+from veilrec.methods.base import Config, Method
+from veilrec.methods.private import SIMULATED
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.folder import PRIVATE, private_folder, read_config
+
+Noise = Literal["seeded", "secure"]
+_BYTES = 32
+_FILE = "secret.key"
+_COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
+
+
+def check_noise(noise: str, method: Method[Config]) -> None:
+    """Refuse noise that does not exist, and secrets where no device draws anything."""
+    if noise not in get_args(Noise):
+        raise unknown_name("noise", noise, get_args(Noise))
+    if noise == "secure" and method.kind != "federated":
+        raise BadInput(
+            f"--noise secure is for methods that add noise, and {method.name} ({method.kind}) adds none: leave it out,"
+            " or train a private method such as dp-fedmf"
+        )
+
+
+def new_secret() -> bytes:
+    """A secret that nobody can guess."""
+    return os.urandom(_BYTES)
+
+
+def keep_secret(folder: Path, secret: bytes) -> None:
+    """Write the secret of a new run where only its owner can read it, and make sure that it is on disk."""
+    path = private_folder(folder) / _FILE
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        out.write(secret)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def kept_secret(folder: Path) -> bytes | None:
+    """The secret of a run that goes on, since a round with two noises would give both away; None for seeded noise."""
+    if read_config(folder).get("noise") != "secure":
+        return None
+    path = folder / PRIVATE / _FILE
+    try:
+        secret = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}): bring it back, or train into a new folder") from None
+    if len(secret) != _BYTES:
+        raise BadInput(f"{path} is damaged ({len(secret)} bytes instead of {_BYTES}): train into a new folder")
+    return secret
+
+
+def obstacle(guarantee: Guarantee, noise: str) -> str | None:
+    """Why the model of a run may not be published, in plain words; None where it may."""
+    if guarantee.basis == "none":
+        return "nothing is promised about what the model gives away"
+    if guarantee.basis == "as published":
+        return "the promise is a paper's claim and not proven"
+    if noise != "secure":
+        return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
+    return None
+
+
+def stated(guarantee: Guarantee, noise: str) -> Guarantee:
+    """The guarantee of a run, with whom it covers or why it covers nobody: a simulation has all data in one place."""
+    reason = obstacle(guarantee, noise)
+    if reason is not None:
+        return replace(guarantee, caveats=(*guarantee.caveats, f"Not to be published: {reason}."))
+    return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), _COVERED))

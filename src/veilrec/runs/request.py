@@ -1,0 +1,222 @@
+"""From a method's name and a data set's name to a trainer that is ready to learn; nothing is written yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from veilrec._extras import require
+from veilrec._version import __version__
+from veilrec._words import counted
+from veilrec.data.datasets import load
+from veilrec.data.population import Population
+from veilrec.errors import BadInput
+from veilrec.evaluate.protocols import default_protocol, make_split
+from veilrec.evaluate.split import Split
+from veilrec.methods.base import LARGEST, Config, Method, NewsData, Problem, configure, is_set, make_trainer, promised
+from veilrec.methods.registry import get
+from veilrec.plan import Plan
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.folder import CONFIG, read_config
+from veilrec.runs.loop import Schedule
+from veilrec.runs.noise import Noise, check_noise, new_secret, stated
+from veilrec.server.cohorts import TooFewDevices
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.simulate.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides the outcome of a run; saved as config.yaml."""
+
+    method: str
+    data: str
+    seed: int = 0
+    protocol: str | None = None  # None: the usual one for the kind of data
+    preset: str = "tuned"
+    settings: tuple[str, ...] = ()  # name=value, over the preset
+    rounds: int | None = None
+    evaluate_every: int | None = None
+    checkpoint_every: int = 20
+    patience: int | None = None
+    noise: Noise = "seeded"
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A request with its data read, split, and its trainer built."""
+
+    request: Request
+    method: Method[Any]
+    population: Population
+    split: Split
+    trainer: Trainer
+    schedule: Schedule
+    config: Config
+    problem: Problem
+    plan: Plan | None = None  # of a federated method
+    secret: bytes | None = field(default=None, repr=False)  # of secure noise
+    notes: tuple[str, ...] = ()  # what was settled otherwise than the settings say, for the user to read
+
+    def guarantee(self) -> Guarantee:
+        """What the run promises, and why its model is not to be published, where it is not."""
+        return stated(promised(self.method, self.config, self.problem), self.request.noise)
+
+    def description(self) -> dict[str, Any]:
+        """What config.yaml says."""
+        r = self.request
+        return {
+            "veilrec": __version__,
+            "method": r.method,
+            "data": absolute(r.data),
+            "seed": r.seed,
+            "protocol": self.split.protocol,
+            "preset": r.preset,
+            "settings": list(r.settings),
+            "rounds": self.schedule.rounds,
+            "evaluate_every": self.schedule.evaluate_every,
+            "checkpoint_every": r.checkpoint_every,
+            "patience": r.patience,
+            "noise": r.noise,
+            "config": self.config.model_dump(mode="json"),
+            **sizes(self.population),
+        }
+
+
+def sizes(population: Population) -> dict[str, int]:
+    """What config.yaml says of the data, so that other data is noticed."""
+    return {"users": population.n_users, "items": population.n_items, "rows": len(population.interactions)}
+
+
+def absolute(spec: str) -> str:
+    """A data specification that means the same from any folder."""
+    name, colon, rest = spec.partition(":")
+    if colon and "=" not in rest and Path(rest).expanduser().exists():
+        return f"{name}:{Path(rest).expanduser().resolve()}"
+    return spec
+
+
+def default_out(request: Request) -> Path:
+    """runs/METHOD-DATA-seedN, with a number behind it where that exists."""
+    dataset = request.data.partition(":")[0]
+    base = Path(os.environ.get("VEILREC_RUNS", "runs")) / f"{request.method}-{dataset}-seed{request.seed}"
+    candidate, number = base, 1
+    while candidate.exists():
+        number += 1
+        candidate = base.with_name(f"{base.name}-{number}")
+    return candidate
+
+
+def prepare(request: Request, *, secret: bytes | None = None) -> PreparedRun:
+    """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one."""
+    require(f"training {request.method}", "numba")  # kernels run without it, but a population would take days
+    method = get(request.method)
+    check_noise(request.noise, method)
+    dataset = request.data.partition(":")[0]
+    settings, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    rounds = rounds if request.rounds is None else request.rounds
+    _check_counts(request, rounds)
+    if request.patience is not None and method.guarantee(settings).basis == "proven":
+        raise BadInput(
+            "--early-stop would choose the round by exact metrics of people's held-out items, which no noise covers:"
+            " leave it out, or choose --rounds beforehand"
+        )
+    if request.noise == "secure" and secret is None:
+        secret = new_secret()
+    population = load(request.data)
+    protocol = request.protocol or default_protocol(population)
+    split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
+    problem = Problem(split.train, split.n_items, request.seed, rounds, news_data(population, split))
+    may_shrink = not is_set(request.settings, "cohort.size")
+    settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
+    schedule = Schedule(
+        rounds=rounds,
+        evaluate_every=request.evaluate_every or max(1, rounds // 20),
+        checkpoint_every=request.checkpoint_every,
+        patience=request.patience,
+        watch="ndcg@10" if split.test.impressions is None else "auc",
+    )
+    return PreparedRun(request, method, population, split, trainer, schedule, settings, problem, plan, secret, notes)
+
+
+def _check_counts(request: Request, rounds: int) -> None:
+    asked = {
+        "rounds": rounds,
+        "evaluate-every": request.evaluate_every,
+        "checkpoint-every": request.checkpoint_every,
+        "early-stop": request.patience,
+    }
+    for name, value in asked.items():
+        if value is not None and not 1 <= value <= LARGEST:
+            raise BadInput(f"--{name} is {value}: it must be from 1 to {LARGEST:,}")
+
+
+def _build(
+    method: Method[Config], settings: Config, problem: Problem, secret: bytes | None, *, may_shrink: bool
+) -> tuple[Config, Plan | None, Trainer, tuple[str, ...]]:
+    """A trainer; where few devices can learn and no privacy depends on the cohort, one with everybody in each round."""
+    try:
+        return settings, *_made(method, settings, problem, secret), ()
+    except TooFewDevices as few:
+        if not may_shrink or method.guarantee(settings).basis != "none":
+            raise
+        usual = dict(settings)["cohort"]
+        shrunk = settings.model_copy(update={"cohort": replace(usual, size=few.population)})
+        note = (
+            f"every round has all {counted(few.population, 'device')} instead of the usual {usual.size}:"
+            " there are no more that can learn"
+        )
+        return shrunk, *_made(method, shrunk, problem, secret), (note,)
+
+
+def _made(
+    method: Method[Config], settings: Config, problem: Problem, secret: bytes | None
+) -> tuple[Plan | None, Trainer]:
+    if method.plan is None:
+        return None, make_trainer(method, settings, problem)
+    plan = method.plan(settings, problem)
+    seeds = Seeds.all_from(problem.public_seed, secret)
+    return plan, Simulation(plan, method.devices(settings, problem), problem.train, seeds)
+
+
+def news_data(population: Population, split: Split) -> NewsData | None:
+    """Titles and train impressions, where there are both."""
+    if population.catalogue is None or split.train_impressions is None:
+        return None
+    return NewsData(population.catalogue, split.train_impressions)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What config.yaml of a run says about the data that it was trained on, and how that was cut."""
+
+    method: str
+    data: str
+    seed: int
+    protocol: str
+    validation: bool  # whether a part was held out to stop early
+    sizes: Mapping[str, int]
+
+    def split(self, population: Population) -> Split:
+        """The same cut again."""
+        return make_split(population, self.protocol, seed=self.seed, validation=self.validation)
+
+
+def read_trained(folder: Path) -> Trained:
+    """From config.yaml."""
+    saved = read_config(folder)
+    needed = ("data", "seed", "protocol", "patience", "users", "items", "rows")
+    missing = [key for key in needed if key not in saved]
+    if missing:
+        raise BadInput(f"{folder / CONFIG} is not whole: it says nothing of {missing[0]}; train again")
+    return Trained(
+        method=saved["method"],
+        data=saved["data"],
+        seed=saved["seed"],
+        protocol=saved["protocol"],
+        validation=saved["patience"] is not None,
+        sizes={key: saved[key] for key in ("users", "items", "rows")},
+    )

@@ -1,0 +1,144 @@
+"""The model of a run at work: from its folder alone it recommends to anybody, by a history or as one of its users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.data.population import Strings
+from veilrec.errors import BadInput
+from veilrec.models.scores import Model
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
+from veilrec.simulate.trainer import ModelParts
+
+_ONE: Offsets = np.zeros(1, np.int64)
+_NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+_SCORES_AT_ONCE = 1 << 22  # 16 MB of float32
+_LAST = np.finfo(np.float64).max  # a score that is no number ranks behind all others
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """An item that somebody may like."""
+
+    item: str
+    title: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best items of some users, all by their numbers."""
+
+    user: int
+    items: Indices  # best first
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A trained model with its vocabularies; its users are read when one of them is asked for."""
+
+    folder: Path
+    method: str
+    parts: ModelParts  # without the states of devices
+    items: Strings
+    titles: Strings | None
+    guarantee: Guarantee
+
+    @cached_property
+    def devices(self) -> Devices:
+        """What the users of the training keep."""
+        return load_devices(self.folder)
+
+    @cached_property
+    def for_anybody(self) -> Model:
+        """The model without users; it takes in new ones."""
+        return self.parts.model(_NOBODY)
+
+    @cached_property
+    def for_users(self) -> Model:
+        """The model for the users of the training, by their numbers."""
+        devices, p = self.devices, self.parts
+        return ModelParts(p.ranker, p.weights, devices.states, p.sent).model(devices.trained_on)
+
+    def recommend(self, history: Sequence[str], k: int = 10) -> list[Recommendation]:
+        """The best items for somebody of whom only a history of external item ids is known, the latest last."""
+        if not history:
+            raise BadInput("--history is empty: give at least one item id")
+        found = [self.items.find(item) for item in history]
+        unknown = [item for item, index in zip(history, found, strict=True) if index is None]
+        if unknown:
+            raise BadInput(f"no item {unknown[0]!r} in this model: its ids look like {_few(self.items)}")
+        used = np.array(list(dict.fromkeys(found)), np.int32)  # in the order given: the latest click comes last
+        return self.named(self._joining(used, k))
+
+    def recommend_user(self, user: str, k: int = 10) -> list[Recommendation]:
+        """The best unused items of a user of the training, by the external id."""
+        index = self.devices.users.find(user)
+        if index is None:
+            few = _few(self.devices.users)
+            raise BadInput(f"no user {user!r} in this run: its ids look like {few}; for a new user give --history")
+        return self.named(next(self._for_some(np.array([index]), k)))
+
+    def recommend_everybody(self, k: int = 10) -> Iterator[Best]:
+        """The best unused items of every user, some users at a time."""
+        users = np.arange(len(self.devices.users), dtype=np.int64)
+        at_once = max(1, _SCORES_AT_ONCE // len(self.items))
+        for start in range(0, len(users), at_once):
+            yield from self._for_some(users[start : start + at_once], k)
+
+    def named(self, best: Best) -> list[Recommendation]:
+        """By external ids, with titles where there are any."""
+        return [
+            Recommendation(self.items[item], self.titles[item] if self.titles else "", float(score))
+            for item, score in zip(best.items.tolist(), best.scores, strict=True)
+        ]
+
+    def _for_some(self, users: Offsets, k: int) -> Iterator[Best]:
+        took_part = self.devices.trained_on.lengths()[users] > 0
+        scores = iter(self.for_users.score_all(users[took_part]) if took_part.any() else ())
+        for user, known in zip(users.tolist(), took_part.tolist(), strict=True):
+            used = self.devices.used.row(user)
+            # Who never took part joins with what the device has.
+            yield _best(next(scores), used, k, user) if known else self._joining(used, k, user)
+
+    def _joining(self, used: Indices, k: int, user: int = -1) -> Best:
+        history = Csr(np.array([0, len(used)], np.int64), np.ascontiguousarray(used, dtype=np.int32))
+        return _best(self.for_anybody.fold_in(history).score_all(_ONE)[0], used, k, user)
+
+
+def open_model(folder: Path) -> SavedModel:
+    """The model of a finished run; also that in a folder `model/` that somebody was handed alone."""
+    place = find_model(folder)
+    files = load_model(place)
+    parts = ModelParts(files.ranker, files.weights, sent=files.sent)
+    opened = SavedModel(folder, files.method, parts, files.items, files.titles, files.guarantee)
+    known = opened.for_anybody.n_items
+    if known != len(files.items):
+        raise BadInput(f"{place} is no whole model ({known} items, and {len(files.items)} ids): train again")
+    return opened
+
+
+def _best(scores: Floats, used: Indices, k: int, user: int) -> Best:
+    """The k items of the highest scores that are not used; of equal ones the first."""
+    worse = np.nan_to_num(-scores.astype(np.float64), nan=_LAST, posinf=_LAST)
+    worse[used] = np.inf
+    count = min(k, len(scores) - len(used))
+    if count <= 0:
+        return Best(user, np.zeros(0, np.int32), np.zeros(0, np.float32))
+    last = np.partition(worse, count - 1)[count - 1]
+    among = np.flatnonzero(worse <= last)
+    chosen = among[np.argsort(worse[among], kind="stable")[:count]]
+    return Best(user, chosen.astype(np.int32), scores[chosen])
+
+
+def _few(names: Strings) -> str:
+    return ", ".join(names[i] for i in range(min(3, len(names))))
