@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,16 @@ import pytest
 
 from veilrec._arrays import Floats, Offsets
 from veilrec._csr import Csr
-from veilrec.device.device import Device
-from veilrec.device.learner import Cohort, Learned
+from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.mf import ITEMS, USER, MfLearner, MfSettings, schema, start_weights
-from veilrec.device.protection import Unprotected
+from veilrec.device.rankers import MfRanker
+from veilrec.plan import Plan
+from veilrec.privacy.accounting import Rounds
+from veilrec.privacy.mechanisms.updates import CohortSum, InTheClear
+from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
-from veilrec.server.server import Server
-from veilrec.simulate.cohort import CohortSettings
-from veilrec.simulate.simulation import Simulation, keep
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.simulate.simulation import Seeds, Simulation, keep, one_of
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
 
 N_ITEMS, SEED = 60, 4
@@ -29,74 +31,61 @@ MIXED = Schema((Tensor("items", (N_ITEMS, 2), True), Tensor("layer", (2, 3), Fal
 class Counting:
     """A learner with a table and a dense tensor: each device reports its own number."""
 
-    def fresh_private_state(self, devices: Offsets) -> dict[str, Floats]:
+    keeps_state = True
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         return {"rounds": np.zeros((len(devices), 1), np.float32)}
 
-    def learn(self, cohort: Cohort, model: Mapping[str, Floats], round_number: int) -> Learned:
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         assert model.keys() == {"items", "layer"}
-        n = len(cohort.devices)
+        n, data = len(cohort.devices), cohort.data.rows
         cohort.private["rounds"][...] += 1.0
         own = cohort.devices.astype(np.float32)
-        values = np.repeat(own, cohort.data.lengths())[:, np.newaxis] * np.ones((1, 2), np.float32)
-        rows = Rows(cohort.data.offsets, cohort.data.items, values)
+        values = np.repeat(own, data.lengths())[:, np.newaxis] * np.ones((1, 2), np.float32)
+        rows = Rows(data.offsets, data.items, values)
         dense = own[:, np.newaxis, np.newaxis] * np.ones((1, 2, 3), np.float32)
-        uploads = Uploads(round_number, n, {"items": rows}, {"layer": dense}, cohort.data.lengths())
-        return Learned(uploads, cohort.data.lengths(), own)
+        uploads = Uploads(about.number, n, {"items": rows}, {"layer": dense}, data.lengths())
+        return Learned(uploads, data.lengths(), own)
 
 
-def no_model(public: Mapping[str, Floats], private: Mapping[str, Floats]) -> Any:
-    return public, private
+def fedmf_plan(aggregation: Any = "mean", *, chunk: int = 16, averaging: float = 0.0, **cohort: Any) -> Plan:
+    of_model = schema(N_ITEMS, LOCAL.dim)
+    return Plan(
+        schema=of_model,
+        start=start_weights(N_ITEMS, LOCAL.dim, LOCAL.start, SEED),
+        learner=MfLearner(LOCAL),
+        mechanism=InTheClear(of_model),
+        rounds=5,
+        cohort=CohortSettings(**({"size": 20} | cohort)),
+        aggregation=aggregation,
+        server=ServerRate("yogi", 0.1, 0.9),
+        averaging=averaging,
+        ranker=MfRanker(LOCAL, SEED),
+        devices_at_once=chunk,
+    )
 
 
-def fedmf(train: Csr, aggregation: Any = "mean", *, chunk: int = 16, **cohort: Any) -> Simulation:
-    weights = start_weights(N_ITEMS, LOCAL.dim, LOCAL.start, SEED)
-    server = Server(schema(N_ITEMS, LOCAL.dim), weights, aggregation, ServerRate("yogi", 0.1, 0.9))
-    settings = CohortSettings(**({"size": 20} | cohort))
-    return Simulation(train, MfLearner(LOCAL, SEED), server, settings, no_model, SEED, chunk=chunk)
+def simulated(plan: Plan, train: Csr, secret: bytes | None = None) -> Simulation:
+    return Simulation(plan, OwnItems(train), train, Seeds.all_from(SEED, secret))
 
 
-def counting(train: Csr, aggregation: Any = "sum", *, chunk: int = 16, **cohort: Any) -> Simulation:
-    weights = {"items": np.zeros((N_ITEMS, 2), np.float32), "layer": np.zeros((2, 3), np.float32)}
-    server = Server(MIXED, weights, aggregation, ServerRate())
-    settings = CohortSettings(**({"size": 20} | cohort))
-    return Simulation(train, Counting(), server, settings, no_model, SEED, chunk=chunk)
+def fedmf(train: Csr, aggregation: Any = "mean", **options: Any) -> Simulation:
+    return simulated(fedmf_plan(aggregation, **options), train)
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "weighted-mean"])
-def test_a_simulated_round_is_what_real_devices_and_bytes_give(tiny_train: Csr, aggregation: str) -> None:
-    simulation, real = fedmf(tiny_train, aggregation, drop_out=0.3), fedmf(tiny_train, aggregation).server
-    devices: dict[int, Device] = {}
-    for number in range(3):
-        chosen = simulation.sampler.draw(number)
-        arrives = simulation.sampler.arrives(number, chosen)
-        broadcast = codec.encode(real.broadcast(), real.schema)
-        messages = []
-        for device in chosen.tolist():
-            if device not in devices:
-                devices[device] = Device(
-                    device,
-                    tiny_train.row(device),
-                    MfLearner(LOCAL, SEED),
-                    real.schema,
-                    Unprotected(),
-                    tell_examples=real.weighs_examples,
-                )
-            messages.append(devices[device].take_part(broadcast, number))
-        arrived = [message for message, comes in zip(messages, arrives, strict=True) if comes]
-        for message in arrived:
-            real.receive(message)
-        real.step()
-        report = simulation.step(number)
-        assert 0 < len(arrived) < 20
-        assert report.devices == 20
-        assert report.down_bytes == 20 * len(broadcast)
-        assert report.up_bytes == sum(map(len, arrived))
-        assert report.down_params == 20 * N_ITEMS * LOCAL.dim
-        decoded = [codec.decode(message, real.schema, number) for message in arrived]
-        assert report.up_params == sum(message.tables[ITEMS].values.size for message in decoded)
-    assert np.array_equal(real.weights[ITEMS], simulation.server.weights[ITEMS])
-    for number, device in devices.items():
-        assert np.array_equal(device.private[USER][0], simulation.private[USER][number])
+def counting_plan(aggregation: Any = "sum", *, chunk: int = 16, **cohort: Any) -> Plan:
+    return replace(
+        fedmf_plan(aggregation, chunk=chunk, **cohort),
+        schema=MIXED,
+        start={"items": np.zeros((N_ITEMS, 2), np.float32), "layer": np.zeros((2, 3), np.float32)},
+        learner=Counting(),
+        mechanism=InTheClear(MIXED),
+        server=ServerRate(),
+    )
+
+
+def counting(train: Csr, aggregation: Any = "sum", **options: Any) -> Simulation:
+    return simulated(counting_plan(aggregation, **options), train)
 
 
 def test_the_size_of_the_chunks_changes_nothing(tiny_train: Csr) -> None:
@@ -132,7 +121,7 @@ def test_a_round_whose_messages_are_all_lost_changes_nothing(tiny_train: Csr, ag
     report = simulation.step(0)
     assert (report.devices, report.up_bytes, report.up_params) == (20, 0, 0)
     assert all(np.all(value == 0.0) for value in simulation.server.weights.values())
-    assert simulation.server.round_number == 1
+    assert simulation.server.about.number == 1
 
 
 def test_a_round_that_reaches_nobody_changes_nothing(tiny_train: Csr) -> None:
@@ -148,18 +137,58 @@ def test_devices_without_data_never_take_part(tiny_train: Csr) -> None:
     assert np.flatnonzero(simulation.private["rounds"][:, 0] == 0.0).tolist() == [0, 7]
 
 
-def test_every_message_goes_through_the_protection(tiny_train: Csr) -> None:
-    class Halve(Unprotected):
-        def bound(self, uploads: Uploads) -> Uploads:
+def test_every_message_goes_through_the_mechanism(tiny_train: Csr) -> None:
+    class Halve(InTheClear):
+        is_linear = False
+
+        def bound(self, uploads: Uploads, about: Round) -> Uploads:
             dense = {name: values / 2 for name, values in uploads.dense.items()}
             return Uploads(uploads.round_number, uploads.count, {}, dense)
 
-    plain, halved = counting(tiny_train), counting(tiny_train)
-    halved.protection = Halve()
+    plain = counting(tiny_train)
+    halved = simulated(replace(counting_plan(), mechanism=Halve(MIXED)), tiny_train)
     plain.step(0)
     halved.step(0)
     assert np.array_equal(halved.server.weights["layer"], plain.server.weights["layer"] / 2)
     assert np.all(halved.server.weights["items"] == 0.0)
+
+
+def private_plan() -> Plan:
+    people = Rounds(rounds=5, sampling="poisson", population=38, cohort=20)
+    mechanism = CohortSum(schema=MIXED, clip_norm=1.0, noise_multiplier=1.0, taking_part=people, delta=1e-6)
+    return replace(counting_plan(sampling="poisson"), mechanism=mechanism)
+
+
+def test_with_a_secret_nobody_without_it_can_repeat_noise_or_cohorts(tiny_train: Csr) -> None:
+    secrets = (None, b"a" * 32, b"a" * 32, b"b" * 32)
+    runs = [simulated(private_plan(), tiny_train, secret) for secret in secrets]
+    for number in range(3):
+        for run in runs:
+            run.step(number)
+    models = [run.server.weights["layer"].tobytes() for run in runs]
+    assert models[1] == models[2]
+    assert len(set(models)) == 3
+    cohorts = [run.sampler.draw(9).tolist() for run in runs]
+    assert cohorts[1] == cohorts[2]
+    assert len({tuple(cohort) for cohort in cohorts}) == 3
+
+
+def test_noise_differs_from_round_to_round_and_is_the_same_after_a_restart(tiny_train: Csr) -> None:
+    nobody = replace(private_plan(), cohort=CohortSettings(size=20, sampling="poisson", available=1e-9))
+    for secret in (None, b"a" * 32):
+        straight, resumed = (simulated(nobody, tiny_train, secret) for _ in range(2))
+        moves = []
+        for number in range(3):
+            before = straight.server.weights["layer"].copy()
+            straight.step(number)
+            moves.append((straight.server.weights["layer"] - before).tobytes())
+        assert len(set(moves)) == 3
+        resumed.step(0)
+        again = simulated(nobody, tiny_train, secret)
+        again.load_state(resumed.state(), 1)
+        again.step(1)
+        again.step(2)
+        assert np.array_equal(again.server.weights["layer"], straight.server.weights["layer"])
 
 
 def test_stopping_and_going_on_is_exact(tiny_train: Csr) -> None:
@@ -176,9 +205,10 @@ def test_stopping_and_going_on_is_exact(tiny_train: Csr) -> None:
 
 def test_the_model_is_made_of_public_weights_and_private_states(tiny_train: Csr) -> None:
     simulation = fedmf(tiny_train)
-    public, private = simulation.model()  # type: ignore[misc]
-    assert public[ITEMS] is simulation.server.weights[ITEMS]
-    assert private[USER].shape == (40, LOCAL.dim)
+    parts = simulation.parts()
+    assert parts.weights[ITEMS] is simulation.server.weights[ITEMS]
+    assert parts.private[USER].shape == (40, LOCAL.dim)
+    assert parts.sent is None
 
 
 def test_keep_picks_whole_messages() -> None:
@@ -197,19 +227,16 @@ def test_keep_picks_whole_messages() -> None:
     assert kept.examples.tolist() == [8, 9]
     for device, message in enumerate((1, 2)):
         assert codec.encode(kept, MIXED, device) == codec.encode(uploads, MIXED, message)
+        assert codec.encode(one_of(uploads, message), MIXED) == codec.encode(uploads, MIXED, message)
     assert keep(uploads, np.ones(3, np.bool_)) is uploads
 
 
 def test_the_model_that_ranks_may_be_a_running_mean(tiny_train: Csr) -> None:
-    plain = fedmf(tiny_train)
-    averaged = Simulation(
-        tiny_train, plain.learner, fedmf(tiny_train).server, plain.sampler.settings, no_model, SEED, averaging=0.75
-    )
+    plain, averaged = fedmf(tiny_train), fedmf(tiny_train, averaging=0.75)
     mean = plain.server.weights[ITEMS].copy()
     for number in range(3):
         plain.step(number)
         averaged.step(number)
         mean = 0.75 * mean + 0.25 * plain.server.weights[ITEMS]
-    public, _ = averaged.model()  # type: ignore[misc]
-    assert np.allclose(public[ITEMS], mean, atol=1e-6)
+    assert np.allclose(averaged.parts().weights[ITEMS], mean, atol=1e-6)
     assert np.array_equal(averaged.server.weights[ITEMS], plain.server.weights[ITEMS])

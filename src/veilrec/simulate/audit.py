@@ -1,0 +1,411 @@
+"""An audit of the very plan that trains: its sums, messages, reports, cohorts and accounting against its statement.
+
+The plan runs as it is, with the noise of a secret and with that of a seed, under watch. What the stated guarantee needs
+is worked out here once more, from epsilon, delta, rounds, cohorts, unit and adjacency; what the plan's own mechanism
+says of its noise is compared with that and with what was measured, and is never taken on trust. It can refute a
+statement, and does not prove one: see docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Doubles, Floats, Offsets
+from veilrec._csr import Csr
+from veilrec.device.learner import LocalData
+from veilrec.errors import VeilrecError
+from veilrec.plan import Plan
+from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.simulate.audit_messages import message_checks
+from veilrec.simulate.audit_reports import Told, report_checks, told_by
+from veilrec.simulate.checks import (
+    ALPHA,
+    Check,
+    at_least,
+    at_most,
+    bare,
+    is_equal,
+    is_gaussian,
+    nobody_more_often,
+    rate_at_most,
+    repeats,
+    sizes_vary,
+    spread_at_least,
+)
+from veilrec.simulate.observe import Seen, Sums, norms_of, watch
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import Round, Rows, Uploads, from_vectors
+
+_NUMBERS = 100_000  # of noise: its spread is measured to a few thousandths
+_FEWEST_DRAWS = 40  # of the noise of every tensor, however small
+_SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
+_EXTRA = 1_000  # rounds that no run reaches: their streams of noise are free
+
+
+def audit_plan(
+    plan: Plan,
+    data: LocalData,
+    histories: Csr,
+    guarantee: Guarantee,
+    *,
+    rounds: int = 3,
+    drawn: int = 1000,
+    seed: int = 0,
+) -> tuple[Check, ...]:
+    """Everything that can be checked of a plan and its statement on this data, over a few rounds.
+
+    Cohorts are `drawn` many times. Everything is decided by the seed; see `Check.false_alarm_rate`.
+    """
+    run = _Run(plan, data, histories, rounds, seed)
+    if guarantee.basis == "proven":
+        return tuple(_proven(run, guarantee, drawn))
+    secret, seeded = run.secret(0), run.seeded(0)
+    told = told_by(plan, data.rows, [secret], [seeded])
+    return tuple(message_checks(plan, secret, seeded, told, guarantee))
+
+
+def secret_of(seed: int, *numbers: int) -> bytes:
+    """A secret for an audit, which everybody may know."""
+    return hashlib.sha256(f"audit {seed} {numbers}".encode()).digest()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A plan on some data."""
+
+    plan: Plan
+    data: LocalData
+    histories: Csr
+    rounds: int
+    seed: int
+
+    def secret(self, number: int) -> Seen:
+        """With noise that a secret names."""
+        return self._watched(Seeds.all_from(self.seed, secret_of(self.seed, number)))
+
+    def seeded(self, number: int) -> Seen:
+        """With the noise of a seed, from fast generators."""
+        return self._watched(Seeds(self.seed, self.seed, self.seed + 1 + number))
+
+    def _watched(self, seeds: Seeds) -> Seen:
+        return watch(self.plan, self.data, self.histories, seeds, self.rounds)
+
+    def replayed(self, script: Seen) -> Seen:
+        """With everybody's data, draws and cohorts changed, and the protected sums and counts as they were."""
+        generator = np.random.default_rng(self.seed)
+        everybody = np.flatnonzero(self.data.rows.lengths() > 0)
+        chosen = np.arange(len(self.data.rows))
+        chosen[everybody] = generator.choice(everybody, len(everybody))
+        other = Seeds.all_from(self.seed + 17, secret_of(self.seed, 17))
+        return watch(self.plan, self.data.take(chosen), self.histories, other, self.rounds, script=script)
+
+    @property
+    def devices(self) -> int:
+        """How many can take part."""
+        return int((self.data.rows.lengths() > 0).sum())
+
+
+def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
+    if run.plan.mechanism.noise_on != "sum":
+        yield is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
+        return
+    secret, seeded = [run.secret(0), run.secret(1)], [run.seeded(0), run.seeded(1)]
+    told = told_by(run.plan, run.data.rows, secret, seeded)
+    account = Account(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
+    measured = _measured(run, secret[0])
+    spread = _spread(measured["secret"])
+    needed = account.needed_sigma(guess=spread)
+    yield from _noise_checks(secret, seeded, measured, needed)
+    yield from _coverage_checks(run, [*secret, *seeded], spread)
+    yield is_equal("numbers of the model that data reaches past the noise", *_past_the_noise(run, secret[0]))
+    yield from _bound_checks(run.plan, secret[0].sums[0].about, max(seen.largest_norm for seen in (*secret, *seeded)))
+    yield from _cohort_checks(run, account, drawn)
+    if told is not None:
+        yield from report_checks(run.plan, told, secret, seeded, guarantee)
+    yield from _account_checks(run.plan, account, guarantee, needed, measured)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a run costs, worked out from its statement, its cohorts and what was seen of its reports."""
+
+    plan: Plan
+    guarantee: Guarantee
+    devices: int
+    keeps_state: bool
+    told: Told | None
+
+    @property
+    def rate(self) -> float:
+        """The chance to be in a round that accounting may count on."""
+        cohort, told = self.plan.cohort, self.plan.reports is not None and self.plan.reports.who == "cohort"
+        rate = min(1.0, (cohort.size or self.devices) / self.devices)
+        whole = cohort.sampling == "poisson" and self.guarantee.adjacency == "add-remove"
+        part = cohort.sampling == "fixed" and self.guarantee.adjacency == "replace-one" and not self.keeps_state
+        return rate if (whole or part) and not told else 1.0
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit moves a sum: an update comes or goes, or turns into another one."""
+        clip_norm: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
+        comes_or_goes = self.guarantee.unit == "user" and self.guarantee.adjacency == "add-remove"
+        return clip_norm if comes_or_goes else 2.0 * clip_norm
+
+    def event(self, sigma: float) -> Event:
+        """The whole run with this noise on its sums, and with the reports as they were seen."""
+        mu, sampling = self.sensitivity / sigma, self.plan.cohort.sampling
+        one: Event = GaussianEvent(mu)
+        if self.rate < 1.0:
+            one = SampledEvent(mu, self.rate, sampling if self.guarantee.unit == "user" else "padding")
+        rounds = repeated(one, self.plan.rounds)
+        return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
+
+    @property
+    def reports(self) -> ComposedEvent | None:
+        """What reports cost as often as they were seen; that one costs what it says is checked beside."""
+        if self.plan.reports is None or self.told is None:
+            return None
+        return repeated(self.plan.reports.mechanism.event(), self.told.times)
+
+    def needed_sigma(self, guess: float) -> float:
+        """The standard deviation that the claimed epsilon needs on every sum."""
+        epsilon, delta = claim(self.guarantee)
+        before = 0.0 if self.reports is None else epsilon_of(self.reports, delta)
+        if not math.isfinite(self.sensitivity) or before >= epsilon:
+            return math.inf  # nothing is bounded, or the reports alone spend it all
+        at = guess if math.isfinite(guess) and guess > 0.0 else self.sensitivity
+        return noise_for(self.event, epsilon, delta, guess=at) * (1.0 - _SLACK)
+
+
+def claim(guarantee: Guarantee) -> tuple[float, float]:
+    """The epsilon and delta of a statement that makes one."""
+    if guarantee.epsilon is None or guarantee.delta is None:
+        raise ValueError("nothing is claimed")
+    return guarantee.epsilon, guarantee.delta
+
+
+def _measured(run: _Run, seen: Seen) -> dict[str, dict[str, Doubles]]:
+    """Noise of every tensor, by where it comes from: the plan's mechanism, asked again about the sums of round 0."""
+    first, mechanism = seen.sums[0], run.plan.mechanism
+    size = sum(total.size for total in first.before.values())
+    draws = max(_FEWEST_DRAWS, math.ceil(_NUMBERS / size))
+    key = secret_of(run.seed, 2)
+    sources: dict[str, list[Source]] = {
+        "secret": [KeyedSource(key, _EXTRA + draw) for draw in range(draws)],
+        "seeded": [FastSource(run.seed, _EXTRA + draw, one_generator=True) for draw in range(draws)],
+    }
+    noise: dict[str, dict[str, Doubles]] = {}
+    for way, drawn in sources.items():
+        parts: dict[str, list[Doubles]] = {name: [] for name in first.before}
+        for source in drawn:
+            again = replace(first, after=_protected(mechanism, first.before, first.about, source))
+            for name, part in parts.items():
+                part.append(again.noise(name))
+        noise[way] = {name: np.concatenate(part) for name, part in parts.items()}
+    return noise
+
+
+def _spread(noise: dict[str, Doubles]) -> float:
+    """The standard deviation of all of it together."""
+    return float(np.sqrt(np.mean(np.concatenate(list(noise.values())) ** 2)))
+
+
+def _protected(mechanism: Any, before: Sums, about: Round, source: Source) -> Sums:
+    sums = {name: total.copy() for name, total in before.items()}
+    mechanism.protect(sums, about, source)
+    return sums
+
+
+def _noise_checks(
+    secret: list[Seen], seeded: list[Seen], measured: dict[str, dict[str, Doubles]], needed: float
+) -> Iterator[Check]:
+    """Spread, shape, and that no noise is used twice."""
+    name = "standard deviation of the noise on a sum"
+    runs = {"secret": secret, "seeded": seeded}
+    tensors = list(secret[0].sums[0].before)
+    share = ALPHA / (len(tensors) * sum(len(seen.sums) for seen in secret) * 2 + 2)
+    for way, noise in measured.items():
+        together = np.concatenate(list(noise.values()))
+        yield spread_at_least(name, together, needed, f"all tensors, {way}")
+        yield is_gaussian("distance of the noise from a Gaussian", together[:_NUMBERS], way)
+    for tensor in tensors:
+        parts = [
+            (sums.noise(tensor), f"{tensor}, round {sums.about.number}, {way}")
+            for way, seen in runs.items()
+            for one in seen
+            for sums in one.sums
+        ]
+        parts += [(noise[tensor], f"{tensor}, {way}") for way, noise in measured.items()]
+        yield _worst([spread_at_least(name, noise, needed, where, alpha=share) for noise, where in parts])
+    for way, seen in runs.items():
+        noises = [
+            (f"{tensor} in round {sums.about.number} of run {number}", sums.noise(tensor))
+            for number, one in enumerate(seen)
+            for sums in one.sums
+            for tensor in tensors
+        ]
+        found = repeats(noises, _spread(measured[way]))
+        where = f"{way}: {found[0]}" if found else way
+        yield Check("pairs of noises that repeat each other", len(found), "is", 0, not found, where, ALPHA)
+
+
+def _worst(checks: list[Check]) -> Check:
+    """One that fails, or the last, which has the most numbers behind it."""
+    worst = next((check for check in checks if not check.holds), checks[-1])
+    return replace(worst, false_alarm_rate=sum(check.false_alarm_rate for check in checks))
+
+
+def _coverage_checks(run: _Run, runs: list[Seen], spread: float) -> Iterator[Check]:
+    """Every number that a round is about has noise, whether it carries data or not; and the others carry none."""
+    uncovered, outside, carried = 0, 0, 0
+    for number, sums in enumerate(sums for seen in runs for sums in seen.sums):
+        source = KeyedSource(secret_of(run.seed, 3), _EXTRA + number)
+        again = replace(sums, after=_protected(run.plan.mechanism, sums.before, sums.about, source))
+        for name, before in sums.before.items():
+            uncovered += bare(sums.noise(name), again.noise(name), spread)
+            outside += sums.outside(name)
+            carried += int(np.count_nonzero(before))
+    yield is_equal("numbers of a round without noise", uncovered, 0, f"{carried} carried data")
+    yield is_equal("numbers outside of a round that carry anything", outside, 0)
+
+
+def _past_the_noise(run: _Run, seen: Seen) -> tuple[int, int]:
+    """How many released numbers change with everybody's data while the protected sums and counts stay the same."""
+    replayed = run.replayed(seen)
+    pairs = zip(seen.released, replayed.released, strict=True)
+    return sum(_different(one[name], other[name]) for one, other in pairs for name in one), 0
+
+
+def _different(one: Floats, other: Floats) -> int:
+    return int(np.count_nonzero(one.view(np.uint32) != other.view(np.uint32)))
+
+
+def _bound_checks(plan: Plan, about: Round, seen: float) -> Iterator[Check]:
+    """The bound on an update, over all tensors together: as it was met, and as somebody would try to get past it."""
+    mechanism = plan.mechanism
+    limit: float = getattr(mechanism, "clip_norm", math.inf)
+    limit = limit if about.clip_norm is None else min(limit, about.clip_norm)
+    yield at_most("largest norm of an update of a device", seen, limit)
+    yield at_most("largest norm of an update that is made to be large", _largest_of_hostile(plan, about, limit), limit)
+    for what, value in (("NaN", math.nan), ("infinity", math.inf)):
+        yield at_most(f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit)
+    fits = mechanism.bound(_hostile(plan, about, np.array([limit]), spread=True), about)
+    yield is_equal("a message that is twice as long as the bound", _checked(plan, about, _times(fits, 2.0)), "refused")
+    yield is_equal("a message with NaN in it", _checked(plan, about, _times(fits, math.nan)), "refused")
+
+
+def _times(uploads: Uploads, factor: float) -> Uploads:
+    """The same messages with every number multiplied."""
+
+    def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
+
+    return replace(
+        uploads,
+        tables=scaled(uploads.tables),
+        entries=scaled(uploads.entries),
+        dense={name: values * np.float32(factor) for name, values in uploads.dense.items()},
+        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in uploads.factors.items()},
+    )
+
+
+def _hostile(plan: Plan, about: Round, sizes: Doubles, *, spread: bool) -> Uploads:
+    """Updates of these sizes: in every number, or in the first of every tensor."""
+    view = about.view(plan.schema)
+    size = sum(tensor.size for tensor in view.tensors)
+    vectors = np.zeros((len(sizes), size))
+    if spread:
+        vectors[:] = sizes[:, np.newaxis]
+    else:
+        starts = np.cumsum([0, *(tensor.size for tensor in view.tensors[:-1])])
+        vectors[:, starts] = sizes[:, np.newaxis]
+    return from_vectors(vectors, view)
+
+
+def _largest_of_hostile(plan: Plan, about: Round, limit: float) -> float:
+    """Over all tensors together; what is refused does no harm."""
+    sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
+    return max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
+
+
+def _norm(plan: Plan, about: Round, size: float, *, spread: bool) -> float:
+    """Of what is left of an update once it is bounded: 0 where it is refused, infinite where it is no number."""
+    try:
+        with np.errstate(all="ignore"):
+            norms = norms_of(plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about))
+    except VeilrecError:
+        return 0.0
+    return float(norms.max()) if np.isfinite(norms).all() else math.inf
+
+
+def _checked(plan: Plan, about: Round, uploads: Uploads) -> str:
+    try:
+        plan.mechanism.check(uploads, about)
+    except VeilrecError:
+        return "refused"
+    return "passed on"
+
+
+def _cohort_checks(run: _Run, account: Account, drawn: int) -> Iterator[Check]:
+    """How often devices take part, against what the mechanism accounts for, and that against what it may."""
+    accounted = getattr(run.plan.mechanism, "taking_part", None)
+    if accounted is None:
+        yield is_equal("the chance to take part that is accounted for", "none stated", "some")
+        return
+    yield at_least("the chance to take part that is accounted for", accounted.rate, account.rate)
+    yield at_least("rounds that are accounted for", accounted.rounds, run.plan.rounds)
+    if account.rate < 1.0:
+        drawn_by = [_cohorts(run, secret_of(run.seed, number), drawn) for number in (4, 5)]
+        same = bool(np.array_equal(*drawn_by))
+        yield is_equal("cohorts of two secrets", "the same" if same else "different", "different")
+    for way, secret in (("secret", secret_of(run.seed, 4)), ("seeded", None)):
+        cohorts = _cohorts(run, secret, drawn)
+        hits = cohorts.sum(axis=0)
+        rate = accounted.rate
+        yield rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
+        yield nobody_more_often("how often the most drawn device takes part", hits, drawn, rate)
+        if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
+            sizes = cohorts.sum(axis=1)
+            yield sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
+        elif accounted.sampling == "fixed":
+            sizes = np.unique(cohorts.sum(axis=1))
+            yield is_equal("sizes of cohorts", " ".join(map(str, sizes)), str(accounted.cohort))
+
+
+def _cohorts(run: _Run, secret: bytes | None, drawn: int) -> Any:
+    """Who was in each of many rounds."""
+    simulation = Simulation(run.plan, run.data, run.histories, Seeds.all_from(run.seed, secret))
+    everybody = np.flatnonzero(run.data.rows.lengths() > 0)
+    members: Offsets = np.zeros((drawn, len(run.data.rows)), np.int64)
+    for number in range(drawn):
+        members[number, simulation.sampler.draw(number)] = 1
+    return members[:, everybody]
+
+
+def _account_checks(
+    plan: Plan, account: Account, guarantee: Guarantee, needed: float, measured: dict[str, dict[str, Doubles]]
+) -> Iterator[Check]:
+    """The statement, the mechanism and the composed event say the same, and it adds up."""
+    epsilon, delta = claim(guarantee)
+    mechanism = plan.mechanism
+    yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
+    yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
+    moved = account.sensitivity
+    yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, moved)
+    yield at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    numbers = sum(len(noise) for noise in measured["secret"].values())
+    most = _spread(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
+    spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
+    charged = epsilon_of(plan.event(), delta)
+    check = at_least("epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK))
+    yield replace(check, false_alarm_rate=ALPHA)

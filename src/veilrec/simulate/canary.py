@@ -1,0 +1,130 @@
+"""A canary, end to end: the trained model with one person's data and without it, many times over.
+
+Who looks at the released model knows everything but whether the person was there: the plan, the others' data, and in
+which direction the person's data moves the model when there is no noise. How far the models move in that direction is
+the score; how well it tells the two apart gives epsilon from below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec._csr import Csr, offsets_of
+from veilrec.device.learner import LocalData
+from veilrec.plan import Plan
+from veilrec.privacy.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scores
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.simulate.audit import claim, secret_of
+from veilrec.simulate.observe import SeenSums, simulate, watch
+from veilrec.simulate.simulation import Seeds
+from veilrec.updates import Schema
+
+ALPHA = 1e-4
+_PARTS = 8
+
+
+@dataclass(frozen=True)
+class Canary:
+    """What the models proved."""
+
+    epsilon_lower: float
+    confidence: float
+    runs: int  # with the person's data, and as many without
+    rounds: int
+    law: str  # what was taken for granted: that the noise is Gaussian, or nothing
+    holds: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring sets of data: one person's is there, and gone or another's."""
+
+    first: LocalData
+    second: LocalData
+    removed: int | None = None  # in the second
+
+
+def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *, runs: int, seed: int = 0) -> Canary:
+    """All rounds of a plan, so many times on either side, on the neighbours that its statement is about."""
+    pair, direction = _most_telling(plan, data, histories, guarantee, seed)
+    scores = [
+        np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
+    ]
+    epsilon, delta = claim(guarantee)
+    everybody = plan.cohort.size in (0, int((data.rows.lengths() > 0).sum()))
+    gaussian = everybody and (plan.reports is None or guarantee.unit == "user")
+    bound = epsilon_from_gaussian_scores if gaussian else epsilon_from_scores
+    lower = bound(scores[0], scores[1], delta=delta, alpha=ALPHA)
+    law = "Gaussian noise" if gaussian else "none"
+    return Canary(lower, 1.0 - ALPHA, runs, plan.rounds, law, bool(lower <= epsilon))
+
+
+def _score(plan: Plan, pair: Pair, side: int, histories: Csr, direction: Doubles, seed: int, run: int) -> float:
+    seeds = Seeds.all_from(seed, secret_of(seed, side, run))
+    data, removed = (pair.second, pair.removed) if side else (pair.first, None)
+    simulation = simulate(plan, data, histories, seeds, removed=removed)
+    for number in range(plan.rounds):
+        simulation.step(number)
+    weights = [simulation.server.weights[tensor.name].ravel() for tensor in plan.schema.tensors]
+    return float(np.concatenate(weights) @ direction)
+
+
+def _most_telling(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int) -> tuple[Pair, Doubles]:
+    """Of the neighbours, the pair whose sums lie farthest apart without noise, and the direction between them."""
+
+    def moves(side: LocalData, removed: int | None, number: int) -> Doubles:
+        seeds = Seeds.all_from(seed, secret_of(seed, 2, number))
+        seen = watch(plan, side, histories, seeds, plan.rounds, quiet=True, removed=removed)
+        return np.asarray(np.sum([_whole(sums, plan.schema) for sums in seen.sums], axis=0))
+
+    def apart(pair: Pair, number: int) -> Doubles:
+        return np.asarray(moves(pair.first, None, number) - moves(pair.second, pair.removed, number))
+
+    pair = max(_pairs(data, guarantee), key=lambda pair: float(np.linalg.norm(apart(pair, 0))))
+    # Where rounds are about parts that chance has a hand in, all of them count.
+    direction = np.sum([apart(pair, number) for number in range(_PARTS if plan.agenda.leaves_out else 1)], axis=0)
+    return pair, direction / max(float(np.linalg.norm(direction)), 1e-300)
+
+
+def _whole(sums: SeenSums, schema: Schema) -> Doubles:
+    """The sums of a round before the noise, as a change of the whole model."""
+    parts = []
+    for tensor in schema.tensors:
+        full = np.zeros(tensor.shape)
+        rows = sums.about.rows if tensor.by_row else None
+        full[slice(None) if rows is None else rows] = sums.before[tensor.name]
+        parts.append(full.ravel())
+    return np.concatenate(parts)
+
+
+def _pairs(data: LocalData, guarantee: Guarantee) -> list[Pair]:
+    everybody = np.flatnonzero(data.rows.lengths() > 0).tolist()
+    if guarantee.unit == "click":
+        return [Pair(data, _without_a_click(data, device)) for device in everybody]
+    if guarantee.adjacency == "add-remove":
+        return [Pair(data, data, device) for device in everybody]
+    return [Pair(data, _replaced(data, everybody[0], device)) for device in everybody[1:]]
+
+
+def _replaced(data: LocalData, device: int, other: int) -> LocalData:
+    rows = np.arange(len(data.rows))
+    rows[device] = other
+    return data.take(rows)
+
+
+def _without_a_click(data: LocalData, device: int) -> LocalData:
+    """The same data without the first item of a device; what is gained elsewhere is bounded in the same way."""
+    rows = data.rows
+    kept = np.ones(len(rows.items), np.bool_)
+    kept[rows.offsets[device]] = False
+    lengths = rows.lengths()
+    lengths[device] -= 1
+    return cast(LocalData, replace(cast(Any, data), rows=Csr(offsets_of(lengths), rows.items[kept])))

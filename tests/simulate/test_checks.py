@@ -1,0 +1,87 @@
+"""What decides a finding: it finds what is there, and leaves chance alone as often as it says. Seeds are fixed."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from veilrec.simulate import checks
+from veilrec.simulate.checks import ALPHA, Check
+
+DRAW = np.random.default_rng(8)
+NOISE = DRAW.normal(0.0, 2.0, 20_000)
+
+
+def test_too_little_noise_is_found_and_enough_is_not() -> None:
+    assert checks.spread_at_least("noise", NOISE, 2.0, "").holds
+    assert checks.spread_at_least("noise", NOISE, 1.5, "").holds
+    assert not checks.spread_at_least("noise", NOISE, 2.2, "").holds
+    assert not checks.spread_at_least("noise", np.zeros(0), 2.0, "").holds
+    assert not checks.spread_at_least("noise", NOISE, math.inf, "").holds
+
+
+def test_the_spread_fails_a_sound_noise_as_seldom_as_it_says() -> None:
+    """At a false-alarm rate of 1 in 10, 1,000 sound noises: between 60 and 140, but for one chance in 20,000."""
+    alarms = sum(not checks.spread_at_least("", row, 1.0, "", alpha=0.1).holds for row in DRAW.normal(size=(1000, 40)))
+    assert 60 <= alarms <= 140
+
+
+def test_the_shape_of_noise() -> None:
+    assert checks.is_gaussian("", NOISE, "").holds
+    assert not checks.is_gaussian("", DRAW.laplace(size=20_000), "").holds
+    assert not checks.is_gaussian("", np.zeros(100), "").holds
+
+
+def test_places_without_noise_are_counted() -> None:
+    first, second = NOISE[:1000].copy(), NOISE[1000:2000].copy()
+    assert checks.bare(first, second, 2.0) == 0
+    first[:3], second[:2] = 0.0, 0.0  # one of the three had noise in the second draw
+    assert checks.bare(first, second, 2.0) == 2
+
+
+def test_noise_that_repeats_is_found_whatever_its_length_and_sign() -> None:
+    one, other, short = NOISE[:500], NOISE[500:1000], NOISE[1000:1002]
+    assert checks.repeats([("a", one), ("b", other), ("c", short)], 2.0) == []
+    assert checks.repeats([("a", one), ("b", -one)], 2.0) == ["a and b"]
+    assert checks.repeats([("a", one), ("b", one + 0.5 * other)], 2.0) == ["a and b"]
+    assert checks.repeats([("a", one), ("b", one[:2])], 2.0) == ["a and b"]
+
+
+def test_rates() -> None:
+    assert checks.rate_at_most("", 260, 1000, 0.25, "").holds
+    assert not checks.rate_at_most("", 350, 1000, 0.25, "").holds
+    assert checks.rate_at_least("", 240, 1000, 0.25, "").holds
+    assert not checks.rate_at_least("", 160, 1000, 0.25, "").holds
+    hits = DRAW.binomial(400, 0.25, 60)
+    assert checks.nobody_more_often("", hits, 400, 0.25).holds
+    hits[7] = 400
+    assert not checks.nobody_more_often("", hits, 400, 0.25).holds
+    assert checks.nobody_more_often("", hits, 400, 1.0).holds
+
+
+def test_sizes_of_cohorts() -> None:
+    coins = DRAW.binomial(60, 0.25, 400)
+    assert checks.sizes_vary("", coins, 60 * 0.25 * 0.75).holds
+    assert not checks.sizes_vary("", np.full(400, 15), 60 * 0.25 * 0.75).holds
+
+
+@pytest.mark.parametrize("limit", [checks.at_most, checks.at_least])
+def test_what_is_not_a_number_never_holds(limit: object) -> None:
+    assert not limit("", math.nan, 1.0).holds  # type: ignore[operator]
+
+
+def test_the_spread_of_any_law() -> None:
+    assert checks.spread_is_one("", DRAW.laplace(scale=2**-0.5, size=5000), "").holds
+    assert not checks.spread_is_one("", DRAW.laplace(scale=0.5, size=5000), "").holds
+    assert not checks.spread_is_one("", np.zeros(500), "").holds
+
+
+def test_a_finding_is_json_whatever_was_measured() -> None:
+    found = Check("noise", np.float64(0.5), "at least", math.inf, False, "items", ALPHA)
+    written = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert (written["measured"], written["expected"], written["holds"]) == (0.5, "inf", False)
+    assert (written["relation"], written["where"], written["false_alarm_rate"]) == ("at least", "items", ALPHA)
+    assert "where" not in checks.is_equal("unit", "user", "user").to_json()
