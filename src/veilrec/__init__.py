@@ -1,3 +1,28 @@
-"""veilrec: recommenders that learn from people without watching them."""
+"""veilrec: recommenders that learn from people without watching them.
 
-__version__ = "0.1.0"
+`load`, `train`, `open` and `audit` are the Python surface (docs/python.md); everything behind them is imported when it
+is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from veilrec._version import __version__
+
+if TYPE_CHECKING:
+    from veilrec.api import Run, audit, load, open, train
+
+__all__ = ["Run", "__version__", "audit", "load", "open", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'veilrec' has no attribute {name!r}")
+    from veilrec import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.bench import simulate
-from veilrec.bench.results import Result
-from veilrec.bench.tasks import TASKS
+from veilrec.bench.measure import Result
+from veilrec.bench.simulate import TASKS
 from veilrec.cli.bench import app
 from veilrec.errors import BadInput
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from veilrec.cli.data import app
 from veilrec.data import packed
-from veilrec.data.registry import DATASETS
+from veilrec.data.datasets import DATASETS
 from veilrec.errors import BadInput
 
 LOG = "user,item,rating\nu,a,5\nu,b,4\nv,a,3\nv,a,3\n"

@@ -10,26 +10,26 @@ from typer.testing import CliRunner, Result
 from veilrec.cli.demo import demo
 from veilrec.errors import BadInput
 from veilrec.report import demo as demo_room
-from veilrec.runs.training import Request
+from veilrec.runs.request import Request
 
 _app = typer.Typer()
 _app.command()(demo)
 
 
-def _small(kind: str, seed: int) -> demo_room.Plan:
+def _small(kind: str, seed: int) -> demo_room.Scenario:
     data = f"synthetic-ratings:users=150,items=200,mean_history=12,seed={seed}"
     requests = (
         Request("fedmf", data, seed, "loo-99", rounds=3, settings=("cohort.size=20",)),
         Request("ease", data, seed, "loo-99"),
     )
-    return demo_room.Plan(kind, seed, data, "little", "fedmf", requests, ("Train.", "Compare."), ("A note.",))
+    return demo_room.Scenario(kind, seed, data, "little", "fedmf", requests, ("Train.", "Compare."), ("A note.",))
 
 
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder, and a demo that takes a second."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo_room, "plan", _small)
+    monkeypatch.setattr(demo_room, "choose_scenario", _small)
     return tmp_path
 
 
@@ -109,10 +109,10 @@ def test_it_refuses_a_file_or_a_link_as_its_folder(room: Path) -> None:
 
 
 def test_the_news_demo_is_honest_about_ids() -> None:
-    plan = demo_room.plan("news", 4)
-    assert plan.data.startswith("synthetic-news:") and plan.data.endswith("seed=4")
-    assert {request.protocol for request in plan.requests} == {"mind"}
-    assert "by its id alone" in plan.notes[0]
+    scenario = demo_room.choose_scenario("news", 4)
+    assert scenario.data.startswith("synthetic-news:") and scenario.data.endswith("seed=4")
+    assert {request.protocol for request in scenario.requests} == {"mind"}
+    assert "by its id alone" in scenario.notes[0]
 
 
 @pytest.mark.slow

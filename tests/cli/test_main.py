@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from veilrec.cli import doctor, main
 from veilrec.cli.main import app
-from veilrec.cli.tables import metrics_table
+from veilrec.cli.output import metrics_table
 from veilrec.methods.registry import METHODS
 
-HEAVY = ("torch", "numba", "polars", "matplotlib", "scipy", "dp_accounting", "opendp")
+HEAVY = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "scipy", "dp_accounting", "opendp")
+MOST_SECONDS = 0.3  # for `import veilrec`
 
 
 def imported_by(code: str) -> set[str]:
@@ -27,7 +28,15 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_import_veilrec_is_light():
-    assert not set(HEAVY) & imported_by("import veilrec")
+    assert not {*HEAVY, "numpy"} & imported_by("import veilrec")
+
+
+def test_import_veilrec_is_fast():
+    timed = [sys.executable, "-X", "importtime", "-c", "import veilrec"]
+    lines = subprocess.run(timed, capture_output=True, text=True, check=True).stderr.splitlines()
+    columns = [[cell.strip() for cell in line.removeprefix("import time:").split("|")] for line in lines]
+    (microseconds,) = [int(total) for _, total, name in columns if name == "veilrec"]
+    assert microseconds < 1e6 * MOST_SECONDS
 
 
 def test_the_command_line_starts_without_heavy_parts():

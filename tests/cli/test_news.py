@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from veilrec.cli.main import app
-from veilrec.data.spec import load
+from veilrec.data.datasets import load
 from veilrec.errors import BadInput
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from tests.report.reproduce.toys import DATA, TOY
 from veilrec.cli.reproduce import _command, reproduce
 from veilrec.errors import BadInput
-from veilrec.report.reproduce import tables
-from veilrec.report.reproduce.plan import Options
+from veilrec.report.reproduce import registry
+from veilrec.report.reproduce.running import Options
 
 app = typer.Typer()
 app.command()(reproduce)
@@ -21,7 +21,7 @@ app.command()(reproduce)
 
 @pytest.fixture(autouse=True)
 def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "EXPERIMENTS", {**tables.EXPERIMENTS, "toy": TOY})
+    monkeypatch.setattr(registry, "EXPERIMENTS", {**registry.EXPERIMENTS, "toy": TOY})
 
 
 def run(*arguments: str):
@@ -45,18 +45,20 @@ def test_an_unknown_name_is_refused():
         run("fedmf-tabel2")
 
 
-def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path):
-    done = run("toy", "--quick", "--out", str(tmp_path))
+def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VEILREC_RUNS", str(tmp_path))
+    done = run("toy", "--quick")
+    folder = tmp_path / "reproduce-toy"
     assert done.exit_code == 0
     assert "QUICK, not for quoting" in done.stdout
     assert "what is claimed, and what holds" in done.stdout
     assert "not available: this version has no method no-such-method" in done.stdout
-    assert {path.name for path in tmp_path.iterdir()} == {"toy.json", "toy.md", "toy.svg", "toy.png", "runs"}
-    again = run("toy", "--quick", "--out", str(tmp_path), "--json")
+    assert {path.name for path in folder.iterdir()} == {"toy.json", "toy.md", "toy.svg", "toy.png", "runs"}
+    again = run("toy", "--quick", "--out", str(folder), "--json")
     report = json.loads(again.stdout)  # nothing else on standard output
-    assert report["out"] == str(tmp_path)
+    assert report["out"] == str(folder)
     assert "3 of 3 runs are finished already" in again.stderr
-    saved = json.loads((tmp_path / "toy.json").read_text())
+    saved = json.loads((folder / "toy.json").read_text())
     assert saved == {key: value for key, value in report.items() if key != "out"}
 
 
@@ -93,12 +95,6 @@ def test_calibration_and_method_are_passed_on(tmp_path: Path):
 def test_jobs_are_passed_on(tmp_path: Path):
     with pytest.raises(BadInput, match="--jobs is 0"):
         run("toy", "--quick", "--jobs", "0", "--out", str(tmp_path))
-
-
-def test_the_default_folder_has_the_tables_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("VEILREC_RUNS", str(tmp_path))
-    assert run("toy", "--quick").exit_code == 0
-    assert (tmp_path / "reproduce-toy" / "toy.md").exists()
 
 
 def test_the_command_names_nobodys_folder():

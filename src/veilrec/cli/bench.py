@@ -37,7 +37,7 @@ def simulate(
     Every task runs in a fresh process with one thread; the contenders take turns and do the same work.
     Seconds are medians per round; compiling and starting up do not count, for anybody.
     """
-    from veilrec.bench.options import Options
+    from veilrec.bench.measure import Options
     from veilrec.bench.simulate import run
 
     report = run(task or (), Options(repeats, quick, peers), lambda line: typer.echo(line, err=True))

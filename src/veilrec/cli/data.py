@@ -14,8 +14,8 @@ from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
+    from veilrec.data.datasets import Dataset
     from veilrec.data.population import Population
-    from veilrec.data.registry import Dataset
 
 app = typer.Typer(
     name="data",
@@ -47,7 +47,7 @@ def list_datasets(as_json: Json = False) -> None:
 
     Example: veilrec data list
     """
-    from veilrec.data.registry import DATASETS
+    from veilrec.data.datasets import DATASETS
 
     rows = [_listed(dataset) for dataset in DATASETS.values()]
     if as_json:
@@ -80,7 +80,7 @@ def check(
     """
     from veilrec.data.check import check as check_population
     from veilrec.data.check import render
-    from veilrec.data.spec import load
+    from veilrec.data.datasets import load
 
     report = check_population(load(spec))
     if as_json:
@@ -115,8 +115,8 @@ def import_files(
     """
     from dataclasses import replace
 
+    from veilrec._files import refuse_existing
     from veilrec.data import packed
-    from veilrec.data.folders import refuse_existing
 
     refuse_existing(out)
     population = _read_own(files, kind)
@@ -183,12 +183,12 @@ def export(
 
     Example: veilrec data export synthetic-news:users=1000,seed=1 --format mind --out made-up-mind
     """
-    from veilrec.data import mind_export
-    from veilrec.data.folders import refuse_existing
-    from veilrec.data.spec import load
+    from veilrec._files import refuse_existing
+    from veilrec.data import mind
+    from veilrec.data.datasets import load
 
     refuse_existing(out)
-    mind_export.write(load(spec), out)
+    mind.write(load(spec), out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     if as_json:
         print_json({"folder": str(out), "format": format_.value, "files": files})
@@ -197,7 +197,7 @@ def export(
 
 
 def _listed(dataset: Dataset) -> dict[str, Any]:
-    from veilrec.data.spec import whereabouts
+    from veilrec.data.datasets import whereabouts
 
     found = whereabouts(dataset)
     return {
@@ -215,14 +215,14 @@ def _read_own(files: list[Path], kind: OwnKind) -> Population:
     from veilrec.errors import BadInput
 
     if kind is OwnKind.csv:
-        from veilrec.data import own_csv
+        from veilrec.data import own_logs
 
-        return own_csv.read(*files)
+        return own_logs.read_csv(*files)
     if len(files) > 1:
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
-    from veilrec.data import own_impressions
+    from veilrec.data import own_logs
 
-    return own_impressions.read(files[0])
+    return own_logs.read_impressions(files[0])
 
 
 def _counts(population: Population) -> dict[str, Any]:

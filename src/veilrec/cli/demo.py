@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.output import Json, print_json
+from veilrec.cli.output import Json, metrics_table, print_json, say
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from veilrec.report.demo import Finding, Plan
-    from veilrec.runs.training import Request
+    from veilrec.report.demo import Finding, Scenario
+    from veilrec.runs.request import Request
 
 
 class Kind(StrEnum):
@@ -47,27 +46,22 @@ def demo(
 
         veilrec demo --kind news --seed 3 --report news.html
     """
-    from veilrec.report.demo import check_places, finish, plan
+    from veilrec.report.demo import check_places, choose_scenario, finish
 
     started = time.perf_counter()
-    chosen = plan(kind.value, seed)
-    check_places(chosen, out, report)
-    _say(f"1. Make up {chosen.what}.")
-    for number, (request, aim) in enumerate(zip(chosen.requests, chosen.aims, strict=True), 2):
-        _say(f"{number}. {aim}")
+    scenario = choose_scenario(kind.value, seed)
+    check_places(scenario, out, report)
+    say(f"1. Make up {scenario.what}.")
+    for number, (request, aim) in enumerate(zip(scenario.requests, scenario.aims, strict=True), 2):
+        say(f"{number}. {aim}")
         _train(request, out / request.method)
-    last = len(chosen.requests) + 2
-    _say(f"{last}. Compare them, recommend to one user, and write the report.")
-    finding = finish(chosen, out, report, _command(kind, seed, out, report))
+    last = len(scenario.requests) + 2
+    say(f"{last}. Compare them, recommend to one user, and write the report.")
+    finding = finish(scenario, out, report, _command(kind, seed, out, report))
     if json_output:
         print_json(finding.as_json() | {"seconds": round(time.perf_counter() - started, 1)})
     else:
-        _show(chosen, finding, report, out)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+        _show(scenario, finding, report, out)
 
 
 def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
@@ -80,40 +74,39 @@ def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
 def _train(request: Request, folder: Path) -> dict[str, Any]:
     from veilrec.cli.progress import following
     from veilrec.methods.registry import get
-    from veilrec.runs import training
+    from veilrec.runs.request import prepare
+    from veilrec.runs.training import train
 
-    prepared = training.prepare(request)
+    prepared = prepare(request)
     unit = "round" if get(request.method).kind == "federated" else "epoch"
     with following(f"   {request.method}", prepared.schedule.rounds, unit=unit) as listener:
-        return training.train(prepared, folder, listeners=(listener,))
+        return train(prepared, folder, listeners=(listener,))
 
 
-def _show(plan: Plan, finding: Finding, report: Path, out: Path) -> None:
+def _show(scenario: Scenario, finding: Finding, report: Path, out: Path) -> None:
     from rich.console import Console
 
-    from veilrec.cli.tables import metrics_table
-
     console = Console()
-    console.print(metrics_table(f"{plan.data}, {finding.protocol}, seed {plan.seed}", finding.scores))
+    console.print(metrics_table(f"{scenario.data}, {finding.protocol}, seed {scenario.seed}", finding.scores))
     for metric, value in finding.best_possible.items():
         console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
-    console.print(_recommended(plan, finding))
+    console.print(_recommended(scenario, finding))
     console.print(
-        f"{plan.main}: {counted(finding.rounds, 'round')}, to devices {human_bytes(finding.down_bytes)}, "
+        f"{scenario.main}: {counted(finding.rounds, 'round')}, to devices {human_bytes(finding.down_bytes)}, "
         f"from devices {human_bytes(finding.up_bytes)}."
     )
     console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
     console.print("Next:", markup=False)
-    console.print(f"  veilrec recommend {out / plan.main} --user {finding.user}", soft_wrap=True, markup=False)
-    console.print(f"  veilrec train {plan.main} --data csv:YOUR-FILE.csv", soft_wrap=True, markup=False)
+    console.print(f"  veilrec recommend {out / scenario.main} --user {finding.user}", soft_wrap=True, markup=False)
+    console.print(f"  veilrec train {scenario.main} --data csv:YOUR-FILE.csv", soft_wrap=True, markup=False)
 
 
-def _recommended(plan: Plan, finding: Finding) -> Table:
+def _recommended(scenario: Scenario, finding: Finding) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("", "item", "title", title=f"{plan.main} recommends to user {escape(finding.user)}")
+    table = Table("", "item", "title", title=f"{scenario.main} recommends to user {escape(finding.user)}")
     for place, (item, title) in enumerate(finding.recommended, 1):
         table.add_row(str(place), escape(item), escape(title))
     return table

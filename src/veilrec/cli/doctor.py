@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def doctor(json_output: Json = False) -> None:
     """Show versions, threads, data sets found, disk space, what is missing and how to get it."""
-    from veilrec.report.diagnosis import diagnose
+    from veilrec.report.machine import diagnose
 
     findings = diagnose()
     if json_output:

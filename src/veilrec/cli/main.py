@@ -6,8 +6,10 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
-from veilrec import __version__
+from veilrec._extras import missing_part
+from veilrec._version import __version__
 from veilrec.cli import audit, bench, data, demo, doctor, methods, privacy, recommend, reproduce, train
 from veilrec.errors import VeilrecError
 
@@ -61,11 +63,15 @@ def run() -> None:
         if leaving.code == INTERRUPTED:  # typer turns Ctrl-C into this code without a word
             typer.echo("veilrec: interrupted", err=True)
         raise
+    except ModuleNotFoundError as error:
+        missing = missing_part(_command(), error)
+        if missing is None:
+            raise
+        typer.echo(str(missing), err=True)
+        sys.exit(missing.exit_code)
     except VeilrecError as error:
-        from veilrec.runs.loop import Interrupted
-
         typer.echo(f"veilrec: {error}", err=True)
-        sys.exit(INTERRUPTED if isinstance(error, Interrupted) else 2)
+        sys.exit(error.exit_code)
     except OSError as error:
         typer.echo(f"veilrec: {_file_trouble(error)}", err=True)
         sys.exit(2)
@@ -74,6 +80,17 @@ def run() -> None:
             raise
         typer.echo("veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True)
         sys.exit(2)
+
+
+def _command() -> str:
+    """The command that was typed, without its arguments: veilrec data import."""
+    names, group = ["veilrec"], typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        if not isinstance(group, TyperGroup) or word not in group.commands:
+            break
+        names.append(word)
+        group = group.commands[word]
+    return " ".join(names)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

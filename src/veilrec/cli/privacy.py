@@ -15,7 +15,7 @@ from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
-    from veilrec.privacy.planning import Plan
+    from veilrec.privacy.calculator import Setting
 
 app = typer.Typer(
     name="privacy",
@@ -23,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Privacy: the statement of a run, and calculators for people who plan one.",
 )
+
+_PUBLISHABLE = "The folder model/ of the run, and nothing else of it: its other numbers are exact."
 
 
 class Planned(StrEnum):
@@ -36,7 +38,7 @@ class Planned(StrEnum):
     label = "label"
 
 
-class Accounted(StrEnum):
+class Mechanism(StrEnum):
     """A mechanism that `account` knows."""
 
     gaussian = "gaussian"
@@ -60,14 +62,19 @@ def show(
     """
     from veilrec.privacy.guarantee import Guarantee
     from veilrec.privacy.statement import Statement
+    from veilrec.runs.noise import obstacle
 
     result, config = _read_run(run)
+    guarantee = Guarantee.from_json(result["guarantee"])
+    reason = obstacle(guarantee, str(config.get("noise", "seeded")))
     statement = Statement(
-        Guarantee.from_json(result["guarantee"]),
+        guarantee,
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
         noise=(*_noise(result.get("noise")), *_settings(config)),
         simulated=True,  # `veilrec train` simulates all devices in one place
+        publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
+        publishable=reason is None,
     )
     if json_output:
         print_json(statement.to_json() | {"run": str(run)})
@@ -114,7 +121,7 @@ def calibrate(
 
         veilrec privacy calibrate --mechanism label --epsilon 2 --candidates 37 --json
     """
-    from veilrec.privacy.planning import Wish, noise_of_message
+    from veilrec.privacy.calculator import Wish, noise_of_message
 
     wish = Wish(
         mechanism=mechanism.value,
@@ -136,7 +143,7 @@ def account(
     ],
     rounds: Annotated[int, typer.Option(help="Rounds of training.")],
     delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
-    mechanism: Annotated[Accounted, typer.Option(help="What protects the sum.")] = Accounted.gaussian,
+    mechanism: Annotated[Mechanism, typer.Option(help="What protects the sum.")] = Mechanism.gaussian,
     sampling: Annotated[
         Sampled, typer.Option(help="Who takes part in a round: all (none), a fixed number, each by chance (poisson).")
     ] = Sampled.none,
@@ -160,7 +167,7 @@ def account(
     """
     from veilrec.errors import BadInput
     from veilrec.privacy.accounting import Rounds
-    from veilrec.privacy.planning import epsilon_of_training
+    from veilrec.privacy.calculator import epsilon_of_training
 
     if sampling is not Sampled.none and (population is None or cohort is None):
         raise BadInput(f"sampling {sampling.value} needs --population and --cohort")
@@ -178,7 +185,7 @@ def account(
     _tell({"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds}, plan, json_output)
 
 
-def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:
+def _tell(asked: dict[str, Any], plan: Setting, json_output: bool) -> None:
     facts = asked | dict(plan.settings)
     if json_output:
         print_json(facts | plan.guarantee.to_json())
@@ -195,7 +202,7 @@ def _tell(asked: dict[str, Any], plan: Plan, json_output: bool) -> None:
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     from veilrec.errors import BadInput
-    from veilrec.runs.training import read_config
+    from veilrec.runs.folder import read_config
 
     config = read_config(run)
     path = run / "result.json"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from veilrec.cli.output import say
 from veilrec.report.units import human_bytes, human_seconds
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import Listener
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from rich.text import Text
 
-SHOWN = ("hr@10", "ndcg@10", "auc", "mrr")
-COMPILING = 30.0  # seconds, at most, of a first round
-LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
+_FOLLOWED = ("hr@10", "ndcg@10", "auc", "mrr")  # as many as fit into a line
+_COMPILING = 30.0  # seconds, at most, of a first round
+_LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
-    return "  ".join(f"{name} {metrics[name]:.4f}" for name in SHOWN if name in metrics)
+    return "  ".join(f"{name} {metrics[name]:.4f}" for name in _FOLLOWED if name in metrics)
 
 
 def _traffic(progress: Progress) -> str:
@@ -48,11 +49,11 @@ class PlainLines:
             return
         first, self._seconds = self._seconds, progress.learning_seconds
         each = self._seconds / progress.rounds_done if first is None else self._seconds - first
-        if first is None and each < COMPILING:
+        if first is None and each < _COMPILING:
             return
         self._has_told = True
         left = each * (self._rounds - progress.rounds_done)
-        if left >= LONG_WAIT:
+        if left >= _LONG_WAIT:
             self._say(progress, f"{human_seconds(each)} each, about {human_seconds(left)} of learning left")
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
@@ -60,8 +61,7 @@ class PlainLines:
         self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
 
     def _say(self, progress: Progress, words: str) -> None:
-        sys.stderr.write(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip() + "\n")
-        sys.stderr.flush()
+        say(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip())
 
 
 class LiveBar:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilrec.cli.output import Json, print_json
+from veilrec._words import counted
+from veilrec.cli.output import Json, metrics_table, print_json
 
 Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
 
@@ -31,7 +32,7 @@ def evaluate(
 
         veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
     """
-    from veilrec.runs.use import evaluate_run
+    from veilrec.runs.evaluation import evaluate_run
 
     result = evaluate_run(run, protocol, data)
     if json_output:
@@ -39,22 +40,20 @@ def evaluate(
         return
     from rich.console import Console
 
-    from veilrec.cli.tables import metrics_table
-
     rows = {result["method"]: result["metrics"]} | result["baselines"]
     Console().print(metrics_table(f"{result['method']} on {result['dataset']}, {result['protocol']}", rows))
 
 
 def recommend(
     run: Run,
-    user: Annotated[str | None, typer.Option(help="A user of the data set, by the data set's own id.")] = None,
-    history: Annotated[
-        str | None, typer.Option(help="A new user: item ids, separated by commas, the latest last.")
-    ] = None,
+    user: Annotated[str | None, typer.Option(help="A user of the training, by the data set's own id.")] = None,
+    history: Annotated[str | None, typer.Option(help="Anybody: item ids with commas between, the latest last.")] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="All users of the training, into the file --out.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File for --all: .csv, .parquet or .jsonl.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
     json_output: Json = False,
 ) -> None:
-    """Recommend items that a user has not used yet.
+    """Recommend items that a user has not used yet, from the folder of a run alone: the data may be gone.
 
     Examples:
 
@@ -62,18 +61,30 @@ def recommend(
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
 
+        veilrec recommend runs/fedmf-ml-100k-seed1 --all --out best.csv
+
         veilrec recommend runs/nrms-mind-seed0 --history N106403,N71977
     """
-    from veilrec.errors import BadInput
-    from veilrec.runs.training import open_run
-    from veilrec.runs.use import recommend_known, recommend_new
+    from dataclasses import asdict
 
-    if (user is None) == (history is None):
-        raise BadInput("give either --user ID (a user of the data) or --history ID,ID,... (a new user)")
-    prepared, _ = open_run(run)
-    found = recommend_known(prepared, user, k) if user is not None else recommend_new(prepared, _ids(history), k)
+    from veilrec.errors import BadInput
+    from veilrec.runs.saved import open_model
+
+    if (user is not None) + (history is not None) + everybody != 1:
+        raise BadInput("give either --user ID (of the training), --history ID,ID,... (anybody) or --all (every user)")
+    if everybody != (out is not None):
+        raise BadInput("--all and --out FILE go together: all recommendations are written to the file")
+    if out is not None:
+        from veilrec.runs.everybody import check_file, write_everybody
+
+        check_file(out)
+        rows = write_everybody(open_model(run), out, k)
+        print_json({"out": str(out), "rows": rows}) if json_output else typer.echo(f"{counted(rows, 'row')} in {out}")
+        return
+    model = open_model(run)
+    found = model.recommend(_ids(history), k) if user is None else model.recommend_user(user, k)
     if json_output:
-        print_json({"user": user, "recommendations": found})
+        print_json({"user": user, "recommendations": [asdict(best) for best in found]})
         return
     from rich.console import Console
     from rich.markup import escape
@@ -82,8 +93,8 @@ def recommend(
     table = Table(title=f"For {'user ' + escape(user) if user else 'a new user'}")
     for column in ("", "item", "title", "score"):
         table.add_column(column)
-    for place, entry in enumerate(found, 1):
-        table.add_row(str(place), escape(entry["item"]), escape(entry["title"]), f"{entry['score']:.3f}")
+    for place, best in enumerate(found, 1):
+        table.add_row(str(place), escape(best.item), escape(best.title), f"{best.score:.3f}")
     Console().print(table)
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.output import Json, print_json
+from veilrec.cli.output import Json, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.plan import Options
+    from veilrec.report.reproduce.running import Options
     from veilrec.report.reproduce.summary import Summary
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
@@ -63,8 +63,8 @@ def reproduce(
 
         veilrec reproduce fednewsrec-table2 --data mind:MINDsmall
     """
-    from veilrec.report.reproduce.plan import Options
-    from veilrec.report.reproduce.tables import experiment
+    from veilrec.report.reproduce.registry import experiment
+    from veilrec.report.reproduce.running import Options
 
     if table is None:
         _list(json_output)
@@ -78,7 +78,7 @@ def reproduce(
 
 def _list(json_output: bool) -> None:
     from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.tables import EXPERIMENTS
+    from veilrec.report.reproduce.registry import EXPERIMENTS
 
     if json_output:
         print_json({name: {"title": e.title, "paper": e.paper} for name, e in EXPERIMENTS.items()})
@@ -91,34 +91,34 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
     import os
 
     from veilrec.cli.progress import following
-    from veilrec.report.reproduce.plan import make_plan
-    from veilrec.report.reproduce.runner import execute
+    from veilrec.report.reproduce.registry import experiment
+    from veilrec.report.reproduce.running import execute, make_study
     from veilrec.report.reproduce.summary import summarise
-    from veilrec.report.reproduce.tables import experiment
 
     folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
-    plan = make_plan(experiment(table), options, folder)
-    _say(f"{table}: {counted(len(plan.trials()), 'run')} on {', '.join(p.data for p in plan.panels)}, in {folder}")
-    return summarise(plan, execute(plan.trials(), jobs=jobs, say=_say, follow=following)), folder
+    study = make_study(experiment(table), options, folder)
+    say(f"{table}: {counted(len(study.trials()), 'run')} on {', '.join(p.data for p in study.panels)}, in {folder}")
+    return summarise(study, execute(study.trials(), jobs=jobs, say=say, follow=following)), folder
 
 
 def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> None:
     from veilrec._files import write_json, write_text
-    from veilrec.report.reproduce import figures, render
+    from veilrec.report.reproduce import figures
+    from veilrec.report.reproduce.summary import grids, problems, to_json, to_markdown
 
-    name = summary.plan.experiment.name
-    report = render.to_json(summary, command)
+    name = summary.study.experiment.name
+    report = to_json(summary, command)
     write_json(folder / f"{name}.json", report)
-    write_text(folder / f"{name}.md", render.to_markdown(summary, command, f"images/{name}.png"))
+    write_text(folder / f"{name}.md", to_markdown(summary, command, f"images/{name}.png"))
     for ending in ("svg", "png"):
         figures.save(summary, folder / f"{name}.{ending}")
     if json_output:
         print_json(report | {"out": str(folder)})
         return
     width = None if sys.stdout.isatty() else _WIDTH_OF_FILES
-    for grid in render.grids(summary):
+    for grid in grids(summary):
         _print(grid, width=width)
-    for line in (*summary.notes, *render.problems(summary)):
+    for line in (*summary.notes, *problems(summary)):
         typer.echo(line)
     typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png and the runs.")
 
@@ -133,11 +133,6 @@ def _print(grid: Grid, *, width: int | None) -> None:
     for row in grid.rows:
         table.add_row(*row)
     Console(width=width).print(table)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def _command(table: str, options: Options) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.completion import data_names, method_names, protocol_names
-from veilrec.cli.output import Json, print_json
+from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
-    from veilrec.runs.training import Request
+    from veilrec.runs.request import Request
+
+
+class Noise(StrEnum):
+    """Where random numbers that protect people come from."""
+
+    seeded = "seeded"
+    secure = "secure"
+
 
 DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. See `veilrec data list`."
 
@@ -39,6 +47,9 @@ def train(
         str | None,
         typer.Option(help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."),
     ] = None,
+    noise: Annotated[
+        Noise, typer.Option(help="seeded: the same again from --seed. secure: from a secret, as publishing needs.")
+    ] = Noise.seeded,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")
     ] = None,
@@ -66,16 +77,18 @@ def train(
         veilrec train fedncf --data csv:clicks.csv --set cohort.size=50 --early-stop 5 --out runs/mine
 
         veilrec train fedmf --data ml-1m --out runs/long --resume
+
+        veilrec train dp-fedmf --data ml-1m --noise secure --out runs/to-publish
     """
     from veilrec.errors import BadInput
     from veilrec.methods.registry import get
-    from veilrec.runs import training
     from veilrec.runs.loop import Interrupted
+    from veilrec.runs.request import Request, default_out
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
     chosen = [] if calibration is None else [f"calibration={calibration}"]
-    request = training.Request(
+    request = Request(
         method=method,
         data=data,
         seed=seed,
@@ -86,8 +99,9 @@ def train(
         evaluate_every=evaluate_every,
         checkpoint_every=checkpoint_every,
         patience=early_stop,
+        noise=noise.value,
     )
-    folder = out or training.default_out(request)
+    folder = out or default_out(request)
     unit = "round" if get(method).kind == "federated" else "epoch"
     try:
         result = _train(request, folder, resume, list(log or ()), unit)
@@ -102,10 +116,13 @@ def train(
 def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str) -> dict[str, Any]:
     from veilrec.cli.progress import following
     from veilrec.runs import training
+    from veilrec.runs.folder import check_out
     from veilrec.runs.loggers import make_loggers
+    from veilrec.runs.noise import kept_secret
+    from veilrec.runs.request import prepare
 
-    training.check_out(folder, resume=resume)
-    prepared = training.prepare(request)
+    check_out(folder, resume=resume)
+    prepared = prepare(request, secret=kept_secret(folder) if resume else None)
     for note in prepared.notes:
         typer.echo(f"{request.method}: {note}", err=True)
     title = f"{request.method} on {prepared.population.name}"
@@ -117,7 +134,6 @@ def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: s
 def _print_result(result: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
 
-    from veilrec.cli.tables import metrics_table
     from veilrec.privacy.guarantee import Guarantee
 
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}"
@@ -132,4 +148,6 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
         )
     guarantee = Guarantee.from_json(result["guarantee"])
     console.print(f"Privacy: {guarantee.line()}.", *guarantee.caveats)
+    if result["publishable"]:
+        console.print(f"May be published: {folder / 'model'}, and nothing else of the run.", soft_wrap=True)
     console.print(f"Saved in {folder}. Next: veilrec recommend {folder} --user ID", soft_wrap=True)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from veilrec.cli.completion import data_names, method_names, protocol_names
+from veilrec.cli.output import data_names, method_names, protocol_names
 
 
 def test_names_begin_with_what_was_typed() -> None:

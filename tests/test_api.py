@@ -1,0 +1,65 @@
+"""The Python surface: what it promises on its page, and that it costs nothing to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import veilrec
+from veilrec.errors import BadInput
+
+DATA = "synthetic-ratings:users=120,items=300,mean_history=10,seed=3"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> veilrec.Run:
+    out = tmp_path_factory.mktemp("api") / "run"
+    return veilrec.train("fedmf", DATA, out=out, seed=1, rounds=3, settings={"cohort.size": 20})
+
+
+def test_a_run_is_trained_opened_and_used(run: veilrec.Run) -> None:
+    population = veilrec.load(DATA)
+    opened = veilrec.open(run.folder)
+    assert opened == run
+    assert opened.metrics == run.result["metrics"]
+    assert opened.guarantee.basis == "none"
+    known = opened.recommend(user=population.users[0], k=3)
+    new = opened.recommend([population.items[5], population.items[7]], k=3)
+    assert len(known) == len(new) == 3
+    assert all(one.item in set(population.items) for one in (*known, *new))
+    assert opened.evaluate()["metrics"] == run.metrics
+
+
+def test_settings_may_be_given_either_way(tmp_path: Path) -> None:
+    run = veilrec.train("popularity", DATA, out=tmp_path / "a", settings=())
+    assert run.result["method"] == "popularity"
+    with pytest.raises(BadInput, match="unknown setting"):
+        veilrec.train("fedmf", DATA, out=tmp_path / "b", settings=["no_such=1"])
+    with pytest.raises(BadInput, match="not empty"):
+        veilrec.train("popularity", DATA, out=tmp_path / "a")
+
+
+def test_what_cannot_be_meant_is_refused_in_one_line(run: veilrec.Run, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="either a history of item ids or a user"):
+        run.recommend()
+    with pytest.raises(BadInput, match="at least 1 item"):
+        run.recommend(user="u", k=0)
+    with pytest.raises(BadInput):
+        veilrec.open(tmp_path)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        veilrec.nothing  # noqa: B018
+
+
+def test_an_audit_is_of_a_mechanism_or_of_a_method() -> None:
+    assert veilrec.audit("k-ary-response")["passed"]
+    with pytest.raises(BadInput, match="unknown"):
+        veilrec.audit("no-such-thing")
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    script = "import sys, veilrec; veilrec.__version__; dir(veilrec); sys.exit(any(m in sys.modules for m in %r))"
+    heavy = ("numpy", "torch", "numba", "polars", "matplotlib", "scipy", "pydantic")
+    assert subprocess.run([sys.executable, "-c", script % (heavy,)], check=False).returncode == 0
