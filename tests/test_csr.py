@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec._csr import Csr, csr_from_pairs
+from veilrec._csr import Csr, csr_from_pairs, offsets_of
 
 
 def test_rows_lengths_and_row_numbers(packed) -> None:
@@ -51,3 +51,10 @@ def test_pairs_keep_their_order_within_a_row(pairs: list[tuple[int, int]]) -> No
     assert len(csr) == 7
     for r in range(7):
         assert csr.row(r).tolist() == [item for row, item in pairs if row == r]
+
+
+def test_offsets_are_where_rows_begin() -> None:
+    assert offsets_of([2, 0, 3]).tolist() == [0, 2, 2, 5]
+    assert offsets_of([]).tolist() == [0]
+    assert offsets_of(np.array([True, False, True])).tolist() == [0, 1, 1, 2]
+    assert offsets_of(np.full(3, 2**31, np.uint32))[-1] == 3 * 2**31

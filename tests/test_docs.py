@@ -14,7 +14,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from veilrec.cli.main import app
-from veilrec.data.registry import DATASETS
+from veilrec.data.datasets import DATASETS
 from veilrec.evaluate.protocols import PROTOCOLS
 from veilrec.methods.registry import METHODS
 
@@ -109,7 +109,8 @@ EXAMPLES = [
 def test_the_python_example_runs_and_prints_what_it_says(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from veilrec.runs.training import Request, prepare, train
+    from veilrec.runs.request import Request, prepare
+    from veilrec.runs.training import train
 
     monkeypatch.chdir(tmp_path)
     for folder in re.findall(r'"(runs/[\w-]+)"', code):
@@ -149,8 +150,7 @@ def _audited() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() -> None:
-    from veilrec.privacy.audit.auditor import judge
-    from veilrec.privacy.audit.cases import all_cases
+    from veilrec.privacy.audit.auditor import all_cases, judge
 
     bad = [case for case in all_cases() if case.kind != "proven"]
     rows = {

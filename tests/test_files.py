@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from veilrec._files import replacing, sha256, write_bytes, write_json, write_text
+from veilrec._files import cache_folder, new_folder, replacing, sha256, write_bytes, write_json, write_text
+from veilrec.errors import BadInput
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -45,6 +46,30 @@ def test_a_target_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "out") as part:
+        (part / "one.npy").write_bytes(b"half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(tmp_path / "out") as part:
+        (part / "inner").mkdir()
+        (part / "inner" / "one.npy").write_bytes(b"whole")
+        assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out" / "inner" / "one.npy").read_bytes() == b"whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_new_folder_takes_the_place_of_an_empty_one_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(BadInput, match="exists already"), new_folder(tmp_path):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    with new_folder(tmp_path / "empty") as part:
+        (part / "one").touch()
+    assert (tmp_path / "empty" / "one").exists()
+
+
 def test_missing_folders_are_made(tmp_path: Path) -> None:
     write_bytes(tmp_path / "a" / "b" / "c", b"1")
     assert (tmp_path / "a" / "b" / "c").read_bytes() == b"1"
@@ -69,3 +94,10 @@ def test_sha256_is_the_digest_of_digests(tmp_path: Path) -> None:
     first.write_bytes(b"ab")
     second.write_bytes(b"cd")
     assert sha256([first, second]) != hashlib.sha256(inner).hexdigest()
+
+
+def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("VEILREC_CACHE")
+    assert cache_folder() == Path.home() / ".cache" / "veilrec"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 _PROGRAM = """
-from veilrec.runs.training import Request, prepare
+from veilrec.runs.request import Request, prepare
 from veilrec.runs import checkpoint
 data = "synthetic-ratings:users=60,items=120,mean_history=20,seed=1"
 settings = ("cohort.size=20", "local.epochs=2")
