@@ -35,6 +35,11 @@ def test_a_missing_module_is_both_bad_input_and_what_python_calls_it() -> None:
     assert str(missing) == "reading needs polars, which is not installed: pip install 'veilrec[train]'"
 
 
+def test_compiled_code_of_another_version_is_told_apart() -> None:
+    stale = _extras.missing_part("training", ModuleNotFoundError(name="veilrec.no_more"))
+    assert str(stale).startswith("training: compiled code of another version")
+
+
 @pytest.mark.parametrize("name", [None, "", "nosuch", "numbers"])
 def test_no_extra_is_named_for_anything_else(name: str | None) -> None:
     assert _extras.missing_part("reading", ModuleNotFoundError(name=name)) is None

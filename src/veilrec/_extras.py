@@ -28,6 +28,9 @@ class MissingPart(BadInput, ModuleNotFoundError):
 def missing_part(who: str, error: ModuleNotFoundError) -> MissingPart | None:
     """What to do about a module that is not there; None where no extra brings it."""
     module = (error.name or "").partition(".")[0]
+    if module == "veilrec":
+        line = "compiled code of another version lies beside the package: remove its __pycache__ folders and try again"
+        return MissingPart(f"{who}: {line}", name=error.name)
     if module not in _PARTS:
         return None
     package, extra = _PARTS[module]

@@ -61,6 +61,7 @@ class Simulation:
         self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
         self.sampler = CohortSampler(plan.cohort, self._everybody, seeds.cohorts, secret=seeds.secret)
         self.private = plan.learner.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
+        self._learner_of_sums = plan.learner if isinstance(plan.learner, SumLearner) else None
         self._tally: Tally | None = None  # where one serves the whole run
 
     def step(self, number: int) -> StepReport:
@@ -71,8 +72,8 @@ class Simulation:
         server, plan = self.server, self.plan
         broadcast = server.broadcast()
         model = weights_of(codec.rounded(broadcast, server.schema), server.view)
-        if self._is_linear and isinstance(plan.learner, SumLearner):
-            sent = self._learn_sum(plan.learner, devices[arrives], model)
+        if self._learner_of_sums is not None and self._is_linear:
+            sent = self._learn_sum(self._learner_of_sums, devices[arrives], model)
         else:
             sent = self._learn_each(devices, arrives, model)
         if plan.mechanism.noise_on == "sum":
