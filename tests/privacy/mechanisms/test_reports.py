@@ -101,3 +101,14 @@ def test_who_is_replaced_moves_more_than_who_is_added() -> None:
     for mechanism in (replaced, added):
         first, second = (people.sum(axis=0) for people in mechanism.worst_pair())
         assert np.linalg.norm(first.astype(float) - second) == pytest.approx(mechanism.sensitivity.value)
+
+
+def test_many_histograms_choose_items_anew_where_somebody_has_too_many() -> None:
+    """40 choices of 3 of 12 items are all the same with a chance below 1e-90; the noise is rounded away."""
+    quiet = ItemHistogram(length=12, most_items=3, epsilon=1e4, delta=1e-6, adjacency="add-remove")
+    everything = np.ones((1, 12), np.bool_)
+    counts = np.rint(quiet.release_many(everything, 40, SeededSource(1)).value)
+    assert np.all(counts.sum(axis=1) == 3)
+    assert len(np.unique(counts, axis=0)) > 1
+    few = np.arange(12)[np.newaxis] < 2
+    assert np.all(np.rint(quiet.release_many(few, 5, SeededSource(1)).value) == few)

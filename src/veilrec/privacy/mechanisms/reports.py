@@ -168,8 +168,10 @@ class ItemHistogram(ItemReports):
         return self.protect(counts, source)
 
     def _perturb_many(self, value: Bools, count: int, source: Source) -> Doubles:  # type: ignore[override]
-        """Many histograms over the same people, none of whom has more items than count."""
+        """Many histograms over the same people; where nobody's items have to be chosen, only the noise differs."""
         people = bits(self.length, value=value).reshape(-1, self.length)
+        if (people.sum(axis=1) > self.most_items).any():
+            return np.stack([self._perturb(people, source) for _ in range(count)])
         told = np.array([self.report(own, source).value for own in people])
         return self.protect(np.tile(told.sum(axis=0), (count, 1)), source)
 
