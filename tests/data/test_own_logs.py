@@ -272,3 +272,13 @@ def test_any_objects_are_read_or_refused_in_one_line(tmp_path: Path, rows: list[
         assert "\n" not in str(error)
     else:
         assert population.n_users >= 3
+
+
+def test_the_order_of_the_items_does_not_tell_whose_use_came_first(tmp_path: Path) -> None:
+    rows = ["ann,tea", "bob,ale", "ann,milk"]
+    orders = []
+    for number, log in enumerate((rows, rows[::-1])):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(["user,item", *log]) + "\n")
+        orders.append(list(read_csv(path).items))
+    assert orders[0] == orders[1] == ["ale", "milk", "tea"]

@@ -69,7 +69,10 @@ _DAY = 86_400
 
 
 def read_csv(*paths: Path) -> Population:
-    """Read files of uses as one log; users and items are numbered in the order of their first appearance."""
+    """Read files of uses as one log; users are numbered by first appearance, items by name.
+
+    A model shows the order of its items, and whose use of an item came first is nobody's business.
+    """
     parts = [_read_csv_rows(path) for path in paths]
     for path, (part, _) in zip(paths, parts, strict=True):
         if part.columns != parts[0][0].columns:
@@ -79,7 +82,7 @@ def read_csv(*paths: Path) -> Population:
             )
     rows = pl.concat([part for part, _ in parts])
     user_codes, users = encode(rows["user"])
-    item_codes, items = encode(rows["item"])
+    item_codes, items = encode(rows["item"], by_name=True)
     if len(items) < 2:
         raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
     coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))

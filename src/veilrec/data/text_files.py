@@ -324,9 +324,9 @@ def _json_kind(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def encode(column: pl.Series) -> tuple[Indices, Strings]:
-    """Codes of a text column, numbered in the order of first appearance, and the distinct values."""
-    distinct = column.unique(maintain_order=True)
+def encode(column: pl.Series, *, by_name: bool = False) -> tuple[Indices, Strings]:
+    """Codes of a text column and the distinct values, in the order of first appearance or of their names."""
+    distinct = column.unique().sort() if by_name else column.unique(maintain_order=True)
     table = pl.DataFrame({"value": distinct, "code": np.arange(len(distinct), dtype=np.int32)})
     joined = pl.DataFrame({"value": column}).join(table, on="value", how="left", maintain_order="left")
     return np.ascontiguousarray(joined["code"].to_numpy(), dtype=np.int32), pack(distinct)
