@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, small_problem
-from tests.real_rounds import SECRET, budget_for
 from veilrec._csr import Csr
 from veilrec.device.device import Device, RoundIsOver
 from veilrec.device.learner import Cohort, OwnItems
@@ -27,6 +26,7 @@ from veilrec.privacy.budget import Budget
 from veilrec.privacy.keyed import noise_of_device, noise_of_report
 from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
 from veilrec.privacy.randomness import SeededSource
+from veilrec.simulate.real_rounds import SECRET, budget_for
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads, part_of_model, whole_model
 from veilrec.wire import bits, codec, rounds

@@ -47,7 +47,7 @@ def as_table(learned: Learned, device: int, settings: MfSettings) -> Floats:
 
 
 def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
-    """User vector, change of the item table, touched items, mean loss of the last epoch before each step."""
+    """User vector, what is sent of the item table, touched items, mean loss of the last epoch before each step."""
     user = torch.tensor(
         MfLearner(s).fresh_private_state(np.array([device]), SEED)[USER][0], dtype=torch.float64, requires_grad=True
     )
@@ -58,7 +58,7 @@ def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doub
     size = len(own) * (1 + s.negatives)
     drawn, labels = np.empty(size, np.int32), np.empty(size, np.float32)
     start = np.uint64(_draws.stream(SEED, _draws.LEARNING, ROUND, device))
-    counter, touched, losses = 0, set(), []
+    counter, touched, losses, sent = 0, set(), [], torch.zeros_like(first)
     for _ in range(s.epochs):
         counter = draw_epoch(mine, is_own, 0, N_ITEMS, s.negatives, start, counter, drawn, labels)
         touched |= set(drawn.tolist())
@@ -66,25 +66,37 @@ def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doub
         for begin in range(0, size, s.batch or size):
             chosen = slice(begin, begin + (s.batch or size))
             rows = items[torch.tensor(drawn[chosen], dtype=torch.long)]
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                rows @ user, torch.tensor(labels[chosen], dtype=torch.float64), reduction="none"
-            )
+            wanted = torch.tensor(labels[chosen], dtype=torch.float64)
+            if s.loss == "squared":
+                loss = (wanted - rows @ user) ** 2
+            else:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(rows @ user, wanted, reduction="none")
             losses += loss.tolist()
             penalised = loss + s.decay / 2 * (rows.square().sum(1) + user.square().sum())
             total = penalised.sum() if s.reduction == "sum" else penalised.mean()
             user_gradient, item_gradient = torch.autograd.grad(total, (user, items))
             with torch.no_grad():
                 user -= s.user_rate * user_gradient
-                items -= s.item_rate * item_gradient
-    return user.detach().numpy(), (items - first).detach().numpy(), touched, float(np.mean(losses))
+                if s.upload == "gradient":
+                    sent -= item_gradient
+                else:
+                    items -= s.item_rate * item_gradient
+                    sent = items.detach() - first
+    return user.detach().numpy(), sent.numpy(), touched, float(np.mean(losses))
 
 
+@pytest.mark.parametrize("upload", ["change", "gradient"])
+@pytest.mark.parametrize("loss_name", ["logistic", "squared"])
 @pytest.mark.parametrize("decay", [0.0, 0.005, 0.1])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("batch", [1, 7, 0])
 @pytest.mark.parametrize("length", [1, 13])
-def test_the_kernel_follows_the_gradient(length: int, batch: int, reduction: Any, decay: float) -> None:
-    settings = replace(SETTINGS, batch=batch, reduction=reduction, decay=decay)
+def test_the_kernel_follows_the_gradient(
+    length: int, batch: int, reduction: Any, decay: float, loss_name: Any, upload: Any
+) -> None:
+    settings = replace(
+        SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss_name, upload=upload, user_rate=0.01
+    )
     own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
     learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
     user, change, touched, loss = by_autograd(own, 5, settings)
@@ -95,6 +107,17 @@ def test_the_kernel_follows_the_gradient(length: int, batch: int, reduction: Any
     assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
     assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
     assert learned.examples.tolist() == [length * 5 * 3]
+
+
+@pytest.mark.parametrize(("loss", "upload"), [("squared", "change"), ("logistic", "gradient"), ("squared", "gradient")])
+def test_own_items_alone_learn_by_the_same_rule_as_with_others(loss: Any, upload: Any) -> None:
+    """Only the logistic loss has a kernel of its own for whole epochs of own items: the rest must not end up in it."""
+    settings = replace(SETTINGS, batch=0, negatives=0, loss=loss, upload=upload, user_rate=0.01)
+    own = np.arange(0, 26, 2, dtype=np.int32)
+    learned, users = learn(settings, Csr(np.array([0, len(own)]), own), [5])
+    user, sent, _, _ = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    assert np.abs(as_table(learned, 0, settings) - sent).max() <= 1e-5 * np.abs(sent).max()
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1, 40.0])

@@ -63,6 +63,9 @@ class TorchDevice:
             user = NcfLearner(settings).fresh_private_state(np.array([device]), SEED)[USER]
             self.net.users.weight.copy_(torch.from_numpy(user))
         self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
+        self.gathered = NeuMF(1, n_items, settings.shape).double()  # negative gradients, in the same places
+        for parameter in self.gathered.parameters():
+            torch.nn.init.zeros_(parameter)
         self.steps = 0
 
     def learn(self, device, own, n_items):
@@ -82,6 +85,12 @@ class TorchDevice:
                 losses.append(self.step(numbers, torch.tensor(labels[part]).double()))
         return sum(losses) / size
 
+    def sent(self, weights):
+        """What leaves the device."""
+        if self.settings.upload == "gradient":
+            return {name: value.detach().numpy() for name, value in self.gathered.public().items()}
+        return {name: value.detach().numpy() - weights[name] for name, value in self.net.public().items()}
+
     def step(self, items, labels):
         s, net = self.settings, self.net
         users = torch.zeros_like(items)
@@ -95,12 +104,15 @@ class TorchDevice:
         touched = torch.zeros(len(net.items.weight), 1, dtype=torch.float64)
         touched[items] = 1.0
         with torch.no_grad():
-            for parameter in net.parameters():
+            for parameter, gathered in zip(net.parameters(), self.gathered.parameters(), strict=True):
                 rate = s.network_rate
                 if parameter is net.users.weight:
                     rate = s.user_rate
                 elif parameter is net.items.weight:
                     rate = s.item_rate
+                if s.upload == "gradient" and parameter is not net.users.weight:
+                    gathered.sub_(parameter.grad)
+                    continue
                 move = self.move(parameter, touched if parameter is net.items.weight else 1.0)
                 parameter.sub_(rate * move)
         return loss.item()
@@ -137,6 +149,12 @@ def test_equals_autograd_with_the_default_settings():
     compare(NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
 
 
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("batch", [13, 0])
+def test_gradients_are_those_of_autograd_at_what_the_server_sent(optimiser, batch):
+    compare(replace(SMALL, optimiser=optimiser, batch=batch, upload="gradient"), histories(), N_ITEMS, rtol=5e-5)
+
+
 def compare(settings, data, n_items, rtol):
     devices = np.arange(len(data))
     learned, users = learn(settings, data, devices, n_items)
@@ -146,7 +164,7 @@ def compare(settings, data, n_items, rtol):
     for device in devices:
         reference = TorchDevice(settings, device, n_items)
         loss = reference.learn(device, data.row(device), n_items)
-        expected = {k: v.detach().numpy() - weights[k] for k, v in reference.net.public().items()}
+        expected = reference.sent(weights)
         got = np.zeros_like(weights[ITEMS])
         mine = slice(rows.offsets[device], rows.offsets[device + 1])
         got[rows.index[mine]] = rows.values[mine]

@@ -29,7 +29,7 @@ class DgcSettings:
     """Deep gradient compression."""
 
     share: float = 0.1  # of the entries that are sent
-    momentum: float = 0.5
+    momentum: float = 0.5  # of what a device has not sent yet
     local_clip_norm: float = 1.0  # of the network's part of an update, before it is accumulated
 
     def __post_init__(self) -> None:

@@ -169,3 +169,12 @@ def mean_logistic_loss(errors: Floats) -> np.float32:
             product *= float(max(_ONE - abs(errors[j]), np.float32(1e-12)))
         total -= np.log(product)
     return np.float32(total / max(size, 1))
+
+
+@jit
+def mean_squared_loss(errors: Floats) -> np.float32:
+    """The mean loss of examples whose errors are 2 (score - label), the derivatives of (score - label)^2."""
+    total = 0.0
+    for j in range(len(errors)):
+        total += 0.25 * float(errors[j]) ** 2
+    return np.float32(total / max(len(errors), 1))

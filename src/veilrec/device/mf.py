@@ -1,8 +1,8 @@
-"""Matrix factorisation on the device: logistic loss, sampled negatives, plain SGD, only touched rows.
+"""Matrix factorisation on the device: sampled negatives, plain SGD, only touched rows.
 
-score(u, i) = p_u . q_i; the loss of an example with label y is
--log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
-The user vector p_u never leaves the device; the change of every touched item row q_i is uploaded.
+score(u, i) = p_u . q_i; the loss of an example with label y is -log sigmoid((2y-1) score), or (y - score)^2, and
+decay/2 (|p_u|^2 + |q_i|^2) with either. The user vector p_u never leaves the device; of every touched item row q_i
+its change is uploaded, or the negative gradient of the losses by the row as it came.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec.device.inner_loops import add_scaled_rows, draw_epoch, mean_logistic_loss, row_dots, sigmoids
+from veilrec.device.inner_loops import (
+    add_scaled_rows,
+    draw_epoch,
+    mean_logistic_loss,
+    mean_squared_loss,
+    row_dots,
+    sigmoids,
+)
 from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.mf_full_batch import learn_full_batches
 from veilrec.errors import BadInput
@@ -36,9 +43,11 @@ class MfSettings:
     epochs: int = 5  # local epochs in a round
     negatives: int = 4  # unused items drawn per used one, afresh every epoch
     batch: int = 1  # examples per SGD step; 0 = the whole epoch
+    loss: Literal["logistic", "squared"] = "logistic"  # of one example
     reduction: Literal["sum", "mean"] = "sum"  # of the losses in a batch
-    user_rate: float = 0.05
-    item_rate: float = 0.03
+    upload: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
+    user_rate: float = 0.05  # learning rate of user vectors
+    item_rate: float = 0.03  # of changes
     decay: float = 0.005  # weight decay of the rows that an example touches
 
     def __post_init__(self) -> None:
@@ -82,7 +91,8 @@ class MfLearner:
         _check_items(data.items, len(table))
         lengths = data.lengths()
         loss = np.zeros(len(lengths), np.float32)
-        full_batches = s.batch == 0 and s.negatives == 0 and not data.has_repeats()
+        plain = s.loss == "logistic" and s.upload == "change"
+        full_batches = plain and s.batch == 0 and s.negatives == 0 and not data.has_repeats()
         learn = self._learn_full_batches if full_batches else self._learn_examples
         rows = learn(cohort, table, about.number, loss)
         drawn = np.where(lengths < len(table), s.negatives, 0)
@@ -124,7 +134,9 @@ class MfLearner:
             s.epochs,
             s.negatives,
             s.batch,
+            s.loss == "squared",
             s.reduction == "mean",
+            s.upload == "gradient",
             *self._rates(),
             cohort.draws_seed,
             round_number,
@@ -152,7 +164,9 @@ def _learn(
     epochs: int,
     negatives: int,
     batch: int,
+    squared: bool,
     mean: bool,
+    still: bool,
     user_rate: np.float32,
     item_rate: np.float32,
     decay: np.float32,
@@ -205,14 +219,30 @@ def _learn(
                         slot_of[item] = slot
                         out_index[slot] = item
                         for q in range(dim):
-                            out_values[slot, q] = table[item, q]
+                            out_values[slot, q] = np.float32(0.0) if still else table[item, q]
                     slots[j] = slot
             for begin in range(0, size, max(step, 1)):
                 end = min(begin + step, size)
                 scale = np.float32(1.0 / (end - begin)) if mean else np.float32(1.0)
-                if step == 1:
+                if still:
+                    _one_gradient(
+                        user,
+                        table,
+                        out_values,
+                        items[begin:end],
+                        slots[begin:end],
+                        labels[begin:end],
+                        errors[begin:end],
+                        exponents,
+                        user_gradient,
+                        squared,
+                        scale,
+                        user_rate,
+                        decay,
+                    )
+                elif step == 1:
                     errors[begin] = one_example(
-                        user, out_values[slots[begin]], labels[begin], user_rate, item_rate, decay
+                        user, out_values[slots[begin]], labels[begin], squared, user_rate, item_rate, decay
                     )
                 else:
                     _one_batch(
@@ -225,27 +255,37 @@ def _learn(
                         exponents,
                         repeats,
                         user_gradient,
+                        squared,
                         user_rate * scale,
                         item_rate * scale,
                         decay,
                     )
-        out_loss[device] = mean_logistic_loss(errors[:size])
-        for slot in range(first, used):
-            for q in range(dim):
-                out_values[slot, q] -= table[out_index[slot], q]
+        out_loss[device] = mean_squared_loss(errors[:size]) if squared else mean_logistic_loss(errors[:size])
+        if not still:
+            for slot in range(first, used):
+                for q in range(dim):
+                    out_values[slot, q] -= table[out_index[slot], q]
         out_offsets[device + 1] = used
 
 
 @jit
 def one_example(
-    user: Floats, item: Floats, label: np.float32, user_rate: np.float32, item_rate: np.float32, decay: np.float32
+    user: Floats,
+    item: Floats,
+    label: np.float32,
+    squared: bool,
+    user_rate: np.float32,
+    item_rate: np.float32,
+    decay: np.float32,
 ) -> np.float32:
-    """One step of SGD on both vectors; returns the error sigmoid(score) - label before it."""
+    """One step of SGD on both vectors; returns the derivative of the loss by the score before it."""
     score = np.float32(0.0)
     for q in range(len(user)):
         score += user[q] * item[q]
-    probability = np.float32(1.0) / (np.float32(1.0) + np.exp(-score))
-    error = probability - label
+    if squared:
+        error = np.float32(2.0) * (score - label)
+    else:
+        error = np.float32(1.0) / (np.float32(1.0) + np.exp(-score)) - label
     for q in range(len(user)):
         p, r = user[q], item[q]
         user[q] = p - user_rate * (error * r + decay * p)
@@ -264,15 +304,15 @@ def _one_batch(
     exponents: Indices,
     repeats: Indices,
     user_gradient: Floats,
+    squared: bool,
     user_rate: np.float32,
     item_rate: np.float32,
     decay: np.float32,
 ) -> None:
     size = len(slots)
     row_dots(rows, slots, user, errors)
-    sigmoids(errors, size, exponents)
+    _derivatives(errors, labels, exponents, squared)
     for j in range(size):
-        errors[j] -= labels[j]
         repeats[items[j]] += 1  # an item can be drawn twice in a batch
     for q in range(len(user)):
         user_gradient[q] = decay * size * user[q]
@@ -286,3 +326,46 @@ def _one_batch(
             row[q] = shrink * row[q] + step * user[q]
     for q in range(len(user)):
         user[q] -= user_rate * user_gradient[q]
+
+
+@jit
+def _one_gradient(
+    user: Floats,
+    table: Floats,
+    out: Floats,
+    items: Indices,
+    slots: Indices,
+    labels: Floats,
+    errors: Floats,
+    exponents: Indices,
+    user_gradient: Floats,
+    squared: bool,
+    scale: np.float32,
+    user_rate: np.float32,
+    decay: np.float32,
+) -> None:
+    """One step of the user vector; the items stand still and their negative gradients are added to `out`."""
+    size = len(slots)
+    row_dots(table, items, user, errors)
+    _derivatives(errors, labels, exponents, squared)
+    for q in range(len(user)):
+        user_gradient[q] = decay * size * user[q]
+    add_scaled_rows(table, items, errors, user_gradient)
+    for j in range(size):
+        row, sent = table[items[j]], out[slots[j]]
+        for q in range(len(user)):
+            sent[q] -= scale * (errors[j] * user[q] + decay * row[q])
+    for q in range(len(user)):
+        user[q] -= user_rate * scale * user_gradient[q]
+
+
+@jit
+def _derivatives(scores: Floats, labels: Floats, exponents: Indices, squared: bool) -> None:
+    """Replace every score by the derivative of its example's loss; `exponents` is scratch space."""
+    if squared:
+        for j in range(len(labels)):
+            scores[j] = np.float32(2.0) * (scores[j] - labels[j])
+        return
+    sigmoids(scores, len(labels), exponents)
+    for j in range(len(labels)):
+        scores[j] -= labels[j]

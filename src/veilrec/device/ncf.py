@@ -1,7 +1,7 @@
 """Neural collaborative filtering (NeuMF) on the device: logistic loss, sampled negatives, only touched rows.
 
 The user's vector never leaves the device; the change of every touched item row and of the whole network is
-uploaded. The loss of an example with label y is
+uploaded, or their negative gradients at what the server sent. The loss of an example with label y is
     -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
 Adam is lazy: a batch moves the rows (weights and moments) of its own items only. Its moments start from zero
 in every round, because a device keeps no optimiser from one round to the next.
@@ -48,10 +48,11 @@ class NcfSettings:
     negatives: NonNegativeInt = 4  # unused items drawn per used one, afresh every epoch
     batch: NonNegativeInt = 256  # examples per step; 0 = the whole epoch
     reduction: Literal["sum", "mean"] = "mean"  # of the losses in a batch
-    optimiser: Literal["sgd", "adam"] = "adam"
-    user_rate: Rate = 0.02
-    item_rate: Rate = 0.02
-    network_rate: Rate = 0.0002
+    optimiser: Literal["sgd", "adam"] = "adam"  # of the local steps
+    upload: Literal["change", "gradient"] = "change"  # gradient: only user vectors learn here, the server has the rate
+    user_rate: Rate = 0.02  # learning rate of user vectors
+    item_rate: Rate = 0.02  # learning rate of item vectors
+    network_rate: Rate = 0.0002  # learning rate of the layers
     decay: Rate = 0.005  # weight decay of the vectors that an example touches
 
     @property
@@ -136,6 +137,7 @@ class NcfLearner:
             s.batch,
             s.reduction == "mean",
             s.optimiser == "adam",
+            s.upload == "gradient" and not self.freeze_public,
             np.float32(s.user_rate),
             np.float32(public * s.item_rate),
             np.float32(public * s.network_rate),

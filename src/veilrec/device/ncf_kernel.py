@@ -31,7 +31,7 @@ from veilrec._matrix import (
 )
 from veilrec._vector import LANES, Vector, load, spread, store, total, where_positive
 from veilrec.device.inner_loops import draw_epoch, sigmoids
-from veilrec.device.optimisers import FIRST, SECOND, WEIGHTS, Pace, adam, adam_pace, sgd
+from veilrec.device.optimisers import FIRST, SECOND, WEIGHTS, Pace, adam, adam_pace, gather, sgd
 from veilrec.models.neumf_scores import (
     TILE,
     Tower,
@@ -60,6 +60,7 @@ class Rules(NamedTuple):
     batch: int  # 0 = the whole epoch
     mean: bool  # the loss of a batch is the mean, not the sum, of its examples' losses
     adam: bool
+    still: bool  # only the user learns; the gradients of everything else are added up
     user_rate: np.float32
     item_rate: np.float32  # 0 together with network_rate: only the user learns
     network_rate: np.float32
@@ -79,7 +80,7 @@ class Given(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What devices change; all but `users` are differences to what the server sent."""
+    """What devices learn; all but `users` are differences to what the server sent, or negative gradients."""
 
     users: Floats  # [n, row]: theirs before, and afterwards
     offsets: Offsets  # [n + 1]: where each one's rows start in `items` and `rows`
@@ -234,7 +235,7 @@ def _learn_cohort(tower: Tower, rules: Rules, given: Given, scratch: _StepScratc
     for device in range(len(given.devices)):
         _begin(tower, given.network, learnt.users[device], state)
         _learn_device(tower, rules, given, device, examples, batch, state, scratch, learnt)
-        _end(tower, given, device, state, learnt)
+        _end(tower, rules.still, given, device, state, learnt)
 
 
 @jit
@@ -322,17 +323,23 @@ def _begin(tower: Tower, network: Floats, user: Floats, state: _DeviceState) -> 
 
 
 @jit
-def _end(tower: Tower, given: Given, device: int, state: _DeviceState, learnt: Changes) -> None:
+def _end(tower: Tower, still: bool, given: Given, device: int, state: _DeviceState, learnt: Changes) -> None:
     """What a device has learnt."""
     for q in range(tower.row):
         learnt.users[device, q] = state.user[0, WEIGHTS, q]
     first = learnt.offsets[device]
     for place in range(first, learnt.offsets[device + 1]):
         for q in range(0, tower.row, LANES):
-            before = load(given.table, (learnt.items[place], q))
-            store(learnt.rows, (place, q), load(state.rows, (place - first, WEIGHTS, q)) - before)
+            if still:
+                sent = spread(_ZERO) - load(state.rows, (place - first, FIRST, q))
+            else:
+                sent = load(state.rows, (place - first, WEIGHTS, q)) - load(given.table, (learnt.items[place], q))
+            store(learnt.rows, (place, q), sent)
     for q in range(len(given.network)):
-        learnt.networks[device, q] = state.network[0, WEIGHTS, tower.places[q]] - given.network[q]
+        if still:
+            learnt.networks[device, q] = -state.network[0, FIRST, tower.places[q]]
+        else:
+            learnt.networks[device, q] = state.network[0, WEIGHTS, tower.places[q]] - given.network[q]
 
 
 @jit
@@ -393,9 +400,9 @@ def _learn_batch(
         if rules.item_rate > _ZERO:
             _move_rows(tower, rules, pace, device.rows, slots, counts, scale, scratch)
     _finish_gradients(tower, network, user, rules.decay * scale * np.float32(examples), scratch)
-    _move_whole(rules.adam, rules.user_rate, pace, device.user, scratch.user_gradient)
+    _move_whole(rules.adam, False, rules.user_rate, pace, device.user, scratch.user_gradient)
     if rules.network_rate > _ZERO:
-        _move_whole(rules.adam, rules.network_rate, pace, device.network, scratch.network_gradient)
+        _move_whole(rules.adam, rules.still, rules.network_rate, pace, device.network, scratch.network_gradient)
 
 
 @jit
@@ -481,10 +488,10 @@ def _move_rows(
         decay = spread(rules.decay * scale * counts[j])
         for q in range(0, tower.gmf, LANES):
             gradient = slope * load(scratch.gmf_weights, (q,)) + decay * load(rows, (slot, WEIGHTS, q))
-            _move(rules.adam, rules.item_rate, pace, rows, slot, q, gradient)
+            _move(rules.adam, rules.still, rules.item_rate, pace, rows, slot, q, gradient)
         for q in range(tower.gmf, tower.row, LANES):
             gradient = load(deltas, (j, q - tower.gmf)) + decay * load(rows, (slot, WEIGHTS, q))
-            _move(rules.adam, rules.item_rate, pace, rows, slot, q, gradient)
+            _move(rules.adam, rules.still, rules.item_rate, pace, rows, slot, q, gradient)
 
 
 @jit
@@ -506,14 +513,18 @@ def _finish_gradients(tower: Tower, network: Floats, user: Floats, decay: np.flo
 
 
 @jit
-def _move_whole(by_adam: bool, rate: np.float32, pace: Pace, state: Floats, gradient: Floats) -> None:
+def _move_whole(by_adam: bool, still: bool, rate: np.float32, pace: Pace, state: Floats, gradient: Floats) -> None:
     for q in range(0, len(gradient), LANES):
-        _move(by_adam, rate, pace, state, 0, q, load(gradient, (q,)))
+        _move(by_adam, still, rate, pace, state, 0, q, load(gradient, (q,)))
 
 
 @jit
-def _move(by_adam: bool, rate: np.float32, pace: Pace, states: Floats, slot: int, q: int, gradient: Vector) -> None:
-    if by_adam:
+def _move(
+    by_adam: bool, still: bool, rate: np.float32, pace: Pace, states: Floats, slot: int, q: int, gradient: Vector
+) -> None:
+    if still:
+        gather(states, slot, q, gradient)
+    elif by_adam:
         adam(states, slot, q, gradient, rate, pace)
     else:
         sgd(states, slot, q, gradient, rate)

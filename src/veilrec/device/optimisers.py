@@ -1,4 +1,4 @@
-"""Optimiser steps of the kernels of networks, eight weights at a time."""
+"""Optimiser steps of the kernels of networks, eight weights at a time; or no step, and gradients are added up."""
 
 from __future__ import annotations
 
@@ -50,3 +50,10 @@ def sgd(states: Floats, slot: int, q: int, gradient: Vector, rate: np.float32) -
     """A plain step."""
     place = (slot, WEIGHTS, q)
     store(states, place, load(states, place) - spread(rate) * gradient)
+
+
+@jit
+def gather(states: Floats, slot: int, q: int, gradient: Vector) -> None:
+    """Leave the weights; the sum of their gradients grows where Adam has its first moment."""
+    place = (slot, FIRST, q)
+    store(states, place, load(states, place) + gradient)

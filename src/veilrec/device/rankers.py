@@ -149,14 +149,15 @@ class EaseRanker(SettingsAlone):
 
 @dataclass(frozen=True)
 class PopularityRanker(SettingsAlone):
-    """score(u, i) = the number of users who used item i in training, the same for everybody."""
+    """score(u, i) = the number of users who used item i in training, exact or not, the same for everybody."""
 
     kind: ClassVar[str] = "popularity"
     USES: ClassVar[str] = "uses"
+    table: str = USES  # the weights that hold a number for every item
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> PopularityModel:
         """For anybody."""
-        return PopularityModel(weights[self.USES])
+        return PopularityModel(weights[self.table].reshape(-1))
 
 
 class PopularityModel:

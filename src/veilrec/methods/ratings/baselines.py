@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from veilrec._csr import Csr
 from veilrec.device.rankers import Arrays, PopularityRanker, RandomRanker, Ranker
 from veilrec.errors import VeilrecError
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, Method, Problem, Trial
 from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import ModelParts, StepReport, Trainer
@@ -73,9 +73,15 @@ def popularity_guarantee(config: NoSettings) -> Guarantee:
 POPULARITY = Method(
     name="popularity",
     kind="baseline",
+    trial=Trial(rounds=1),
+    exemptions=(
+        Exemption("seed", "Nothing is drawn: items are counted."),
+        Exemption("learns", "It is what the others are compared with."),
+    ),
     paper="none: the baseline that every paper needs",
     model="counts",
-    summary="the number of users who used an item, the same list for everybody",
+    summary="the number of users who used an item, the same list for everybody; see private-popularity",
+    private_form="private-popularity",
     datasets=EVERY_DATASET,
     config=NoSettings,
     trainer=popularity_trainer,
@@ -102,6 +108,8 @@ def random_guarantee(config: NoSettings) -> Guarantee:
 RANDOM = Method(
     name="random",
     kind="baseline",
+    trial=Trial(rounds=1),
+    exemptions=(Exemption("learns", "It learns nothing, on purpose."),),
     paper="none: the baseline that shows chance",
     model="none",
     summary="a random score for every pair of user and item",

@@ -10,9 +10,10 @@ from pydantic import PositiveInt
 
 from veilrec.errors import BadInput
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.private import merged
-from veilrec.methods.ratings.dp_fedmf import FAMILY, PAPER_PRESETS, TUNED, DpFedMfConfig
+from veilrec.methods.private import PRIVATE_TRIAL, merged
+from veilrec.methods.ratings.dp_fedmf import FAMILY, ONE_MESSAGE, PAPER_PRESETS, TUNED, DpFedMfConfig
 from veilrec.methods.ratings.family import DATASETS
+from veilrec.methods.ratings.fedmf import AS_PRINTED
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compressed import LowRank
@@ -54,6 +55,8 @@ def guarantee_of_run(config: DpFedMfSvdConfig, problem: Problem) -> Guarantee:
 METHOD = Method(
     name="dp-fedmf-svd",
     kind="federated",
+    trial=PRIVATE_TRIAL,
+    published=PAPER,
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
     model="matrix factorisation",
     summary="dp-fedmf with messages of low rank",
@@ -68,6 +71,8 @@ METHOD = Method(
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
     deviations=(
+        *AS_PRINTED,
+        ONE_MESSAGE,
         "The paper does not say where the decomposition happens; here after the noise, so that it costs nothing.",
         "Only messages to the server are shortened; the model comes down whole.",
     ),

@@ -12,9 +12,10 @@ from typing import Any
 
 from veilrec.device import mf
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.private import merged, tells_largest
-from veilrec.methods.ratings.dp_fedmf import FAMILY, PAPER_PRESETS, TUNED, DpFedMfConfig
+from veilrec.methods.private import LARGEST_ENTRIES, PRIVATE_TRIAL, merged, tells_largest
+from veilrec.methods.ratings.dp_fedmf import FAMILY, ONE_MESSAGE, PAPER_PRESETS, TUNED, DpFedMfConfig
 from veilrec.methods.ratings.family import DATASETS
+from veilrec.methods.ratings.fedmf import AS_PRINTED
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compressed import LargestEntries
@@ -62,6 +63,9 @@ PRESETS_OF_SHARE: dict[str, Any] = {"paper": {"compression": {"share": 0.5}}, "t
 METHOD = Method(
     name="dp-fedmf-topk",
     kind="federated",
+    trial=PRIVATE_TRIAL,
+    published=PAPER,
+    exemptions=LARGEST_ENTRIES,
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), Table 2; proven form ours",
     model="matrix factorisation",
     summary="dp-fedmf with the largest entries of an update only",
@@ -75,6 +79,8 @@ METHOD = Method(
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
     deviations=(
+        *AS_PRINTED,
+        ONE_MESSAGE,
         "The paper does not give k; a half comes closest to what it counts (4743.68 M against 4943.68 M).",
         "proven: the rows of a round are both sent and answered; as published only the answer is shortened.",
     ),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from veilrec.device.dgc import DgcLearner, DgcSettings
 from veilrec.device.ncf import NcfLearner
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.private import merged, tells_largest
-from veilrec.methods.ratings.dp_fedncf import FAMILY, PAPER_PRESETS, TUNED, DpFedNcfConfig
+from veilrec.methods.private import LARGEST_ENTRIES, merged, tells_largest
+from veilrec.methods.ratings.dp_fedncf import FAMILY, PAPER_PRESETS, PRIVATE_NCF_TRIAL, SIGMA, TUNED, DpFedNcfConfig
 from veilrec.methods.ratings.family import DATASETS
+from veilrec.methods.ratings.fedncf import AS_PRINTED
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.compressed import SentEntries
@@ -54,6 +55,9 @@ def guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
 METHOD = Method(
     name="dp-fedncf-dgc",
     kind="federated",
+    trial=PRIVATE_NCF_TRIAL,
+    published=PAPER,
+    exemptions=LARGEST_ENTRIES,
     paper="baseline of Xue et al. 2026 (priv-fedmf-sub), after Lin et al., Deep Gradient Compression, 2018; proven form"
     " ours",
     model="NeuMF",
@@ -68,6 +72,8 @@ METHOD = Method(
     item_parameters=160,
     measured=("ml-100k", "ml-1m"),
     deviations=(
+        *AS_PRINTED,
+        SIGMA,
         "The paper gives neither sparsity nor momentum; here 0.1 and 0.5.",
         "Item rows are cut but not accumulated: a device touches other rows in every round.",
         "No warm-up of the sparsity: a device takes part too seldom for it.",

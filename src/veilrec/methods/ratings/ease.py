@@ -8,7 +8,7 @@ from pydantic import Field
 
 from veilrec.device.rankers import Arrays, EaseRanker
 from veilrec.errors import BadInput
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Exemption, Method, Problem, Trial
 from veilrec.methods.ratings.baselines import OneStep
 from veilrec.models.ease import ease_weights
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -21,7 +21,7 @@ class EaseConfig(Config):
     """Settings of EASE."""
 
     # lambda: what is added to the diagonal of the Gram matrix
-    ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 500.0
+    ridge: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 500.0  # lambda: larger ones keep weights small
 
 
 def trainer(config: EaseConfig, problem: Problem) -> Trainer:
@@ -47,6 +47,9 @@ def guarantee(config: EaseConfig) -> Guarantee:
 METHOD = Method(
     name="ease",
     kind="centralised",
+    private_relative="dp-fedmf",
+    trial=Trial(rounds=1),
+    exemptions=(Exemption("seed", "Nothing is drawn: the weights are the solution of an equation."),),
     paper="Steck, Embarrassingly Shallow Autoencoders for Sparse Data, WWW 2019",
     model="linear item-item model",
     summary="closed-form weights between all pairs of items, learnt from everybody's data in one place",

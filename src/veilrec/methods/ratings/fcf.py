@@ -7,7 +7,7 @@ from typing import Literal
 
 from veilrec.device import fcf
 from veilrec.device.rankers import FcfRanker
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, Trial
 from veilrec.methods.private import devices_with_data
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
@@ -20,7 +20,7 @@ from veilrec.server.optimise import ServerRate
 class FcfRate(ServerRate):
     """Adam is the paper's choice; its rates here are ours, chosen on validation items."""
 
-    optimiser: Literal["sgd", "adam", "yogi"] = "adam"
+    optimiser: Literal["sgd", "adam", "yogi"] = "adam"  # what turns the sum of a round into a step
     rate: float = 0.02
     momentum: float = 0.9
 
@@ -68,6 +68,8 @@ def guarantee(config: FcfConfig) -> Guarantee:
 METHOD = Method(
     name="fcf",
     kind="federated",
+    private_relative="dp-fedmf",
+    trial=Trial(rounds=60),
     paper="Ammad-ud-din et al., Federated Collaborative Filtering for Privacy-Preserving Personalized"
     " Recommendation System, 2019",
     model="implicit-feedback least squares",

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from veilrec.methods.base import EVERY_DATASET, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Method, Problem, Trial
 from veilrec.methods.private import merged
 from veilrec.methods.ratings.fedmf import PRESETS as FEDMF_PRESETS
 from veilrec.methods.ratings.fedmf import FedMfConfig, guarantee, mf_plan, schema_of
@@ -46,6 +46,8 @@ _FEWER_ROUNDS: dict[str, dict[str, Any]] = {
 METHOD = Method(
     name="fedmf-lean",
     kind="federated",
+    private_relative="dp-fedmf",
+    trial=Trial(settings=("row_share=0.8",)),
     paper="ours",
     model="matrix factorisation",
     summary="fedmf with 4-bit integers on the wire and fewer rounds: a tenth of the bytes",

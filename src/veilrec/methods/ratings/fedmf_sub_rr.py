@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from veilrec.methods.base import Method, Problem
+from veilrec.methods.base import Method, Problem, Trial
 from veilrec.methods.private import SIMULATED, merged
 from veilrec.methods.ratings.family import DATASETS
+from veilrec.methods.ratings.fedmf import AS_PRINTED, FedMfConfig, mf_plan, schema_of
 from veilrec.methods.ratings.fedmf import PRESETS as FEDMF_PRESETS
-from veilrec.methods.ratings.fedmf import FedMfConfig, mf_plan, schema_of
-from veilrec.methods.ratings.submodel import PAPER_SELECTION, SelectionSettings, published_selection
+from veilrec.methods.ratings.submodel import DEVIATIONS, PAPER_SELECTION, SelectionSettings, published_selection
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.updates import InTheClear
@@ -53,11 +53,14 @@ def guarantee(config: FedMfSubConfig) -> Guarantee:
 
 
 PRESETS: dict[str, Any] = merged(FEDMF_PRESETS, PAPER_SELECTION)
-_OUTSIDE = "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it."
+
+_TRIAL = Trial(times_popularity=1.4)  # a part of the items is never learnt
 
 FEDMF_SUB_RR = Method(
     name="fedmf-sub-rr",
     kind="federated",
+    private_relative="priv-fedmf-sub",
+    trial=_TRIAL,
     paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
     model="matrix factorisation",
     summary="fedmf on the items that randomised reports name, lies and all; updates in the clear",
@@ -69,12 +72,14 @@ FEDMF_SUB_RR = Method(
     presets=PRESETS,
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
-    deviations=(_OUTSIDE,),
+    deviations=(*AS_PRINTED, *DEVIATIONS),
 )
 
 FEDMF_SUB_RR_EST = Method(
     name="fedmf-sub-rr-est",
     kind="federated",
+    private_relative="priv-fedmf-sub",
+    trial=_TRIAL,
     paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 10 and 11",
     model="matrix factorisation",
     summary="fedmf on the items that randomised reports choose; updates in the clear",
@@ -86,5 +91,5 @@ FEDMF_SUB_RR_EST = Method(
     presets=PRESETS,
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
-    deviations=(_OUTSIDE,),
+    deviations=(*AS_PRINTED, *DEVIATIONS),
 )

@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 
 from veilrec.device import ncf
 from veilrec.device.neumf_ranker import NeumfRanker
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, Trial
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.updates import InTheClear, UpdateMechanism
@@ -26,7 +26,7 @@ class FedNcfConfig(Config):
 
     local: ncf.NcfSettings = ncf.NcfSettings()
     cohort: CohortSettings = CohortSettings()
-    aggregation: Aggregation = "row-sqrt"
+    aggregation: Aggregation = "row-sqrt"  # how the changes of a round are added up
     server: ServerRate = ServerRate()
     adapt_epochs: PositiveInt = 20  # local epochs with which a new user joins the finished model
 
@@ -67,6 +67,12 @@ def guarantee(config: FedNcfConfig) -> Guarantee:
     )
 
 
+AS_PRINTED = (
+    "preset paper: the paper gives no widths of the tower; here 256-128-64-32, so that an item has the "
+    "160 floats that it counts",
+    "preset paper: a device sends the change that Adam made, once a round; eq. 12 to 14 speak of gradients, sent "
+    "epoch by epoch, and give no rate for the server (set local.upload and server)",
+)
 PAPER_PRESET = {  # section 6.3 of Xue et al.; an item has 32 + 128 = 160 floats, which is what its Figure 14 counts
     "aggregation": "mean",
     "local": {
@@ -81,9 +87,14 @@ PAPER_PRESET = {  # section 6.3 of Xue et al.; an item has 32 + 128 = 160 floats
     "rounds": 400,
 }
 
+# The defaults are for populations with more devices and rounds.
+TRIAL = Trial(rounds=80, settings=("local.user_rate=0.01", "local.item_rate=0.01", "local.network_rate=0.001"))
+
 METHOD = Method(
     name="fedncf",
     kind="federated",
+    private_relative="dp-fedncf",
+    trial=TRIAL,
     paper="Perifanis and Efraimidis, Federated Neural Collaborative Filtering, 2022; model of He et al. 2017;"
     " baseline of Xue et al. 2026 (priv-fedmf-sub)",
     model="NeuMF",
@@ -102,7 +113,7 @@ METHOD = Method(
         "Devices send changes in the clear; Perifanis and Efraimidis add them up by secure aggregation.",
         "Adam is lazy on item rows and starts afresh every round: devices keep only the user's vector.",
         "By default changes are divided by the square root of the number of devices, and vectors decay.",
-        "The paper gives no widths of the tower; preset paper takes 256-128-64-32, with 160 floats an item.",
+        *AS_PRINTED,
     ),
     item_parameters=160,
     measured=("ml-100k", "ml-1m"),

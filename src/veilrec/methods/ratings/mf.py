@@ -16,7 +16,7 @@ from veilrec.device import mf
 from veilrec.device.inner_loops import draw_epoch, mean_logistic_loss
 from veilrec.device.mf import one_example
 from veilrec.device.rankers import FactorModel, MfRanker
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, Trial
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import ModelParts, StepReport
 
@@ -30,7 +30,7 @@ class MfConfig(Config):
     dim: PositiveInt = 32  # length of user and item vectors
     start: Positive = 0.1  # standard deviation of the starting vectors
     negatives: PositiveInt = 4  # unused items drawn per used one, afresh every epoch
-    rate: Positive = 0.02
+    rate: Positive = 0.02  # learning rate
     decay: NotNegative = 0.005  # weight decay of the rows that an example touches
     adapt_epochs: PositiveInt = 20  # epochs with which a new user joins the finished model
 
@@ -113,7 +113,7 @@ def _epoch(  # type: ignore[no-untyped-def]
         start = _draws.stream(seed, _draws.LEARNING, epoch, user)
         draw_epoch(mine, is_own, user, n_items, drawn, start, 0, items, labels)
         for j in range(size):
-            errors[j] = one_example(users[user], table[items[j]], labels[j], rate, rate, decay)
+            errors[j] = one_example(users[user], table[items[j]], labels[j], False, rate, rate, decay)
         total += size * mean_logistic_loss(errors[:size])
         examples += size
     return total / max(examples, 1)
@@ -138,6 +138,8 @@ def guarantee(config: MfConfig) -> Guarantee:
 METHOD = Method(
     name="mf",
     kind="centralised",
+    private_relative="dp-fedmf",
+    trial=Trial(rounds=20),
     paper="Koren et al., Matrix Factorization Techniques for Recommender Systems, 2009; logistic loss and"
     " negatives as in He et al., Neural Collaborative Filtering, 2017",
     model="matrix factorisation",

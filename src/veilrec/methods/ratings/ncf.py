@@ -16,7 +16,7 @@ from veilrec._jit import jit
 from veilrec.device import ncf
 from veilrec.device.inner_loops import draw_epoch
 from veilrec.device.neumf_ranker import NeumfModel, NeumfRanker
-from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
+from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem, Trial
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulate.trainer import ModelParts, StepReport
 
@@ -37,10 +37,10 @@ class NcfConfig(Config):
     start: Positive = 0.1  # standard deviation of the starting vectors
     negatives: Count = 4  # unused items drawn per used one, afresh every epoch
     batch: Count = 1024  # examples per step of Adam
-    rate: Positive = 0.002
+    rate: Positive = 0.002  # learning rate
     decay: ncf.Rate = 0.01  # weight decay of the vectors that an example touches
     adapt_epochs: Count = 20  # epochs with which a new user joins the finished model
-    adapt_rate: Positive = 0.02
+    adapt_rate: Positive = 0.02  # learning rate with which a new user joins
 
 
 class NcfTrainer:
@@ -180,6 +180,8 @@ def guarantee(config: NcfConfig) -> Guarantee:
 METHOD = Method(
     name="ncf",
     kind="centralised",
+    private_relative="dp-fedncf",
+    trial=Trial(rounds=25),
     paper="He et al., Neural Collaborative Filtering, 2017",
     model="NeuMF",
     summary="matrix factorisation beside a tower of layers, learnt from everybody's data in one place",

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from veilrec.methods.base import Method
-from veilrec.methods.private import merged
-from veilrec.methods.ratings.dp_fedmf import FAMILY, PAPER_PRESETS, TUNED, DpFedMfConfig
+from veilrec.methods.private import PRIVATE_TRIAL, merged
+from veilrec.methods.ratings.dp_fedmf import FAMILY, ONE_MESSAGE, PAPER_PRESETS, TUNED, DpFedMfConfig
 from veilrec.methods.ratings.family import DATASETS
-from veilrec.methods.ratings.submodel import PAPER_SELECTION, OnPart, SelectionSettings
+from veilrec.methods.ratings.fedmf import AS_PRINTED
+from veilrec.methods.ratings.submodel import DEVIATIONS, PAPER_SELECTION, OnPart, SelectionSettings
 
 PAPER = {  # Table 2, Figure 9
     "ml-100k": {"paper_params": 698.67e6},
@@ -38,6 +39,8 @@ TUNED_SELECTION: dict[str, Any] = {
 METHOD = Method(
     name="priv-fedmf-sub",
     kind="federated",
+    trial=PRIVATE_TRIAL,
+    published=PAPER,
     paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
     " Algorithms 1 and 2; proven form ours",
     model="matrix factorisation",
@@ -53,8 +56,9 @@ METHOD = Method(
     item_parameters=32,
     measured=("ml-100k", "ml-1m"),
     deviations=(
-        "as published: one upload per round, not one per local epoch with epsilon_2 / e",
+        *AS_PRINTED,
+        ONE_MESSAGE,
+        *DEVIATIONS,
         "The paper does not split its epsilon of 2; here bits and rows take 2 each, which gives its number of items.",
-        "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
     ),
 )

@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 from veilrec.methods.base import Method, Problem
-from veilrec.methods.private import merged, tells_largest
+from veilrec.methods.private import LARGEST_ENTRIES, merged, tells_largest
 from veilrec.methods.ratings.dp_fedmf_topk import CompressionSettings
-from veilrec.methods.ratings.dp_fedncf import FAMILY, PAPER_PRESETS, TUNED, DpFedNcfConfig
+from veilrec.methods.ratings.dp_fedncf import FAMILY, PAPER_PRESETS, PRIVATE_NCF_TRIAL, SIGMA, TUNED, DpFedNcfConfig
 from veilrec.methods.ratings.family import DATASETS
+from veilrec.methods.ratings.fedncf import AS_PRINTED
 from veilrec.methods.ratings.priv_fedmf_sub import TUNED_SELECTION
-from veilrec.methods.ratings.submodel import PAPER_SELECTION, REPORTS, OnPart, SelectionSettings
+from veilrec.methods.ratings.submodel import DEVIATIONS, PAPER_SELECTION, REPORTS, OnPart, SelectionSettings
 from veilrec.models.neumf_scores import NeumfShape
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
@@ -87,6 +88,7 @@ _SMALLER_CLIP = {"tuned@ml-100k": {"privacy": {"clip_norm": 0.15}}}
 PRIV_FEDNCF_SUB = Method(
     name="priv-fedncf-sub",
     kind="federated",
+    trial=PRIVATE_NCF_TRIAL,
     paper="ablation of Xue et al. 2026 (priv-fedmf-sub), Figures 15 and 16; proven form ours",
     model="NeuMF",
     summary="dp-fedncf on the items that noisy reports choose",
@@ -101,8 +103,10 @@ PRIV_FEDNCF_SUB = Method(
     item_parameters=160,
     measured=("ml-100k", "ml-1m"),
     deviations=(
+        *AS_PRINTED,
+        *DEVIATIONS,
         "The layers of the network are sent whole: DP-SUB chooses items, and a layer has none.",
-        "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none.",
+        SIGMA,
     ),
 )
 
@@ -116,6 +120,9 @@ _DEEPER: dict[str, Any] = {
 PRIV_FEDNCF_SUB_COMPRESS = Method(
     name="priv-fedncf-sub-compress",
     kind="federated",
+    trial=PRIVATE_NCF_TRIAL,
+    published=PAPER,
+    exemptions=LARGEST_ENTRIES,
     paper="Xue et al., Communication-efficient Federated Recommendation Method with Differential Privacy, 2026,"
     " Algorithm 3; proven form ours",
     model="NeuMF",
@@ -130,10 +137,12 @@ PRIV_FEDNCF_SUB_COMPRESS = Method(
     item_parameters=160,
     measured=("ml-100k", "ml-1m"),
     deviations=(
+        *AS_PRINTED,
+        *DEVIATIONS,
         "The paper does not give the sparsity; here a tenth is sent.",
         "Noise fills every row of the sub-model, so every device counts for every row of it (eq. 11).",
         "The shallow layers are sent whole: DP-SUB chooses items, and a layer has none.",
-        "as published: sigma by the textbook formula at epsilon 2 and delta 1e-5; the paper gives none.",
+        SIGMA,
         "Of clipping to C (eq. 13) and then to P (eq. 14) the smaller one remains; both are 1 here.",
     ),
 )

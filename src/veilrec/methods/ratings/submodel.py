@@ -68,6 +68,15 @@ class SubModelConfig(PrivateConfig, Protocol):
         """Which items, and how the server learns that."""
 
 
+DEVIATIONS = (
+    "preset paper: the threshold is the mean frequency, as section 6.4 has it; Algorithm 1 takes a number p, which is "
+    "not given (set selection.threshold)",
+    "preset paper: everybody reports in every round, not the devices of the round alone: DP-SUB comes before "
+    "they are drawn",
+    "The estimate of eq. 8 is cut to frequencies that there can be, 0 to 1.",
+    "A device's items outside the sub-model are left out of its learning, and negatives are drawn inside it.",
+    "Items that were never sent are ranked behind all others; the paper does not say how it ranks them.",
+)
 PAPER_SELECTION: dict[str, Any] = {"paper": {"selection": {"epsilon": 2.0, "reports": "everybody", "fresh": True}}}
 
 

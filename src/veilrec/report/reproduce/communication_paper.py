@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from veilrec.data.datasets import find_dataset, load, whereabouts
 from veilrec.methods.ratings.communication import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
-from veilrec.report.reproduce.experiment import Calculated, Experiment, Grid, Panel, Printed, Quick, Row
+from veilrec.report.reproduce.experiment import Calculated, Experiment, Grid, Note, Panel, Printed, Quick, Row
 
 PAPER = "Xue et al. 2026, Communication-efficient Federated Recommendation Method with Differential Privacy"
 ACCURACY = ("hr@10", "ndcg@10")
@@ -30,15 +30,37 @@ _PROTOCOL_NOTE = (
     "size that leave-one-out among 99 sampled items gives, so that is used here; --protocol ratio-8-2 ranks a fifth of "
     "every user's items among all items."
 )
+_MF_READING_NOTE = Note(
+    "Preset paper: squared errors, added up (eq. 9); devices send gradients of items that stand still, clipped and "
+    "with noise (eq. 10), and the server takes a step of 0.001 for each (Algorithm 2). Another loss: --set "
+    "local.loss=logistic.",
+    preset="paper",
+)
+_CODE_NOTE = Note(
+    "The authors' repository (Drxdx/FL_recommend) has one file: NCF, whose locally trained models are averaged; it has "
+    "neither matrix factorisation nor noise, so it settles nothing here.",
+    preset="paper",
+)
+_NCF_READING_NOTE = Note(
+    "Preset paper: devices send the change that Adam made, and the mean moves the model, as in the one file of the "
+    "authors' repository (Drxdx/FL_recommend: NCF without noise). Eq. 12 to 14 speak of gradients: that is --set "
+    "local.upload=gradient with a server's rate of one's own, for the paper gives none.",
+    preset="paper",
+)
 _MF_NOISE_NOTE = (
     "Tuned, as-published: the paper's noise at the epsilon of 2 that it claims, with a rate, a clip norm and rounds "
     "chosen for that noise on validation items."
 )
 _NCF_NOISE_NOTE = "Tuned, as-published: the paper's noise at its epsilon of 2, with settings chosen for proven noise."
-_COUNT_NOTE = (
+_COUNT_NOTE = Note(
     "Millions of parameters: as the paper counts, one way, item vectors only, the whole run; on MovieLens 100K it "
-    "counts 1,683 items, one more than there are. Bytes: every message encoded, all of it, both ways; selection bytes "
-    "are the randomised bits of DP-SUB, part of the bytes up."
+    "counts 1,683 items, one more than there are.",
+    metric="paper_params",
+)
+_BYTES_NOTE = Note(
+    "Bytes: every message encoded, all of it, both ways; selection bytes are the randomised bits of DP-SUB, part of "
+    "the bytes up.",
+    metric="up_bytes",
 )
 _COUNT_HEAD = ("method", "data", "printed, M", "counted, M", "off by", "numbers of a message", "in the printed total")
 _COUNT_WORDS = frozenset({0, 1, 5, 6})
@@ -132,7 +154,7 @@ FEDMF_TABLE2 = Experiment(
     picture="points",
     panels=(Panel("Table 2", "ml-1m", TABLE_2, _1M),),
     quick=MF_QUICK,
-    notes=(_PROTOCOL_NOTE, _MF_NOISE_NOTE, _COUNT_NOTE),
+    notes=(_PROTOCOL_NOTE, _MF_READING_NOTE, _CODE_NOTE, _MF_NOISE_NOTE, _COUNT_NOTE),
     calculated=mf_counts,
 )
 
@@ -165,6 +187,8 @@ FEDMF_ACCURACY = Experiment(
     notes=(
         "The curves carry no numbers; those of MovieLens 1M are the ones of Table 2 for the same methods.",
         _PROTOCOL_NOTE,
+        _MF_READING_NOTE,
+        _CODE_NOTE,
         _MF_NOISE_NOTE,
     ),
 )
@@ -199,7 +223,7 @@ FEDMF_COMMUNICATION = Experiment(
         ),
     ),
     quick=MF_QUICK,
-    notes=(_COUNT_NOTE, "DP-FedMF: the text says that it sends as much as FedMF."),
+    notes=(_COUNT_NOTE, _BYTES_NOTE, "DP-FedMF: the text says that it sends as much as FedMF."),
     calculated=mf_counts,
 )
 
@@ -225,6 +249,8 @@ FEDMF_ABLATION = Experiment(
     notes=(
         "The curves carry no numbers; that of Priv-FedMF-Sub on MovieLens 1M is the one of Table 2.",
         _PROTOCOL_NOTE,
+        _MF_READING_NOTE,
+        _CODE_NOTE,
         _MF_NOISE_NOTE,
     ),
 )
@@ -250,7 +276,7 @@ FEDNCF_ACCURACY = Experiment(
     picture="rounds",
     panels=(Panel("Fig. 12", "ml-100k", _rows(*_NCF), _100K), Panel("Fig. 13", "ml-1m", _rows(*_NCF), _1M)),
     quick=NCF_QUICK,
-    notes=("The paper prints no number of these curves.", _PROTOCOL_NOTE, _NCF_NOISE_NOTE),
+    notes=("The paper prints no number of these curves.", _PROTOCOL_NOTE, _NCF_READING_NOTE, _NCF_NOISE_NOTE),
 )
 
 FEDNCF_COMMUNICATION = Experiment(
@@ -287,6 +313,7 @@ FEDNCF_COMMUNICATION = Experiment(
     quick=NCF_QUICK,
     notes=(
         _COUNT_NOTE,
+        _BYTES_NOTE,
         "The text calls these totals means of a round; they are those of all 400 rounds.",
         "DP-FedNCF: the text says that it sends as much as FedNCF. DP-FedNCF-DGC: no number is printed.",
     ),
@@ -308,6 +335,7 @@ FEDNCF_ABLATION = Experiment(
     notes=(
         "The paper prints no number of these curves. Its caption of Fig. 16 says 100K, its text 1M.",
         _PROTOCOL_NOTE,
+        _NCF_READING_NOTE,
         _NCF_NOISE_NOTE,
     ),
 )

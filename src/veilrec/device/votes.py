@@ -1,0 +1,49 @@
+"""What a device tells of its items where only their popularity is learnt: one for each, and no more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from veilrec._arrays import Floats, Offsets
+from veilrec._csr import Csr, offsets_of
+from veilrec.device.learner import Cohort, Learned, OwnItems
+from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
+
+ITEMS = "items"
+
+
+def schema(n_items: int) -> Schema:
+    """One number per item."""
+    return Schema((Tensor(ITEMS, (n_items, 1), by_row=True),))
+
+
+def start_weights(n_items: int) -> dict[str, Floats]:
+    """Nobody has used anything yet."""
+    return {ITEMS: np.zeros((n_items, 1), np.float32)}
+
+
+class VoteLearner:
+    """A one for every item of a device: it learns nothing, draws nothing, keeps nothing."""
+
+    keeps_state = False
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """Nothing."""
+        return {}
+
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
+        """The items that each device has, whatever the model says."""
+        once = _without_repeats(cohort.data.rows, len(model[ITEMS]))
+        votes = Rows(once.offsets, once.items, np.ones((len(once.items), 1), np.float32))
+        examples = once.lengths()
+        uploads = Uploads(about.number, len(once), {ITEMS: votes}, examples=examples)
+        return Learned(uploads, examples, np.zeros(len(once), np.float32))
+
+
+def _without_repeats(rows: Csr, n_items: int) -> Csr:
+    """Every item of a row once, in increasing order."""
+    pairs = np.unique(rows.row_numbers() * n_items + rows.items)
+    lengths = np.bincount(pairs // n_items, minlength=len(rows))
+    return Csr(offsets_of(lengths), (pairs % n_items).astype(np.int32))
