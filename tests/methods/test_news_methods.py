@@ -1,4 +1,4 @@
-"""What every news method owes: it repeats, resumes, ranks impressions as it ranks items, and refuses other data."""
+"""What every news method owes beside the contract: it ranks impressions as it ranks items, and refuses other data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from veilrec._arrays import Floats
-from veilrec._csr import Csr
 from veilrec.data.population import Catalogue
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
@@ -16,7 +15,7 @@ from veilrec.methods.base import configure, make_trainer, preset_names
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.methods.registry import METHODS
 
-from .tastes import ON_RATINGS, same, saved_state
+from .tastes import ON_RATINGS
 from .tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
 
 NAMES = [name for name in METHODS if name not in ON_RATINGS]
@@ -41,20 +40,6 @@ def test_the_news_methods_are_these() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_resumes_bit_for_bit_and_the_seed_decides_everything(name: str) -> None:
-    straight, stopped, resumed = (build(name, settings_of(name)) for _ in range(3))
-    other = build(name, settings_of(name), seed=2)
-    for trainer in (straight, stopped, other):
-        trainer.step(0)
-    resumed.load_state(saved_state(stopped), 1)
-    assert same(resumed.state(), straight.state())
-    assert not same(other.state(), straight.state())
-    straight.step(1)
-    resumed.step(1)
-    assert same(resumed.state(), straight.state())
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_impressions_are_scored_as_items_are(name: str) -> None:
     trainer = build(name, settings_of(name))
     trainer.step(0)
@@ -71,13 +56,6 @@ def test_impressions_are_scored_as_items_are(name: str) -> None:
         assert np.allclose(folded.score_all(user)[0][items], some, atol=1e-4)
     metrics = evaluate(split().test, split().train, model)
     assert 0.0 < metrics["auc"] < 1.0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_users_without_history_are_ranked(name: str) -> None:
-    model = build(name, settings_of(name)).model()
-    empty = Csr(np.array([0, 0, 2]), np.array([1, 2], np.int32))
-    assert np.isfinite(model.fold_in(empty).score_all(np.arange(2))).all()
 
 
 @pytest.mark.parametrize("name", ["nrms", "ebnr", "dfm"])

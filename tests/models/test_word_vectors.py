@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.models.word_vectors import GLOVE, read_word_vectors
+from veilrec.models.word_vectors import GLOVE, dimensions, read_word_vectors
 
 
 def test_a_text_file_is_read_and_fills_known_words(tmp_path: Path) -> None:
@@ -28,6 +28,17 @@ def test_a_malformed_line_is_named(tmp_path: Path, content: str, line: int) -> N
     path.write_text(content)
     with pytest.raises(BadInput, match=f"line {line}: expected a word"):
         read_word_vectors(str(path))
+
+
+def test_words_with_blanks_and_wanted_words_alone(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text("tax 1 2\n. . . 3 4\nunread 5 x\n")
+    assert dimensions(str(path)) == 2
+    vectors = read_word_vectors(str(path), {". . .", "tax"})  # a line that nobody wants is not looked at
+    assert vectors.words.to_list() == ["tax", ". . ."]
+    assert vectors.vectors.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(BadInput, match="no vector of any word of the titles"):
+        read_word_vectors(str(path), {"skatt"})
 
 
 def test_missing_empty_and_binary_files_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ used items and P = (G + ridge I)^-1, the weights are B_ij = -P_ij / P_jj and B_j
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import lapack
 
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
@@ -17,6 +16,8 @@ from veilrec.errors import BadInput
 
 def ease_weights(histories: Csr, n_items: int, ridge: float) -> Floats:
     """B, [items, items]; holds one matrix of float64 and one of float32 at most."""
+    from scipy.linalg import lapack  # a quarter of a second that ranking does without
+
     gram = np.zeros((n_items, n_items), order="F")
     _add_gram(histories.offsets, histories.items, gram)
     np.einsum("ii->i", gram)[:] += ridge

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
+from veilrec import _draws
+from veilrec._csr import Csr
+from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.evaluate.impressions import judged
 from veilrec.methods.base import Config, NewsData, Problem
@@ -22,17 +26,18 @@ Short = Annotated[int, Field(ge=1, le=10_000)]  # a list that every click or use
 Width = Annotated[int, Field(ge=1, le=4096)]  # of a layer: wider ones would not fit into memory
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class SizeConfig(Config):
     """How large the model is."""
 
-    word_dim: Width = 50
-    heads: Width = 4
+    word_dim: Width = 50  # length of a word vector
+    heads: Width = 4  # of the attention
     head_dim: Width = 16  # news and user vectors have heads * head_dim entries
     attention: Width = 32  # width of additive attention
     window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
-    category_dim: Width = 16
+    category_dim: Width = 16  # length of the vector of a category
     recent: Short = 20  # the latest clicks that short-term models look at
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1  # in centralised training only
 
@@ -43,7 +48,11 @@ class SizeConfig(Config):
         return NewsSizes(**self.model_dump())
 
 
+# FedNewsRec, section 4.1: 300-dimensional GloVe, 20 heads of 20, and so a GRU of 400, H = 4, half of the users learn.
+# The widths of attention and of categories are not printed: 200 is that of the authors' code, 100 that of NAML.
 PAPER_SIZES: Mapping[str, Any] = {"word_dim": 300, "heads": 20, "head_dim": 20, "attention": 200, "category_dim": 100}
+PAPER_SETTINGS: Mapping[str, Any] = {"size": PAPER_SIZES, "negatives": 4, "train_share": 0.5}
+PAPER_WORDS: Mapping[str, Any] = {"text": {"words": "glove"}}
 
 
 class TextConfig(Config):
@@ -62,8 +71,9 @@ class NewsConfig(Config):
     text: TextConfig = TextConfig()
     negatives: Short = 4  # K: news of the same impression that were not clicked, per click
     history: Short = 50  # the latest clicks that a user is known by
+    train_share: Share = 1.0  # of the users, drawn by the seed: only they are learnt from
     batch: Count = 1024  # clicks per step of Adam
-    rate: Positive = 0.005
+    rate: Positive = 0.005  # learning rate
     decay: NotNegative = 0.0  # weight decay, as in AdamW
 
 
@@ -73,7 +83,7 @@ class PlmConfig(NewsConfig):
     text: TextConfig = TextConfig(sentences="minilm")
     size: SizeConfig = SizeConfig(attention=8)
     batch: Count = 512
-    rate: Positive = 0.001
+    rate: Positive = 0.001  # learning rate
 
 
 def news_of(problem: Problem, method: str) -> NewsData:
@@ -95,3 +105,52 @@ def news_of(problem: Problem, method: str) -> NewsData:
             " bring impressions with both"
         )
     return problem.news
+
+
+def taking_part(logs: Csr, users: int, seed: int) -> Csr:
+    """The logs of so many users, the others' empty; more of them include those of a smaller number."""
+    eligible = np.flatnonzero(logs.lengths() > 0)
+    if users > len(eligible):
+        raise BadInput(
+            f"train_users is {users}, but {counted(len(eligible), 'user')} can learn:"
+            f" choose from 1 to {len(eligible)}, or leave it out to take all"
+        )
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _draws.PARTICIPANTS])))
+    chosen = np.zeros(len(logs), np.bool_)
+    chosen[generator.permutation(eligible)[:users]] = True
+    offsets = np.concatenate([[0], np.cumsum(np.where(chosen, logs.lengths(), 0))]).astype(np.int64)
+    return Csr(offsets, logs.items[np.repeat(chosen, logs.lengths())])
+
+
+def share_taking_part(logs: Csr, share: float, seed: int) -> Csr:
+    """The logs of a share of the users who can learn."""
+    return logs if share == 1.0 else taking_part(logs, share_of(share, int((logs.lengths() > 0).sum())), seed)
+
+
+def share_of(share: float, count: int) -> int:
+    """So many of a number, one at least where there is anybody."""
+    return min(count, max(1, round(share * count)))
+
+
+def vectors_ready(size: SizeConfig, text: TextConfig) -> tuple[str, ...]:
+    """Public vectors are on this machine, or the way to get them; a note where words have another width than asked."""
+    if text.sentences == "minilm":
+        from veilrec.models.minilm import model_folder
+
+        model_folder()
+    if text.words == "learned":
+        return ()
+    from veilrec.models.word_vectors import dimensions
+
+    found = dimensions(text.words)
+    if found == size.word_dim:
+        return ()
+    wider = (
+        f": for {size.word_dim}, name a file of such vectors, --set text.words=FILE" if found < size.word_dim else ""
+    )
+    return (f"word vectors have the {found} dimensions of {text.words}, not size.word_dim {size.word_dim}{wider}",)
+
+
+def news_ready(config: NewsConfig) -> tuple[str, ...]:
+    """Of centralised methods."""
+    return vectors_ready(config.size, config.text)

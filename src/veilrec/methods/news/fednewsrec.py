@@ -15,25 +15,27 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from veilrec import _draws
 from veilrec._csr import Csr
-from veilrec._words import counted
 from veilrec.device.news_log import OwnImpressions, pack_logs
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Method, NewsData, Problem
 from veilrec.methods.news.common import (
     DATASETS,
     FEDNEWSREC,
-    PAPER_SIZES,
+    PAPER_SETTINGS,
+    PAPER_WORDS,
     Count,
     NotNegative,
     Positive,
+    Share,
     Short,
     SizeConfig,
     TextConfig,
     news_of,
+    share_of,
+    share_taking_part,
+    taking_part,
+    vectors_ready,
 )
 from veilrec.methods.private import SIMULATED, PrivacySettings, noisy_sum, participations, proven, takes_part
 from veilrec.plan import Plan
@@ -59,16 +61,16 @@ PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.
 
 PUBLIC = (
     "How many users there are, the news with their text, and the settings, however they were chosen, are taken as "
-    "public; somebody who is removed still counts."
+    "public. The number of users is taken as fixed: it is the same with one person's data and without."
 )
-WHO_TAKES_PART = "Which users take part (train_users) is taken as public, too."
+WHO_TAKES_PART = "Which users take part (train_users, train_share) is taken as public, too."
 
 
 class NewsPrivacy(Config):
     """What is promised, and what is cut off to keep the promise."""
 
     epsilon: Positive = 8.0  # proven: of a user, over the whole run
-    delta: Positive = 1e-6
+    delta: Positive = 1e-6  # of the guarantee
     clip_norm: Positive = 0.1  # proven: of a user's whole update of a round
     clip_value: Positive = 0.005  # as published: delta of eq. 4, of every entry
     scale: NotNegative = 0.015  # as published: lambda of eq. 5
@@ -77,13 +79,15 @@ class NewsPrivacy(Config):
 class FedNewsConfig(Config):
     """Settings of FedNewsRec."""
 
-    calibration: Literal["none", "as-published", "proven"] = "proven"
+    calibration: Literal["none", "as-published", "proven"] = "proven"  # where the noise comes from
     network: Literal["fednewsrec", "fednewsrec-long", "fednewsrec-short", "sentence-head"] = "fednewsrec"
     size: SizeConfig = SizeConfig(dropout=0.0)
     text: TextConfig = TextConfig()
     negatives: Short = 4  # H of eq. 3
     history: Short = 50  # the latest clicks that a user is known by
-    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: all
+    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: as train_share says
+    train_share: Share = 1.0  # of the users, drawn by the seed, ever take part
+    round_share: Share = 1.0  # r of section 4.1: of those who take part, in a round, where cohort.size is 0
     cohort: CohortSettings = CohortSettings(size=200, sampling="poisson")
     server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, caution=1e-6)
     privacy: NewsPrivacy = NewsPrivacy()
@@ -110,7 +114,7 @@ def plan(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec")
         ),
         mechanism=_mechanism(config, problem, schema, method),
         rounds=problem.rounds,
-        cohort=config.cohort,
+        cohort=_cohort(config, problem, method),
         aggregation=config.aggregation,
         server=config.server,
         ranker=NewsRanker.of(read, config.history),
@@ -136,20 +140,31 @@ def _count_devices(config: FedNewsConfig, problem: Problem, method: str) -> int:
 
 
 def _taking_part(config: FedNewsConfig, logs: Csr, seed: int) -> Csr:
-    """The logs of those who take part, the others' empty; more of them include those of a smaller number."""
     if config.train_users is None:
-        return logs
-    eligible = np.flatnonzero(logs.lengths() > 0)
-    if config.train_users > len(eligible):
-        raise BadInput(
-            f"train_users is {config.train_users}, but {counted(len(eligible), 'user')} can learn:"
-            f" choose from 1 to {len(eligible)}, or leave it out to take all"
+        return share_taking_part(logs, config.train_share, seed)
+    return taking_part(logs, config.train_users, seed)
+
+
+def _cohort(config: FedNewsConfig, problem: Problem, method: str) -> CohortSettings:
+    """With the number of devices that a share of them comes to."""
+    if config.cohort.size > 0 or config.round_share == 1.0:
+        return config.cohort
+    return replace(config.cohort, size=share_of(config.round_share, _count_devices(config, problem, method)))
+
+
+def ready(config: FedNewsConfig) -> tuple[str, ...]:
+    """Vectors are there; notes on what does not count, because something else was set that says more."""
+    notes = list(vectors_ready(config.size, config.text))
+    if config.round_share < 1.0 and config.cohort.size > 0:
+        notes.append(
+            f"a round has cohort.size {config.cohort.size} devices, and round_share {config.round_share:g} does not"
+            " count: for a share of the users set cohort.size=0"
         )
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _draws.PARTICIPANTS])))
-    chosen = np.zeros(len(logs), np.bool_)
-    chosen[generator.permutation(eligible)[: config.train_users]] = True
-    offsets = np.concatenate([[0], np.cumsum(np.where(chosen, logs.lengths(), 0))]).astype(np.int64)
-    return Csr(offsets, logs.items[np.repeat(chosen, logs.lengths())])
+    if config.train_share < 1.0 and config.train_users is not None:
+        notes.append(
+            f"train_users {config.train_users} take part, and train_share {config.train_share:g} does not count"
+        )
+    return tuple(notes)
 
 
 def _mechanism(config: FedNewsConfig, problem: Problem, schema: Schema, method: str) -> UpdateMechanism:
@@ -161,7 +176,7 @@ def _mechanism(config: FedNewsConfig, problem: Problem, schema: Schema, method: 
         return ElementwiseLaplace.published(schema=schema, clip_value=p.clip_value, scale=p.scale)
     return noisy_sum(
         PrivacySettings(epsilon=p.epsilon, delta=p.delta, clip_norm=p.clip_norm),
-        config.cohort,
+        _cohort(config, problem, method),
         schema,
         rounds=problem.rounds,
         devices=_count_devices(config, problem, method),
@@ -173,8 +188,12 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
     """User-level over the whole run, the paper's claim, or nothing."""
     p = config.privacy
     if config.calibration == "proven":
-        some = () if config.train_users is None else (WHO_TAKES_PART,)
-        return proven(p.epsilon, p.delta, config.cohort, *some, public=PUBLIC, keeps_state=False)
+        everybody = config.train_users is None and config.train_share == 1.0
+        some = () if everybody else (WHO_TAKES_PART,)
+        drawn = config.cohort
+        if drawn.size == 0 and config.round_share < 1.0:
+            drawn = replace(drawn, size=1)  # however many it comes to, they are drawn
+        return proven(p.epsilon, p.delta, drawn, *some, public=PUBLIC, keeps_state=False)
     if config.calibration == "as-published" and p.scale > 0.0:
         return Guarantee(
             basis="as published",
@@ -205,7 +224,7 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
 
     read = _read(config, news_of(problem, method), problem.public_seed)
     entries = sum(tensor.size for tensor in news.schema(read.model, read.frozen).tensors)
-    times = participations(config.cohort, problem.rounds, _count_devices(config, problem, method))
+    times = participations(_cohort(config, problem, method), problem.rounds, _count_devices(config, problem, method))
     delta = config.privacy.delta
     upload, run = (_composed(_claimed(config), entries * count, delta) for count in (1, times))
     return replace(
@@ -213,7 +232,8 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
         honest_epsilon=upload,
         honest_delta=delta,
         honest_note=f"That is one upload of {entries:,} entries, which all move together; over a run in which a device"
-        f" {takes_part(times)}, epsilon {run:,.0f} at delta {delta:g}; the number of clicks, sent in the clear, is not"
+        f" {takes_part(times)}, epsilon {run:,.0f} at delta {delta:g} (per {claim.unit}, {claim.adjacency}, whole run,"
+        f" trusting: {claim.trust}, proven); the number of clicks, sent in the clear, is not"
         " covered at all.",
     )
 
@@ -238,6 +258,7 @@ def _composed(epsilon: float, count: int, delta: float) -> float:
 FEDNEWSREC_METHOD = Method(
     name="fednewsrec",
     kind="federated",
+    published=PAPER,
     paper=FEDNEWSREC,
     model="CNN and self-attention over words; self-attention and GRU over clicks",
     summary="devices send gradients of a news model; clicks and what was shown stay on them",
@@ -247,6 +268,7 @@ FEDNEWSREC_METHOD = Method(
     devices=devices,
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
+    ready=ready,
     rounds=150,
     rounds_are_fixed=True,
     measured=("mind", "synthetic-news"),
@@ -259,14 +281,25 @@ FEDNEWSREC_METHOD = Method(
             "rounds": 60,
         },
         "paper": {
-            "size": PAPER_SIZES,
-            "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0},
-            "rounds": 1500,
+            **PAPER_SETTINGS,
+            **PAPER_WORDS,
+            "round_share": 0.02,  # r
+            "cohort": {"size": 0, "sampling": "fixed"},
+            "server": {"optimiser": "sgd", "rate": 0.5, "momentum": 0.0},  # eta of eq. 7
+            "privacy": {"clip_value": 0.005, "scale": 0.015},  # delta of eq. 4, lambda of eq. 5
+            "rounds": 1500,  # section 4.5
             "calibration": "as-published",
-            "cohort": {"sampling": "fixed"},
         },
     },
     deviations=(
+        "Word vectors of --preset paper are GloVe's of 50 dimensions (extra glove), where the paper has 300; --set"
+        ' text.words=FILE reads those of any GloVe file. They learn on, as the paper\'s word "initialize" says; the'
+        " authors' code keeps them as they are (--set text.freeze_words=true).",
+        "The paper does not print the width of attention (200), the CNN's window (3), the longest title (30 words),"
+        " history (50 clicks) and recent history (20): these are those of the authors' code. Its dropout of 0.2 and"
+        " its ReLU behind the self-attention over words are printed nowhere, and are left out.",
+        "Only users with a click and a non-click in one impression count as users who can take part.",
+        "The noise is added to gradients, as eq. 4 says; the authors' code adds it to weights after the step.",
         "g_u is the gradient of the mean over a device's clicks, as in the authors' code: with the sum of eq. 2 and"
         " the weights of eq. 6 a device with B clicks would weigh B squared.",
         "The server uses Adam (FedAdam) unless told otherwise; --preset paper takes eq. 7.",
@@ -299,6 +332,7 @@ FEDNEWSREC_HEAD = Method(
     devices=partial(devices, method="fednewsrec-head"),
     guarantee=guarantee,
     guarantee_of_run=partial(guarantee_of_run, method="fednewsrec-head"),
+    ready=ready,
     rounds=100,
     rounds_are_fixed=True,
     measured=("mind", "synthetic-news"),

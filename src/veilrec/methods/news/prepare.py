@@ -11,7 +11,7 @@ from torch import nn
 
 from veilrec import _draws
 from veilrec._arrays import Floats
-from veilrec.data.news_text import NewsNames, NewsText, news_text, occurring, other_news_text
+from veilrec.data.news_text import NewsNames, NewsText, all_words, news_text, occurring, other_news_text
 from veilrec.data.population import Catalogue
 from veilrec.methods.base import NewsData
 from veilrec.methods.news.common import SizeConfig, TextConfig
@@ -75,7 +75,7 @@ def prepare(
     The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news.
     """
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
-    vectors = None if text.words == "learned" else read_word_vectors(text.words)
+    vectors = None if text.words == "learned" else _word_vectors(text.words, data.catalogue, abstracts)
     if vectors is not None:
         size = size.model_copy(update={"word_dim": vectors.dim})
     n_news = len(data.catalogue.titles)
@@ -103,6 +103,10 @@ def prepare(
     frozen = _fill_in(model, codes, vectors, text)
     reader = NewsReader(codes.names, text.sentences, axes)
     return ReadNews(architecture, model, _input(codes, sentences), frozen, reader)
+
+
+def _word_vectors(source: str, catalogue: Catalogue, abstracts: bool) -> WordVectors:
+    return read_word_vectors(source, all_words(catalogue, abstracts=abstracts))
 
 
 def _input(codes: NewsText, sentences: Floats | None) -> NewsInput:

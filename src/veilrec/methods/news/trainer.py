@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from veilrec import _draws
 from veilrec.device.news_log import Examples, draw_examples, pack_logs
 from veilrec.methods.base import NewsData, Problem
-from veilrec.methods.news.common import NewsConfig
+from veilrec.methods.news.common import NewsConfig, share_taking_part
 from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsRanker, NewsScorer
 from veilrec.models.adam import load_moments, moments_of
@@ -30,7 +30,8 @@ class NewsTrainer:
         prepared = prepare(network, config.size, config.text, data, problem.public_seed, abstracts=abstracts)
         self.net, self.news = prepared.model, prepared.news
         self.ranker = NewsRanker.of(prepared, config.history)
-        self.logs = pack_logs(data.impressions, len(problem.train), config.history)
+        logs = pack_logs(data.impressions, len(problem.train), config.history)
+        self.logs = share_taking_part(logs, config.train_share, problem.public_seed)
         self.parameters = {k: v for k, v in self.net.named_parameters() if k not in prepared.frozen}
         for name in prepared.frozen:
             self.net.get_parameter(name).requires_grad_(False)
