@@ -63,10 +63,10 @@ def test_counts():
 
 def test_what_is_odd_is_said():
     odd = check(population()).odd
-    assert any(line.startswith("1 users with fewer than 2 items") for line in odd)
-    assert "1 items that nobody ever used or was shown" in odd
+    assert any(line.startswith("1 user with fewer than 2 items") for line in odd)
+    assert "1 item that nobody ever used or was shown" in odd
     assert "2 rows that repeated another exactly and were merged" in odd
-    assert "1 ratings below 0" in odd
+    assert "1 rating below 0" in odd
 
 
 def test_impressions_are_counted():
@@ -158,12 +158,12 @@ def test_every_oddity_is_counted(tmp_path: Path) -> None:
 def test_people_read_what_comes_of_it(tmp_path: Path) -> None:
     odd = text_report(tmp_path / "mind").odd
     for line in (
-        "1 shown candidates that the catalogue does not know",
-        "1 clicks in histories that the catalogue does not know",
+        "1 shown candidate that the catalogue does not know",
+        "1 click in histories that the catalogue does not know",
         "3 shown candidates that are known without a title",
-        "1 clicks in histories on news without a title",
+        "1 click in histories on news without a title",
         "4 news without a title: read as one unknown word",
-        "1 titles of one word",
+        "1 title of one word",
         "2 titles with emoji: each is a word",
         "1 of 1 entities without a vector in entity_embedding.vec: dkn learns them",
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.data import own_logs, packed
+from veilrec.data import own_csv, packed
 from veilrec.data.datasets import DATASETS, find_dataset, load, locate, parse, whereabouts
 from veilrec.errors import BadInput
 
@@ -121,7 +121,7 @@ def test_missing_files_say_where_they_belong_and_how_to_get_them(tmp_path, cache
 def test_a_packed_folder_is_an_own_data_set(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("user,item\nu,a\nv,b\n")
-    packed.save(own_logs.read_csv(path), tmp_path / "packed")
+    packed.save(own_csv.read_csv(path), tmp_path / "packed")
     assert list(load(f"csv:{tmp_path / 'packed'}").users) == ["u", "v"]
     assert list(load(f"csv:{path}").users) == ["u", "v"]
     with pytest.raises(BadInput, match="no packed population"):

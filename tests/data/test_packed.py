@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilrec._csr import Csr
-from veilrec.data import own_logs, packed
+from veilrec.data import own_csv, packed
 from veilrec.data.datasets import load
 from veilrec.data.packed import remembered
 from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
@@ -148,7 +148,7 @@ class CountedReader:
 
     def __call__(self):
         self.times += 1
-        return own_logs.read_csv(self.path)
+        return own_csv.read_csv(self.path)
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_an_unwritable_cache_costs_one_line(log, tmp_path, monkeypatch, caplog):
         population = remembered("csv", [log], CountedReader(log))
     assert list(population.users) == ["u", "v"]
     (record,) = caplog.records
-    assert "cannot be written" in record.getMessage()
+    assert "cannot be used" in record.getMessage()
     assert "\n" not in record.getMessage()
 
 

@@ -97,3 +97,28 @@ def test_small_and_sparse_worlds_work(users: int, items: int) -> None:
     population = synthetic_ratings.generate(users=users, items=items, mean_history=100)
     assert population.n_items == items
     assert population.interactions.items.max() < items
+
+
+def test_the_genre_of_a_film_is_the_cluster_that_draws_its_users() -> None:
+    """A user's three interests are genres: far more of his films are of three genres than of any three by chance."""
+    population = synthetic_ratings.generate(users=200, items=800, mean_history=40, seed=5)
+    world = synthetic_ratings.make_world(800, seed=5)
+    known = population.catalogue
+    assert known is not None
+    genres = np.array(list(known.categories))
+    for cluster in range(len(world.members)):
+        assert len(set(genres[world.first == cluster])) == 1
+    assert len(set(genres)) == len(world.members) == 20
+    assert all(title.endswith(f"({genre})") for title, genre in zip(known.titles, known.categories, strict=True))
+    assert len(set(known.titles)) == 800
+    shares = []
+    for user in range(population.n_users):
+        own = population.interactions.items[slice(*population.interactions.offsets[user : user + 2])]
+        _, counts = np.unique(genres[own], return_counts=True)
+        shares.append(np.sort(counts)[-3:].sum() / len(own))
+    assert np.mean(shares) > 0.5  # without interests about 0.3; measured 0.63
+
+
+def test_titles_are_drawn_apart_so_that_rows_stay_what_they_were() -> None:
+    items = synthetic_ratings.generate(users=300, items=200, days=10, seed=3).interactions.items
+    assert items[:8].tolist() == [138, 132, 51, 78, 83, 32, 162, 143]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from veilrec._arrays import Bools, Offsets
 from veilrec._words import counted
 from veilrec.data.impression_logs import clicks_per_impression
 from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
+from veilrec.data.own_csv import LEFT_OUT
 from veilrec.data.population import Catalogue, Impressions, Population, Strings
 from veilrec.data.text_files import unpack
 
@@ -28,6 +30,7 @@ _EMOJI = r"\p{Emoji_Presentation}"
 # facts that the table or the odd things say already
 _SAID_ALREADY = {
     *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
+    *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out"),
     *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
 }
 
@@ -94,7 +97,18 @@ class TextReport:
                 f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
             ),
         )
-        return (f"{count:,} {what}" for count, what in found if count)
+        return (_told(count, what) for count, what in found if count)
+
+
+def _told(count: int, what: str) -> str:
+    """So many things with what is odd about them; `what` begins with the plural."""
+    if count == 1:
+        what = re.sub(r"^((?:shown |published test )?)(?!news|of)(\w+)s\b", r"\1\2", what)
+        what = what.replace("and were merged", "and was merged").replace(
+            "that stand among their", "that stands among its"
+        )
+        what = what.replace("that are known", "that is known")
+    return f"{count:,} {what}"
 
 
 @dataclass(frozen=True)
@@ -126,10 +140,7 @@ def check(population: Population) -> Report:
     log = population.interactions
     lengths = log.pairs().lengths()
     pairs = int(lengths.sum())
-    times = [log.times] if log.times is not None and len(log.times) else []
-    times += [split.times for split in population.impressions.values() if len(split)]
-    first = min((int(column.min()) for column in times), default=None)
-    last = max((int(column.max()) for column in times), default=None)
+    first, last = min((int(column.min()) for column in _times(population)), default=None), last_time(population)
     splits = {name: _check_split(split) for name, split in population.impressions.items()}
     text = check_text(population)
     return Report(
@@ -148,6 +159,17 @@ def check(population: Population) -> Report:
         facts=dict(population.facts),
         odd=tuple(_odd(population, lengths, last, splits, text)),
     )
+
+
+def last_time(population: Population) -> int | None:
+    """The latest moment of a log, in seconds since 1970; None: it has no times."""
+    return max((int(column.max()) for column in _times(population)), default=None)
+
+
+def _times(population: Population) -> list[Offsets]:
+    log = population.interactions
+    times = [log.times] if log.times is not None and len(log.times) else []
+    return times + [split.times for split in population.impressions.values() if len(split)]
 
 
 def _check_split(split: Impressions) -> SplitReport:
@@ -193,15 +215,38 @@ def _odd(
             (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
             (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
         ]
-    odd = [f"{count:,} {what}" for count, what in found if count]
+    odd = [_told(count, what) for count, what in found if count]
     odd += text.odd() if text is not None else ()
-    if last is not None and last > _YEAR_2100:
-        odd.append("there are times after the year 2100: milliseconds instead of seconds?")
+    odd += about_times(last)
     if population.n_users == 1:
         odd.append("there is only one user: a federation needs several")
+    return [*odd, *notices(facts)]
+
+
+def about_times(last: int | None) -> list[str]:
+    """What is odd about the last time of a log, in words."""
+    late = last is not None and last > _YEAR_2100
+    return ["there are times after the year 2100: milliseconds instead of seconds?"] if late else []
+
+
+def notices(facts: Mapping[str, int | float | str]) -> list[str]:
+    """How an own file was read, as far as that is worth saying, in words."""
+    said = []
+    if "rows_left_out" in facts:
+        kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
+        told = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
+        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {told}")
+    if "blank_lines" in facts:
+        said.append(f"{counted(int(facts['blank_lines']), 'blank line')} passed over")
+    if "ids_stripped" in facts:
+        said.append(f"{counted(int(facts['ids_stripped']), 'id')} had blanks around, which were taken off")
+    if "columns_used" in facts:
+        said.append(f"columns that were read: {facts['columns_used']}")
+    if "times_in" in facts:
+        said.append(f"times were read as {facts['times_in']} since 1970")
     if "columns_ignored" in facts:
-        odd.append(f"columns that were ignored: {facts['columns_ignored']}")
-    return odd
+        said.append(f"columns that were ignored: {facts['columns_ignored']}")
+    return said
 
 
 def _doubling_bins(lengths: Offsets) -> tuple[Bin, ...]:
@@ -321,7 +366,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
     for key, value in report.facts.items():
-        if key not in _SAID_ALREADY:
+        if key not in _SAID_ALREADY and not key.startswith(LEFT_OUT):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
 

@@ -7,16 +7,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
 
 from veilrec._files import cache_folder
-from veilrec.errors import BadInput, unknown_name
+from veilrec.errors import BadInput, known_name, unknown_name, written_name
 
 if TYPE_CHECKING:
+    from veilrec.data.own_csv import CsvOptions
     from veilrec.data.population import Population
 
 Kind = Literal["ratings", "news", "own file", "made up"]
@@ -127,10 +129,10 @@ DATASETS: Mapping[str, Dataset] = {
         name="csv",
         title="your own user,item[,rating][,time] file: csv:PATH",
         kind="own file",
-        module="own_logs",
+        module="own_csv",
         function="read_csv",
         licence="yours",
-        how_to_get="write a file with a header line that names at least user and item, then csv:PATH",
+        how_to_get="a file with a header that names user and item, then csv:PATH; others: `veilrec data import --help`",
     ),
     "impressions": Dataset(
         name="impressions",
@@ -164,9 +166,20 @@ DATASETS: Mapping[str, Dataset] = {
 
 def find_dataset(name: str) -> Dataset:
     """The data set of that name."""
-    if name not in DATASETS:
-        raise unknown_name("data set", name, DATASETS)
-    return DATASETS[name]
+    return DATASETS[known_name("data set", name, DATASETS)]
+
+
+def full_spec(spec: str) -> str:
+    """The same specification with the name of its data set as `DATASETS` writes it."""
+    name, colon, rest = spec.strip().partition(":")
+    return f"{written_name(name, DATASETS) or name}{colon}{rest}"
+
+
+def short_name(spec: str) -> str:
+    """What a data set is called in the names of folders: an own log as its file or folder."""
+    name, _, rest = full_spec(spec).partition(":")
+    own = name in DATASETS and DATASETS[name].kind == "own file" and rest
+    return re.sub(r"[^\w.-]+", "-", named_after(Path(rest).expanduser(), name)) if own else name
 
 
 @dataclass(frozen=True)
@@ -181,9 +194,10 @@ class Spec:
 def parse(spec: str) -> Spec:
     """Take a specification apart; only the first colon counts, so that `csv:C:\\logs\\clicks.csv` works."""
     name, colon, rest = spec.strip().partition(":")
-    if spec and name not in DATASETS and Path(spec).expanduser().exists():
+    if spec and written_name(name, DATASETS) is None and Path(spec).expanduser().exists():
         raise BadInput(f"{spec!r} is a path without a data set's name: write NAME:{spec}, for instance csv:{spec}")
     dataset = find_dataset(name)
+    name = dataset.name
     if colon and not rest:
         alone = "" if dataset.kind == "own file" else f"{name} or "
         raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}")
@@ -194,9 +208,14 @@ def parse(spec: str) -> Spec:
     return Spec(dataset, Path(rest).expanduser() if rest else None)
 
 
-def load(spec: str, *, options: Mapping[str, str] | None = None) -> Population:
-    """Read or make up the data set that a specification names; `options` override those in it."""
+def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions | None = None) -> Population:
+    """Read or make up the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
     asked = parse(spec)
+    if csv is not None and (asked.dataset.name != "csv" or (asked.path is not None and asked.path.is_dir())):
+        raise BadInput(
+            f"options for columns, times and encodings are for csv:FILE, not for {spec}: leave them out"
+            + (" (what was imported is read as it is)" if asked.dataset.name == "csv" else "")
+        )
     chosen = {**asked.options, **(options or {})}
     if asked.dataset.kind == "made up":
         generate = _reader(asked.dataset)
@@ -204,7 +223,7 @@ def load(spec: str, *, options: Mapping[str, str] | None = None) -> Population:
     if chosen:
         raise BadInput(f"{asked.dataset.name} takes no options, got {', '.join(chosen)}: leave them out")
     if asked.dataset.kind == "own file":
-        return _load_own(asked)
+        return _load_own(asked, csv)
     return _load_published(asked.dataset, locate(asked))
 
 
@@ -245,15 +264,30 @@ def _places(dataset: Dataset) -> list[Path]:
     return [*chosen, datasets_folder() / dataset.name]
 
 
-def _load_own(asked: Spec) -> Population:
+def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
     path, name = asked.path, asked.dataset.name
     if path is None or not path.exists():
         raise BadInput(f"{path} is not there: give the path of a file, or of a folder from `veilrec data import`")
     from veilrec.data import packed
 
     if path.is_dir():
-        return packed.load(path)
-    return packed.remembered(name, [path], lambda: _reader(asked.dataset)(path))
+        population = packed.load(path)
+        right = "impressions" if population.impressions else "csv"
+        if right != name:
+            held = "impressions" if population.impressions else "uses of items, and no impressions"
+            raise BadInput(f"{path} holds {held}: write {right}:{path}")
+    else:
+        read, how = _reader(asked.dataset), {} if csv is None else {"options": csv}
+        population = packed.remembered(name, [path], lambda: read(path, **how), how="" if csv is None else repr(csv))
+    return replace(population, name=named_after(path, name)) if population.name == name else population
+
+
+def named_after(path: Path, otherwise: str) -> str:
+    """What an own log is called in reports: as its file or folder, unless a published data set is called so."""
+    name = path.resolve().name
+    for ending in (".gz", ".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet"):
+        name = name.removesuffix(ending)
+    return otherwise if not name or written_name(name, DATASETS) else name
 
 
 def _load_published(dataset: Dataset, folder: Path) -> Population:

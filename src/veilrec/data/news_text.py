@@ -169,6 +169,12 @@ def occurring(impressions: Impressions, n_items: int) -> Bools:
     return found
 
 
+def all_words(catalogue: Catalogue, *, abstracts: bool = False) -> frozenset[str]:
+    """Every word of a catalogue."""
+    columns = [catalogue.titles, _column(catalogue, "abstracts" if abstracts else None)]
+    return frozenset(pl.concat([tokenise(unpack(column)).explode() for column in columns]).drop_nulls().unique())
+
+
 def news_text(
     catalogue: Catalogue, learnt: Bools, *, abstracts: bool = False, known_words: pl.Series | None = None
 ) -> NewsText:

@@ -8,9 +8,11 @@ Names that come from the data (context columns, splits) stand in the manifest an
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -34,8 +36,8 @@ _DIGITS = 16  # of a digest in a folder's name
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
-def save(population: Population, folder: Path) -> None:
-    """Write a population to a folder that is not there yet: whole, or not at all."""
+def save(population: Population, folder: Path, *, replace: bool = False) -> None:
+    """Write a population to a folder: whole, or not at all. One that is there is refused, or given up for the new."""
     arrays = _take_apart(population)
     manifest = {
         "kind": _KIND,
@@ -46,10 +48,20 @@ def save(population: Population, folder: Path) -> None:
         "impressions": list(population.impressions),
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
-    with new_folder(folder) as part:
-        for name, array in arrays.items():
-            np.save(part / f"{name}.npy", array, allow_pickle=False)
-        write_json(part / _MANIFEST, manifest)
+    try:
+        with new_folder(folder, replace=replace) as part:
+            for name, array in arrays.items():
+                np.save(part / f"{name}.npy", array, allow_pickle=False)
+            write_json(part / _MANIFEST, manifest)
+    except OSError as error:
+        raise BadInput(f"{folder} cannot be written ({_reason(error)}): make room, or give another place") from None
+
+
+def _reason(error: OSError) -> str:
+    """Why a file could not be written; numpy tells of a full disk by what it could not write."""
+    if error.errno is None and "requested and" in str(error):
+        return os.strerror(errno.ENOSPC)
+    return error.strerror or str(error)
 
 
 def is_packed(folder: Path) -> bool:
@@ -207,13 +219,13 @@ def _catalogue(arrays: Arrays) -> Catalogue | None:
     )
 
 
-def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population]) -> Population:
+def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population], *, how: str = "") -> Population:
     """The population that `read` makes of the sources: from the cache if it is there, else read and kept.
 
-    An entry is keyed by the contents of the source files and by the code of this room: a changed file or reader
-    is read anew, and the entry that it replaces goes.
+    An entry is keyed by the contents of the source files, by `how` they are read, and by the code of this room: a
+    changed file or reader is read anew, and the entry that it replaces goes.
     """
-    entry = _cache_entry(name, sources)
+    entry = _cache_entry(name, sources, how)
     try:
         return load(entry)
     except BadInput:  # not there, or damaged
@@ -221,18 +233,12 @@ def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population
     population = read()
     try:
         save(population, entry)
-    except (OSError, BadInput) as error:
+    except BadInput as error:
         if not is_packed(entry):  # else another process has written the same entry meanwhile
-            _warn_of_cache(error)
+            _log.warning("the cache is not used: %s; or set VEILREC_CACHE, for faster starts", error)
             return population
     _remove_outdated(entry)
     return load(entry)
-
-
-def _warn_of_cache(error: Exception) -> None:
-    reason = error.strerror if isinstance(error, OSError) else error
-    advice = "set VEILREC_CACHE to a folder that can, for faster starts"
-    _log.warning("the cache %s cannot be written (%s): %s", cache_folder(), reason, advice)
 
 
 def _remove_outdated(entry: Path) -> None:
@@ -242,9 +248,9 @@ def _remove_outdated(entry: Path) -> None:
             shutil.rmtree(outdated, ignore_errors=True)
 
 
-def _cache_entry(name: str, sources: Sequence[Path]) -> Path:
+def _cache_entry(name: str, sources: Sequence[Path], how: str) -> Path:
     places = "\n".join("/".join(path.parts[-2:]) for path in sources)
-    source = hashlib.sha256(f"{name}\n{places}\n{sha256(sources)}".encode()).hexdigest()
+    source = hashlib.sha256(f"{name}\n{places}\n{sha256(sources)}{how}".encode()).hexdigest()
     return cache_folder() / "populations" / f"{name}-{source[:_DIGITS]}-{_digest_of_readers()[:_DIGITS]}"
 
 

@@ -1,7 +1,7 @@
 """Made-up ratings that can be learnt from, with the probability of every choice known.
 
-An item belongs to one cluster, and by a smaller share to a second; its popularity follows Zipf's law. A
-user has three interests (clusters) whose weights drift in a straight line from the first day to the last.
+An item belongs to one cluster, which its genre names, and by a smaller share to a second; its popularity follows Zipf's
+law. A user has three interests (clusters) whose weights drift in a straight line from the first day to the last.
 Every use is drawn from
 
     P(item | user, time) = popularity(item) (a + (1 - a) sum_k weight_k(user, time) member(item, k) / Z_k),
@@ -28,16 +28,14 @@ from veilrec.data.synthetic_draws import (
     draw_interest,
     draw_interests,
     interest_weight,
-    made_up_words,
     numbered_ids,
-    sentences,
 )
+from veilrec.data.synthetic_ratings_words import GENRES, film_titles
 from veilrec.errors import BadInput
 
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
 _LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM = 1, 2, 3, 4
-_CLUSTER_WORDS, _ANY_WORDS = 8, 400  # a title has a word of its cluster and one of any
 _ORACLE_SAMPLE = 2_000
 
 
@@ -117,7 +115,7 @@ def generate(
 def make_world(n_items: int, seed: int) -> RatingsWorld:
     """The items and their clusters, as `generate` draws them for this seed."""
     generator = np.random.default_rng([seed, n_items])
-    clusters = int(np.clip(n_items // 40, 4, 60))
+    clusters = int(np.clip(n_items // 40, 4, len(GENRES)))
     popularity = np.power(generator.permutation(n_items) + 5.0, -0.9, dtype=np.float64)
     popularity /= popularity.sum()
     # The first `clusters` items fill one cluster each, so that none is empty.
@@ -138,18 +136,11 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
 
 
 def _write_catalogue(world: RatingsWorld) -> Catalogue:
-    """Titles of two words, the first of which tells the cluster; the category is the cluster's own name."""
-    n_items, clusters = len(world.first), len(world.members)
-    generator = np.random.default_rng([world.seed, n_items, _TITLE_STREAM])
-    n_own = clusters * _CLUSTER_WORDS
-    words = Strings.of(made_up_words(n_own + _ANY_WORDS, generator))
-    chosen = np.empty((n_items, 2), np.int32)
-    chosen[:, 0] = world.first * _CLUSTER_WORDS + generator.integers(0, _CLUSTER_WORDS, n_items)
-    chosen[:, 1] = n_own + generator.integers(0, _ANY_WORDS, n_items)
-    every = np.arange(n_items + 1, dtype=np.int64)
-    names = np.ascontiguousarray(world.first * _CLUSTER_WORDS, dtype=np.int32)
+    """Films: the genre of each is its first cluster, and stands in its title as well."""
+    generator = np.random.default_rng([world.seed, len(world.first), _TITLE_STREAM])
     return Catalogue(
-        titles=sentences(words, Csr(2 * every, chosen.reshape(-1))), categories=sentences(words, Csr(every, names))
+        titles=Strings.of(film_titles(world.first, generator)),
+        categories=Strings.of(GENRES[cluster] for cluster in world.first.tolist()),
     )
 
 

@@ -23,6 +23,7 @@ import polars as pl
 
 from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import offsets_of
+from veilrec.data.line_faults import LineFaults
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput, bad_line
 
@@ -30,7 +31,6 @@ _NEWLINE = 0x0A
 _UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_LONGEST_HEADER = 1 << 16
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
 TEXT = pl.String()
@@ -62,17 +62,6 @@ def read_bytes(path: Path) -> bytes:
     """The contents of a file, unpacked when its name ends in `.gz`."""
     with _opened(path) as source:
         return source.read()
-
-
-def read_first_line(path: Path) -> str:
-    """The first line of a text file without its end."""
-    with _opened(path) as source:
-        line = source.readline(_LONGEST_HEADER)
-    if b"\r" in line.rstrip(b"\r\n"):
-        raise bad_line(path, 1, "lines end in bare carriage returns; save the file with line feeds")
-    if len(line) == _LONGEST_HEADER:
-        raise bad_line(path, 1, f"longer than {_LONGEST_HEADER:,} bytes; give a text file with a short header")
-    return _valid_utf8(path, line.removeprefix(_BYTE_ORDER_MARK)).decode().rstrip("\r\n")
 
 
 @contextmanager
@@ -257,13 +246,24 @@ class JsonLines:
         if faulty.any():
             raise bad_line(self.path, int(self.lines[int(faulty.arg_max() or 0)]), problem)
 
+    def sorted_out(self, faulty: pl.Series, problem: str, faults: LineFaults) -> JsonLines:
+        """The rows that are not faulty; the others are told."""
+        if not faulty.any():
+            return self
+        for line in self.lines[faulty.to_numpy()].tolist():
+            faults.add(line, problem)
+        return self.where(~faulty)
+
     def where(self, chosen: pl.Series) -> JsonLines:
         """The chosen rows."""
         return JsonLines(self.path, self.frame.filter(chosen), self.lines[chosen.to_numpy()])
 
 
-def read_json_lines(path: Path, schema: Schema) -> JsonLines:
-    """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over."""
+def read_json_lines(path: Path, schema: Schema, faults: LineFaults | None = None) -> JsonLines:
+    """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over.
+
+    Lines that cannot be read are left out and told to `faults`; without, they are refused.
+    """
     content = read_utf8(path)
     if not content.strip():
         raise BadInput(f"{path} is empty: at least one line with a JSON object is needed")
@@ -274,8 +274,16 @@ def read_json_lines(path: Path, schema: Schema) -> JsonLines:
     texts = content.split(b"\n")
     lines = [line for line, text in enumerate(texts, 1) if text.strip()]
     if frame is None or len(frame) != len(lines):
-        rows = [_read_object(path, line, texts[line - 1], schema) for line in lines]
-        frame = pl.DataFrame(rows, schema=dict(schema), orient="row")
+        told = LineFaults(path) if faults is None else faults
+        rows = {}
+        for line in lines:
+            try:
+                rows[line] = _read_object(texts[line - 1], schema)
+            except _BadObject as error:
+                told.add(line, str(error))
+        if faults is None:
+            told.refuse()
+        frame, lines = pl.DataFrame(list(rows.values()), schema=dict(schema), orient="row"), list(rows)
     return JsonLines(path, frame, np.array(lines, np.int64))
 
 
@@ -293,25 +301,31 @@ def _read_objects(content: bytes, schema: Schema) -> pl.DataFrame | None:
     return None if any(column.str.contains(suspect).any() for column in columns) else frame
 
 
-def _read_object(path: Path, line: int, text: bytes, schema: Schema) -> list[str | list[str] | None]:
-    """One line read by itself, to say what is wrong with it."""
+class _BadObject(Exception):
+    """What is wrong with a line."""
+
+
+def _read_object(text: bytes, schema: Schema) -> list[str | list[str] | None]:
+    """One line read by itself; a _BadObject says what is wrong with it."""
     try:
         value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _BadObject(f"not valid JSON from character {error.colno} on ({error.msg})") from None
     except (ValueError, RecursionError) as error:
-        raise bad_line(path, line, f"not valid JSON ({error})") from None
+        raise _BadObject(f"not valid JSON ({error})") from None
     if not isinstance(value, dict):
-        raise bad_line(path, line, f"expected a JSON object, found {_json_kind(value)}")
-    return [_json_field(path, line, key, value.get(key), wanted == TEXTS) for key, wanted in schema.items()]
+        raise _BadObject(f"expected a JSON object, found {_json_kind(value)}")
+    return [_json_field(key, value.get(key), wanted == TEXTS) for key, wanted in schema.items()]
 
 
-def _json_field(path: Path, line: int, key: str, value: object, many: bool) -> str | list[str] | None:
+def _json_field(key: str, value: object, many: bool) -> str | list[str] | None:
     if value is None:
         return None
     values = value if many and isinstance(value, list) else [value]
     fits = [isinstance(one, str | int | float) and not isinstance(one, bool) for one in values]
     if (many and not isinstance(value, list)) or not all(fits):
         wanted = "a list of texts or numbers" if many else "a text or a number"
-        raise bad_line(path, line, f"{key!r} must be {wanted}, found {_json_kind(value)}")
+        raise _BadObject(f"{key!r} must be {wanted}, found {_json_kind(value)}")
     texts = [str(one) for one in values]
     return texts if many else texts[0]
 

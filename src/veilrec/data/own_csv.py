@@ -1,0 +1,338 @@
+"""Your own log of uses: delimited text or parquet, one use of an item a row, as shops and services export it.
+
+    user,item,rating,time
+    anna,film-7,4,2024-05-01T18:30:00Z
+    ben,film-2,5,1714588200
+
+The header names the columns, in any order and case; names that are common elsewhere (userId, product_id,
+user_id:token, Kunde) are known, others are given. A user and an item must be there; a rating (any finite number) and a
+time (seconds since 1970, ISO 8601, or a given format; without a zone it is UTC) may be. Further columns are ignored.
+Blanks around ids are taken off. Rows that repeat another exactly are merged. All of it is counted in the facts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from veilrec._arrays import Bools
+from veilrec.data.csv_faults import Fault, FaultyFile, refusal
+from veilrec.data.csv_rows import Layout, RawRows, read_rows
+from veilrec.data.csv_times import Wrong, check_format, iso_seconds, read_times, with_point
+from veilrec.data.population import Population, pack_interactions
+from veilrec.data.text_files import encode
+from veilrec.errors import BadInput, bad_line, unknown_name
+
+NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
+LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
+
+# Names of columns, in small letters and without anything but letters and digits; the first that is found counts.
+_KNOWN = {
+    role: names.split()
+    for role, names in {
+        "user": "user userid uid username customer customerid customernumber customerno kunde kundenid kundennr"
+        " kundennummer client clientid visitor visitorid member memberid account accountid subscriber subscriberid"
+        " reviewer reviewerid person personid buyer buyerid profileid listener listenerid viewer viewerid reader"
+        " readerid player playerid nutzer nutzerid deviceid",
+        "item": "item itemid iid movie movieid film filmid product productid sku asin article articleid artikel"
+        " artikelid artikelnr artikelnummer news newsid track trackid song songid artist artistid book bookid isbn"
+        " video videoid app appid game gameid content contentid show showid business businessid page pageid document"
+        " documentid docid recipe recipeid listing listingid hotel hotelid offer offerid post postid course courseid",
+        "rating": "rating ratings score scores stars star overall reviewrating preference bewertung wertung"
+        " sterne punkte note",
+        "time": "time timestamp ts unixtime unixreviewtime unixtimestamp datetime createdat eventtime eventtimestamp"
+        " ratedat date zeit zeitpunkt zeitstempel datum",
+    }.items()
+}
+_NEEDED = ("user", "item")
+_MARK_OR_REMARK = "note"  # a rating in German, words in English
+_LOOKED_AT = 20  # values of a column that may be one or the other
+_LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How a file is to be read where it does not say so itself."""
+
+    user_column: str | None = None  # None: a name that is known
+    item_column: str | None = None
+    rating_column: str | None = None  # "none": there is none
+    time_column: str | None = None
+    time_format: str | None = None  # as in Python's strptime; None: seconds since 1970 or ISO 8601
+    decimal: str | None = None  # None: a point
+    separator: str | None = None
+    encoding: str | None = None
+    header: bool = True
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (None, ".", ","):
+            raise BadInput(f"--decimal is {self.decimal!r}: give '.' or ','")
+        if self.time_format is not None:
+            check_format(self.time_format)
+
+    @property
+    def layout(self) -> Layout:
+        """What finds the fields."""
+        return Layout(self.separator, self.encoding, self.header, self.skip_bad)
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """What the user called each column."""
+        names = (self.user_column, self.item_column, self.rating_column, self.time_column)
+        return dict(zip(_KNOWN, names, strict=True))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file: its good rows, and all that was noticed."""
+
+    path: Path
+    frame: pl.DataFrame  # user, item and what else there is
+    faults: tuple[Fault, ...]
+    bad_rows: int
+    blank_lines: int
+    stripped: int  # ids
+    used: Mapping[str, str]  # columns by what they are
+    time_unit: str  # of times that are numbers; "": seconds
+
+    @property
+    def told(self) -> FaultyFile:
+        """What has to be said if it is refused."""
+        return FaultyFile(self.path, self.faults, self.bad_rows, len(self.frame))
+
+    ignored: tuple[str, ...]
+
+
+def read_csv(*paths: Path, options: CsvOptions | None = None) -> Population:
+    """Read files of uses as one log; users are numbered by first appearance, items by name.
+
+    A model shows the order of its items, and whose use of an item came first is nobody's business.
+    """
+    chosen = options or CsvOptions()
+    parts = [_read_part(path, chosen) for path in paths]
+    if not chosen.skip_bad and any(part.faults for part in parts):
+        raise refusal([part.told for part in parts])
+    for part in parts:
+        if part.frame.columns != parts[0].frame.columns:
+            raise BadInput(
+                f"{part.path} has the columns {', '.join(part.frame.columns)} and {paths[0]} has "
+                f"{', '.join(parts[0].frame.columns)}: files that are read together must have the same"
+            )
+    rows = pl.concat([part.frame for part in parts])
+    if not len(rows):
+        told = "; ".join(fault.told() for part in parts for fault in part.faults)
+        raise BadInput(f"{paths[0]}: no row is left without its bad ones ({told}): give other options, or other data")
+    user_codes, users = encode(rows["user"])
+    item_codes, items = encode(rows["item"], by_name=True)
+    if len(items) < 2:
+        raise BadInput(f"{paths[0]}: every row has the item {items[0]!r}, and at least 2 items are needed")
+    coded = rows.with_columns(pl.Series("user", user_codes), pl.Series("item", item_codes))
+    table = coded.unique(keep="first", maintain_order=True)
+    interactions = pack_interactions(
+        table["user"].to_numpy(),
+        table["item"].to_numpy(),
+        len(users),
+        ratings=table["rating"].to_numpy() if "rating" in table.columns else None,
+        times=table["time"].to_numpy() if "time" in table.columns else None,
+    )
+    facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
+    return Population("csv", users, items, interactions, facts=facts | _noticed(parts))
+
+
+def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
+    """What is worth saying of how the files were read."""
+    facts: dict[str, int | float | str] = {}
+    used = {role: name for part in parts for role, name in part.used.items()}
+    if any(name.lower() != role for role, name in used.items()):
+        facts["columns_used"] = ", ".join(f"{name!r} as {role}" for role, name in used.items())
+    ignored = sorted({name for part in parts for name in part.ignored})
+    if ignored:
+        facts["columns_ignored"] = ", ".join(ignored)
+    units = sorted({part.time_unit for part in parts if part.time_unit})
+    if units:
+        facts["times_in"] = " and ".join(units)
+    counts = {
+        "blank_lines": sum(part.blank_lines for part in parts),
+        "ids_stripped": sum(part.stripped for part in parts),
+        "rows_left_out": sum(part.bad_rows for part in parts),
+    }
+    for part in parts:
+        for fault in part.faults:
+            key = LEFT_OUT + fault.kind
+            counts[key] = counts.get(key, 0) + len(fault.lines)
+    return facts | {name: count for name, count in counts.items() if count}
+
+
+def _read_part(path: Path, options: CsvOptions) -> _Part:
+    raw = read_rows(path, options.layout)
+    places = _find_columns(raw, options)
+    texts = {role: _text(raw, place) for role, place in places.items()}
+    if options.decimal is not None and not {"rating", "time"} & set(places):
+        raise BadInput(
+            f"--decimal {options.decimal!r} is for ratings, and {raw.path} has no column that is known as one"
+            f" ({', '.join(raw.names)[:120]}): name it with --rating-column, or leave --decimal out"
+        )
+    columns, faults, stripped, time_unit = {}, list(raw.faults), 0, ""
+    bad: Bools = np.zeros(len(raw.lines), np.bool_)
+    for role, given in texts.items():
+        column = given.str.strip_chars()
+        if role in _NEEDED:
+            stripped += int((given != column).sum())
+            values, wrong = column, {"is empty": (column == "", "")}
+        elif role == "rating":
+            values, wrong = _ratings(column, options.decimal or ".")
+        else:
+            values, wrong, time_unit = read_times(column, options.time_format, options.decimal or ".")
+        for what, (mask, advice) in wrong.items():
+            rows = mask.to_numpy()
+            if rows.any():
+                faults.append(Fault(raw.names[places[role]], what, raw.lines[rows], column.filter(mask), advice))
+                bad |= rows
+        columns[role] = values
+    frame = pl.DataFrame(columns)
+    return _Part(
+        path=path,
+        frame=frame.filter(~bad) if bad.any() else frame,
+        faults=tuple(faults),
+        bad_rows=int(bad.sum()) + sum(len(fault.lines) for fault in raw.faults),
+        blank_lines=raw.blank_lines,
+        stripped=stripped,
+        used={role: raw.names[place] for role, place in places.items()},
+        time_unit=time_unit,
+        ignored=tuple(name for place, name in enumerate(raw.names) if place not in places.values()),
+    )
+
+
+def _text(raw: RawRows, place: int) -> pl.Series:
+    column = raw.frame[str(place)]
+    if column.dtype.is_nested():
+        raise BadInput(f"{raw.path}: column {raw.names[place]!r} holds lists and not single values: give another one")
+    return column.cast(pl.String).fill_null("")
+
+
+def _find_columns(raw: RawRows, options: CsvOptions) -> dict[str, int]:
+    """Where each column stands, by what it is."""
+    found, plain = {}, [_plain(name) for name in raw.names]
+    taken = {_asked_column(raw, role, name) for role, name in options.columns.items() if name not in (None, NO_COLUMN)}
+    for role, asked in options.columns.items():
+        if asked == NO_COLUMN and role not in _NEEDED:
+            continue
+        if asked is not None:
+            found[role] = _asked_column(raw, role, asked)
+        elif not options.header:
+            place = _usual_place(raw, role, options)
+            if role in _NEEDED and place is None:
+                raise _missing(raw, [role])
+            if place is not None and place not in taken:
+                found[role] = place
+        else:
+            place = _known_column(raw, plain, role)
+            if place is not None:
+                found[role] = place
+    missing = [role for role in _NEEDED if role not in found]
+    if missing:
+        raise _missing(raw, missing)
+    for role, place in found.items():
+        twin = next(other for other in found if found[other] == place)
+        if twin != role:
+            raise BadInput(
+                f"{raw.path}: column {raw.names[place]!r} cannot be both {twin} and {role}: give two columns"
+            )
+    return found
+
+
+def _usual_place(raw: RawRows, role: str, options: CsvOptions) -> int | None:
+    """Where a column stands in a file without a header: user, item, rating, time, as many as there are."""
+    place, width = list(_KNOWN).index(role), len(raw.names)
+    if role in _NEEDED or width == len(_KNOWN):
+        return place if place < width else None
+    if width != len(_NEEDED) + 1 or not len(raw.frame):
+        return None
+    return len(_NEEDED) if _third(_text(raw, len(_NEEDED))[0].strip(), options) == role else None
+
+
+def _third(value: str, options: CsvOptions) -> str | None:
+    """What the column behind user and item is, by its first value; None: neither a rating nor a time."""
+    if options.time_format is not None or iso_seconds(value) is not None:
+        return "time"
+    try:
+        number = float(value.replace(",", ".") if options.decimal == "," else value)
+    except ValueError:
+        return None
+    return "rating" if abs(number) < _LARGEST_RATING else "time"
+
+
+def _plain(name: str) -> str:
+    """A name without case, type (RecBole's user_id:token) and whatever joins words."""
+    return re.sub(r"[\W_]", "", name.rpartition(":")[0].lower() or name.lower())
+
+
+def _asked_column(raw: RawRows, role: str, asked: str) -> int:
+    option = f"--{role}-column"
+    exact = [place for place, name in enumerate(raw.names) if name == asked]
+    places = exact or [place for place, name in enumerate(raw.names) if name.lower() == asked.strip().lower()]
+    if len(places) > 1:
+        raise BadInput(f"{raw.path}: column {asked!r} occurs {len(places)} times in the header: rename all but one")
+    if not places:
+        raise BadInput(f"{option} {asked}: {raw.path} has no such column; {unknown_name('column', asked, raw.names)}")
+    return places[0]
+
+
+def _known_column(raw: RawRows, plain: list[str], role: str) -> int | None:
+    candidates = [name for name in _KNOWN[role] if name in plain]
+    if candidates == [_MARK_OR_REMARK] and not _numbers(_text(raw, plain.index(_MARK_OR_REMARK))):
+        return None
+    if not candidates:
+        return None
+    if plain.count(candidates[0]) > 1:
+        raise bad_line(raw.path, 1, f"column {candidates[0]!r} occurs more than once in the header: rename all but one")
+    if len(candidates) > 1 and role in _NEEDED and (candidates[0] != role or f"{role}id" in candidates):
+        names = [raw.names[plain.index(name)] for name in candidates]
+        raise BadInput(
+            f"{raw.path}: {' and '.join(names)} may each be the {role}: say which with --{role}-column"
+            " (`veilrec data import`)"
+        )
+    return plain.index(candidates[0])
+
+
+def _numbers(column: pl.Series) -> bool:
+    """Whether the first texts that say something are numbers, with a point or a comma."""
+    filled = column.str.strip_chars().filter(column.str.strip_chars() != "")[:_LOOKED_AT]
+    return 2 * int(filled.str.contains(r"^[-+]?\d+([.,]\d+)?$").sum()) > len(filled)
+
+
+def _missing(raw: RawRows, roles: list[str]) -> BadInput:
+    header = ", ".join(raw.names)[:120]
+    options = " and ".join(f"--{role}-column NAME" for role in roles)
+    looks_like_data = any(re.fullmatch(r"[-+]?\d[\d.,:/ TZ-]*", name) for name in raw.names)
+    no_header = "; a file without a header is read with --no-header" if looks_like_data else ""
+    split = "" if len(raw.names) > 1 else "; if nothing was split, give --separator"
+    return bad_line(
+        raw.path,
+        1,
+        f"no column {' and no column '.join(roles)} in the header ({header}): give {options} (`veilrec data import`),"
+        f" or a header such as user,item,rating,time{split}{no_header}",
+    )
+
+
+def _ratings(column: pl.Series, decimal: str) -> tuple[pl.Series, Wrong]:
+    text = with_point(column, decimal)
+    values = text.cast(pl.Float64, strict=False)
+    empty, nothing = column == "", values.is_null()
+    # ratings end up in float32, where a larger one would become infinite
+    infinite = ~values.cast(pl.Float32, strict=False).is_finite().fill_null(True)
+    advice = "expected is a number such as 4.5"
+    if decimal == "," or column.filter(nothing).str.contains(r"^-?\d+,\d+$").any():
+        advice = "expected is a number such as 4,5" if decimal == "," else f"{advice}; for 4,5 give --decimal ','"
+    wrong = {
+        "is empty": (empty, "without ratings give --rating-column none"),
+        "is not a number": (nothing & ~empty, advice),
+        "is not a finite number": (infinite, "expected is a number such as 4.5"),
+    }
+    return values.fill_null(0.0), wrong
