@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
-from veilrec.data.population import Impressions
+from veilrec.data.population import Catalogue, Impressions, Strings
 from veilrec.errors import VeilrecError
 from veilrec.evaluate import evaluator
-from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.evaluator import Judgement, evaluate, judge
+from veilrec.evaluate.lists import Items, describe_items
+from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Cases
 
-from .toys import TableModel, csr, impressions, random_population, table_model
+from .toys import TableModel, csr, impressions, random_population, rows_of, table_model
 
 NO_TRAIN = csr([[], []])
 
@@ -207,3 +209,123 @@ class Narrow(TableModel):
 def test_scores_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(VeilrecError, match=r"gave scores of shape \(2, 129\) where \(2, 130\) was asked for"):
         evaluate(ASKED[1], NO_TRAIN, Narrow(np.zeros((2, 130), np.float32)))
+
+
+def test_a_judgement_has_a_value_for_every_case() -> None:
+    asked = Cases(np.array([1, 0]), csr([[0], [3]]), candidates=np.array([[0, 1, 2], [3, 2, 1]], np.int32))
+    judgement = judge(asked, NO_TRAIN, table_model([[9.0, 0.2, 0.5, 0.5], [0.5, 0.7, 0.1, 9.0]]))
+    assert judgement.users.tolist() == [1, 0]
+    assert judgement.cases.tolist() == [0, 1]
+    assert judgement.values["ndcg@10"].tolist() == pytest.approx([1 / np.log2(3), 1 / np.log2(2.5)])
+    assert judgement.skipped is None
+    assert "skipped" not in judgement.means()
+
+
+def test_a_judgement_of_impressions_leaves_out_those_without_both_labels() -> None:
+    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+    judgement = judge(asked, NO_TRAIN, table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]]))
+    assert judgement.cases.tolist() == judgement.users.tolist() == [0, 2]
+    assert judgement.values["auc"].tolist() == [0.75, 0.0]
+    assert judgement.skipped == 2
+
+
+@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+def test_a_case_is_judged_the_same_alone(protocol: str) -> None:
+    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
+    table = np.random.default_rng(1).integers(0, 9, (40, 130)).astype(np.float32)
+    together = judge(split.test, split.train, TableModel(table, table))
+    for case in (0, len(split.test) - 1):
+        row = np.array([case])
+        alone = Cases(
+            split.test.users[row],
+            split.test.positives.take(row),
+            candidates=None if split.test.candidates is None else split.test.candidates[row],
+            adapt=None if split.test.adapt is None else split.test.adapt.take(row),
+        )
+        values = judge(alone, split.train, TableModel(table, table[row])).values
+        assert {name: value[0] for name, value in values.items()} == {
+            name: value[case] for name, value in together.values.items()
+        }
+
+
+def everything_of(protocol: str, table: Floats) -> tuple[Cases, Csr, Judgement]:
+    people = random_population(40, 130, 3, 20, seed=1)
+    kinds = Strings.of("abc"[number % 3] for number in range(130))
+    split = make_split(people, protocol, seed=1)
+    items = describe_items(split.train, 130, Catalogue(kinds, kinds))
+    return split.test, split.train, judge(split.test, split.train, TableModel(table, table), items)
+
+
+PROTOCOLS = ["loo-99", "loo-full", "ratio-8-2", "holdout-users"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_everything_agrees_with_the_short_evaluation(protocol: str) -> None:
+    table = scores_with_ties(1)[np.arange(40) % 30]
+    asked, train, judgement = everything_of(protocol, table)
+    everything = judgement.means()
+    short = evaluate(asked, train, TableModel(table, table))
+    assert set(short) == {*MAIN_OF_LISTS, "cases"}
+    assert {name: everything[name] for name in short} == short
+    families = ("hr", "ndcg", "recall", "precision", "mrr", "map", "novelty", "diversity", "coverage", "gini")
+    assert set(everything) == {f"{family}@{k}" for family in families for k in (5, 10, 20, 30)} | {"cases"}
+    assert all(values.shape == (len(asked),) for values in judgement.values.values())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_lists_are_those_of_all_items_that_are_not_known_of_the_user(protocol: str) -> None:
+    table = np.random.default_rng(1).permuted(np.tile(np.arange(130, dtype=np.float32), (40, 1)), axis=1)
+    asked, train, judgement = everything_of(protocol, table)
+    counts = np.bincount(train.items, minlength=130)
+    trained = sum(len(row) > 0 for row in rows_of(train))
+    novelty, recommended = [], set()
+    for case, user in enumerate(asked.users):
+        known = train.row(user) if asked.adapt is None else asked.adapt.row(case)
+        scores = table[user if asked.adapt is None else case].copy()
+        scores[known] = -1
+        best = np.argsort(-scores)[:10]
+        recommended |= set(best.tolist())
+        novelty.append(np.mean([-np.log2(max(counts[item], 1) / trained) for item in best]))
+    assert judgement.values["novelty@10"].tolist() == pytest.approx(novelty)
+    assert judgement.whole["coverage@10"] == pytest.approx(len(recommended) / 130)
+
+
+def test_validation_items_are_in_no_list() -> None:
+    scores = [9.0, 4.0, 3.0, 5.0, 1.0, 0.0]
+    asked = Cases(np.array([1]), csr([[1]]), candidates=np.array([[1, 2]], np.int32), set_aside=csr([[3]]))
+    items = Items(np.arange(6.0) ** 2, None)
+    values = judge(asked, csr([[], [0]]), table_model([[0.0] * 6, scores]), items).values
+    assert values["novelty@5"].tolist() == [np.mean([1, 4, 16, 25])]
+
+
+def test_lists_of_impressions_are_of_what_was_shown_and_judged() -> None:
+    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
+    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+    judgement = judge(asked, NO_TRAIN, model, Items(np.array([1.0, 2, 3, 4, 5]), csr([[0], [0], [0], [1], [2]])))
+    assert judgement.values["novelty@5"].tolist() == [2.5, 2.5]
+    assert judgement.values["diversity@10"].tolist() == [0.5, 1.0]
+    # Item 4 stands only in an impression that cannot be judged; 0 and 3 are shown twice, 1 and 2 once.
+    assert judgement.whole["coverage@5"] == 1.0
+    assert judgement.whole["gini@5"] == pytest.approx(1 / 6)
+    assert judgement.values["recall@5"].tolist() == [1, 1]
+    assert judgement.values["mrr@5"].tolist() == [1, 0.5]
+    assert judgement.values["mrr"].tolist() == pytest.approx([(1 + 1 / 3) / 2, 0.5])
+    short = evaluate(asked, NO_TRAIN, model)
+    assert set(short) == {*MAIN_OF_IMPRESSIONS, "cases", "skipped"}
+    assert {name: judgement.means()[name] for name in short} == short
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_size_of_the_parts_changes_nothing_in_lists(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = scores_with_ties(2)[np.arange(40) % 30]
+    whole = everything_of(protocol, table)[2].means()
+    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 300)
+    assert everything_of(protocol, table)[2].means() == whole
+
+
+def test_the_size_of_the_parts_changes_nothing_in_lists_of_impressions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, items = cases([[0, 2], [4], [0], []], impressions=SHOWN), Items(np.array([1.0, 2, 3, 4, 5]), None)
+    model = table_model([[1, 2, 3, 4, 5], [8, 7, 6, 5, 4]])
+    whole = judge(asked, NO_TRAIN, model, items).means()
+    monkeypatch.setattr(evaluator, "SCORES_AT_ONCE", 1)
+    assert judge(asked, NO_TRAIN, model, items).means() == whole

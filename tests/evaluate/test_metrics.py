@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics import ndcg_score, roc_auc_score
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
-from veilrec.evaluate.metrics import (
-    impression_metrics,
-    list_metrics,
-    one_by_one_metrics,
-    ranks_among_all,
-    ranks_in_lists,
-    ranks_of_first,
-)
+from veilrec.evaluate import metrics as per_case
+from veilrec.evaluate.metrics import ranks_among_all, ranks_in_lists, ranks_of_first
 
 from .toys import csr
+
+
+def list_metrics(ranks: np.ndarray, offsets: np.ndarray) -> dict[str, float]:
+    return means(per_case.list_metrics(ranks, offsets))
+
+
+def one_by_one_metrics(ranks: np.ndarray, offsets: np.ndarray) -> dict[str, float]:
+    return means(per_case.one_by_one_metrics(ranks, offsets))
+
+
+def impression_metrics(ranks: np.ndarray, offsets: np.ndarray, shown: np.ndarray) -> dict[str, float]:
+    return means(per_case.impression_metrics(ranks, offsets, shown))
+
+
+def means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(np.mean(of_cases)) for name, of_cases in values.items()}
+
 
 SCORES = arrays(np.float32, (3, 12), elements=st.integers(-4, 4).map(float))  # few values: many ties
 
@@ -146,3 +159,80 @@ def test_ndcg_is_scikit_learns_and_mrr_is_minds(case: tuple[np.ndarray, np.ndarr
 @given(tied_lists)
 def test_no_metric_is_above_one(case: tuple[np.ndarray, np.ndarray]) -> None:
     assert all(0 <= value <= 1 + 1e-12 for value in ours(*case).values())
+
+
+def further(scores: np.ndarray, labels: np.ndarray, cutoffs: tuple[int, ...]) -> dict[str, float]:
+    ranks = ranks_in_lists(scores, np.array([0, len(scores)]), labels)
+    return means(per_case.further_metrics(ranks, np.array([0, len(ranks)]), cutoffs))
+
+
+def test_further_metrics_by_hand() -> None:
+    # Three positives at places 2, 3 and 6; one at place 4.
+    values = per_case.further_metrics(np.array([6.0, 2.0, 3.0, 4.0]), np.array([0, 3, 4]), (3, 5))
+    assert values["recall@3"].tolist() == pytest.approx([2 / 3, 0])
+    assert values["precision@5"].tolist() == pytest.approx([2 / 5, 1 / 5])
+    assert values["mrr@5"].tolist() == pytest.approx([1 / 2, 1 / 4])
+    assert values["mrr@3"].tolist() == pytest.approx([1 / 2, 0])
+    assert values["map@5"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 3, 1 / 4])
+
+
+def test_further_metrics_of_ties_by_hand() -> None:
+    # Scores 9 (no positive), then 5, 5, 5, of which two are positives: places 3 and 3, among themselves 1.5 and 1.5.
+    metrics = further(np.array([9, 5, 5, 5], np.float32), np.array([0, 1, 0, 1], np.uint8), (2, 3))
+    assert metrics["recall@2"] == metrics["mrr@2"] == metrics["map@2"] == 0.0
+    assert metrics["recall@3"] == 1.0
+    assert metrics["precision@3"] == pytest.approx(2 / 3)
+    assert metrics["mrr@3"] == pytest.approx(1 / 3)
+    assert metrics["map@3"] == pytest.approx((1.5 / 3 + 1.5 / 3) / 2)
+
+
+def test_one_by_one_every_positive_has_its_own_list() -> None:
+    values = per_case.further_one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]), (5,))
+    assert values["recall@5"].tolist() == [0.5, 1]
+    assert values["precision@5"].tolist() == pytest.approx([0.1, 0.2])
+    assert values["map@5"].tolist() == values["mrr@5"].tolist() == pytest.approx([0.5, 0.5])
+
+
+@given(untied_lists)
+@settings(deadline=None)
+def test_further_metrics_without_ties_are_those_of_a_sorted_list(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    metrics = further(scores, labels, (3, 40))
+    assert metrics["map@40"] == pytest.approx(average_precision_score(labels, scores))
+    for k in (3, 40):
+        in_order = labels[np.argsort(-scores)][:k].tolist()
+        n = int(labels.sum())
+        assert metrics[f"recall@{k}"] == pytest.approx(sum(in_order) / n)
+        assert metrics[f"precision@{k}"] == pytest.approx(sum(in_order) / k)
+        assert metrics[f"mrr@{k}"] == pytest.approx(1 / (in_order.index(1) + 1) if any(in_order) else 0)
+        at_hits = [sum(in_order[: place + 1]) / (place + 1) for place, hit in enumerate(in_order) if hit]
+        assert metrics[f"map@{k}"] == pytest.approx(sum(at_hits) / min(n, k))
+
+
+@given(tied_lists)
+def test_further_metrics_with_ties_are_what_the_definitions_say(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    positives = scores[labels > 0]
+
+    def place(score: float, among: np.ndarray) -> float:
+        return 1 + float((among > score).sum()) + (float((among == score).sum()) - 1) / 2
+
+    places = [place(score, scores) for score in positives]
+    own = [place(score, positives) for score in positives]
+    metrics = further(scores, labels, (4,))
+    hits = sum(at <= 4 for at in places)
+    average = sum(mine / at for mine, at in zip(own, places, strict=True) if at <= 4) / min(len(places), 4)
+    assert metrics["recall@4"] == pytest.approx(hits / len(places))
+    assert metrics["precision@4"] == pytest.approx(min(hits / 4, 1))
+    assert metrics["mrr@4"] == pytest.approx(1 / min(places) if min(places) <= 4 else 0)
+    assert metrics["map@4"] == pytest.approx(min(average, 1))
+
+
+@given(st.lists(tied_lists, min_size=1, max_size=5))
+@settings(deadline=None)
+def test_cases_do_not_touch_each_other(some: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    ranks = [ranks_in_lists(scores, np.array([0, len(scores)]), labels) for scores, labels in some]
+    offsets = np.concatenate([[0], np.cumsum([len(of) for of in ranks])])
+    together = per_case.further_metrics(np.concatenate(ranks), offsets, (3, 5))
+    for number, (scores, labels) in enumerate(some):
+        assert {name: values[number] for name, values in together.items()} == further(scores, labels, (3, 5))

@@ -188,7 +188,7 @@ def test_the_default_follows_the_data() -> None:
         ([[0], [0]], 1, "loo-99", r"toy has fewer than 2 items"),
         ([[], []], 200, "loo-99", r"toy has no interactions"),
         ([[0], [1, 1]], 200, "ratio-8-2", r"no user of toy has 2 distinct items, which ratio-8-2 needs"),
-        ([[0, 1, 2]], 50, "loo-99", r"user u0 leaves 47 of 50: use the protocol loo-full"),
+        ([[0, 1, 2]], 50, "loo-99", r"user u0 leaves 47 of 50: give --protocol loo-full"),
         ([[0, 1, 2]], 50, "holdout-users", r"leaves none of the 1 users of toy for training"),
         ([[0, 1, 2]], 50, "mind", r"toy has no train part: add it, or use the protocol loo-99"),
     ],

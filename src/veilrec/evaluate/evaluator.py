@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,7 +12,12 @@ from veilrec._csr import Csr
 from veilrec.data.population import Impressions
 from veilrec.errors import VeilrecError
 from veilrec.evaluate.impressions import judged
+from veilrec.evaluate.lists import Items, ListJudge, top_of_all, top_of_lists
 from veilrec.evaluate.metrics import (
+    CUTOFFS,
+    IMPRESSION_CUTOFFS,
+    further_metrics,
+    further_one_by_one_metrics,
     impression_metrics,
     list_metrics,
     one_by_one_metrics,
@@ -26,28 +32,79 @@ from veilrec.models.scores import Model, Scorer
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """How well each case was answered, before anything is averaged."""
+
+    cases: Offsets  # [T], which of the questions that were asked: all of them, but for impressions without both labels
+    users: Offsets  # [T], index in the population; a user may have several impressions
+    known: Offsets  # [T], how many items the model knows of the user: trained on, adapted on, or in the history
+    values: Mapping[str, Doubles]  # [T] each, by the name of the metric
+    skipped: int | None = None  # impressions that cannot be judged; None where there are no impressions
+    whole: Mapping[str, float] = field(default_factory=dict)  # what only all cases together have: coverage@k, gini@k
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def of(self, chosen: Bools) -> Judgement:
+        """Of the chosen cases alone, without what only all of them have."""
+        values = {name: values[chosen] for name, values in self.values.items()}
+        return Judgement(self.cases[chosen], self.users[chosen], self.known[chosen], values)
+
+    def means(self) -> dict[str, float]:
+        """The mean of every metric, what all cases have together, and how many `cases` there are."""
+        metrics = {name: float(np.mean(values)) for name, values in self.values.items()}
+        metrics |= self.whole
+        metrics["cases"] = float(len(self))
+        if self.skipped is not None:
+            metrics["skipped"] = float(self.skipped)
+        return metrics
+
+
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
-    """The metrics of the protocol that made the cases, and how many `cases` they are the mean of.
+    """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
+    return _judge(cases, train, model, further=False).means()
+
+
+def judge(cases: Cases, train: Csr, model: Model, items: Items | None = None) -> Judgement:
+    """Every metric of every case by itself, in the order of the cases; those of whole lists if `items` are given.
 
     `train` is the split's: where all items are ranked, a user's own row of it is left out.
     """
+    return _judge(cases, train, model, items, further=True)
+
+
+def _judge(cases: Cases, train: Csr, model: Model, items: Items | None = None, *, further: bool) -> Judgement:
     if cases.impressions is not None:
-        return _evaluate_impressions(cases.impressions, model)
-    positives = cases.positives
-    if cases.candidates is not None:
-        ranks = _sampled_ranks(cases.users, cases.candidates, model)
-        metrics = list_metrics(ranks, positives.offsets)
-    elif cases.adapt is not None:
+        return _judge_impressions(cases.impressions, model, items, further=further)
+    offsets = cases.positives.offsets
+    lists = None if items is None else ListJudge(items, CUTOFFS, len(cases))
+    one_by_one = cases.adapt is not None
+    if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        ranks = _full_ranks(users, positives, cases.adapt, model.fold_in(cases.adapt), one_by_one=True)
-        metrics = one_by_one_metrics(ranks, positives.offsets)
+        ranks = _full_ranks(users, cases, cases.adapt, model.fold_in(cases.adapt), lists)
+    elif cases.candidates is not None:
+        ranks = _sampled_ranks(cases.users, cases.candidates, model)
+        if lists is not None:
+            _fill(lists, cases.users, _used(cases, train), model)
     else:
-        used = train.take(cases.users)
-        if cases.set_aside is not None:
-            used = join_rows(used, cases.set_aside)
-        ranks = _full_ranks(cases.users, positives, used, model, one_by_one=False)
-        metrics = list_metrics(ranks, positives.offsets)
-    return metrics | {"cases": float(len(cases))}
+        ranks = _full_ranks(cases.users, cases, _used(cases, train), model, lists)
+    values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
+    if further:
+        values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
+    known = train.lengths()[cases.users] if cases.adapt is None else cases.adapt.lengths()
+    judgement = Judgement(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
+    return judgement if lists is None else _with_lists(judgement, lists)
+
+
+def _with_lists(judgement: Judgement, lists: ListJudge, reachable: Bools | None = None) -> Judgement:
+    return replace(judgement, values={**judgement.values, **lists.values()}, whole=lists.whole(reachable))
+
+
+def _used(cases: Cases, train: Csr) -> Csr:
+    """For every case, the items that are no rivals of the held-out ones."""
+    used = train.take(cases.users)
+    return used if cases.set_aside is None else join_rows(used, cases.set_aside)
 
 
 def _sampled_ranks(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubles:
@@ -58,18 +115,33 @@ def _sampled_ranks(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubl
     return ranks
 
 
-def _full_ranks(users: Offsets, positives: Csr, excluded: Csr, scorer: Scorer, *, one_by_one: bool) -> Doubles:
+def _full_ranks(users: Offsets, cases: Cases, excluded: Csr, scorer: Scorer, lists: ListJudge | None) -> Doubles:
+    """The places of all held-out items among all items; one by one for users who are folded in."""
+    positives, one_by_one = cases.positives, cases.adapt is not None
     ranks = np.empty(len(positives.items), np.float64)
-    for part in _parts(len(users), scorer.n_items):
-        rows = np.arange(part.start, part.stop, dtype=np.int64)
-        scores = _checked(scorer.score_all(users[part]), (len(rows), scorer.n_items))
+    for part, scores, left_out in _scores_of_all(users, excluded, scorer):
+        own = positives.take(np.arange(part.start, part.stop, dtype=np.int64))
         ranks[positives.offsets[part.start] : positives.offsets[part.stop]] = ranks_among_all(
-            scores, positives.take(rows), excluded.take(rows), one_by_one=one_by_one
+            scores, own, left_out, one_by_one=one_by_one
         )
+        if lists is not None:
+            lists.add(part.start, top_of_all(scores, left_out, lists.k))
     return ranks
 
 
-def _evaluate_impressions(impressions: Impressions, model: Model) -> dict[str, float]:
+def _fill(lists: ListJudge, users: Offsets, excluded: Csr, scorer: Scorer) -> None:
+    for part, scores, left_out in _scores_of_all(users, excluded, scorer):
+        lists.add(part.start, top_of_all(scores, left_out, lists.k))
+
+
+def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tuple[slice, Floats, Csr]]:
+    """The scores of all items, some users at a time, and what is excluded for them."""
+    for part in _parts(len(users), scorer.n_items):
+        rows = np.arange(part.start, part.stop, dtype=np.int64)
+        yield part, _checked(scorer.score_all(users[part]), (len(rows), scorer.n_items)), excluded.take(rows)
+
+
+def _judge_impressions(impressions: Impressions, model: Model, items: Items | None, *, further: bool) -> Judgement:
     shown = impressions.shown
     if isinstance(model, ImpressionScorer):
         scores = _checked(model.score_impressions(impressions), shown.items.shape)
@@ -77,12 +149,28 @@ def _evaluate_impressions(impressions: Impressions, model: Model) -> dict[str, f
         scores = _scores_of_shown(impressions, model.fold_in(impressions.histories))
     counted = judged(impressions)
     entries: Bools = np.repeat(counted, shown.lengths())
-    lists = keep_entries(shown, entries)
-    offsets = np.concatenate([[0], np.cumsum(shown.lengths()[counted])])
-    wanted = impressions.clicked[entries]
-    clicks = keep_entries(Csr(offsets, lists.items), wanted > 0)
-    metrics = impression_metrics(ranks_in_lists(scores[entries], offsets, wanted), clicks.offsets, np.diff(offsets))
-    return metrics | {"cases": float(counted.sum()), "skipped": float((~counted).sum())}
+    asked = np.flatnonzero(counted)
+    shown, scores, wanted = shown.take(asked), scores[entries], impressions.clicked[entries]
+    clicks = keep_entries(shown, wanted > 0)
+    ranks = ranks_in_lists(scores, shown.offsets, wanted)
+    values = impression_metrics(ranks, clicks.offsets, shown.lengths())
+    if further:
+        values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
+    users, known = impressions.users[asked].astype(np.int64), impressions.histories.lengths()
+    known = known[impressions.history_of[asked]]
+    judgement = Judgement(asked, users, known, values, len(counted) - len(asked))
+    return judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items)
+
+
+def _with_lists_of_shown(judgement: Judgement, shown: Csr, scores: Floats, items: Items) -> Judgement:
+    lists = ListJudge(items, IMPRESSION_CUTOFFS, len(shown))
+    for part in _parts(len(shown), lists.k):
+        rows = np.arange(part.start, part.stop, dtype=np.int64)
+        some = scores[shown.offsets[part.start] : shown.offsets[part.stop]]
+        lists.add(part.start, top_of_lists(some, shown.take(rows), lists.k))
+    reachable = np.zeros(len(items), np.bool_)
+    reachable[shown.items] = True
+    return _with_lists(judgement, lists, reachable)
 
 
 def _scores_of_shown(impressions: Impressions, scorer: Scorer) -> Floats:

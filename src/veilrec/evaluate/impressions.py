@@ -251,7 +251,7 @@ def _among_sampled(
         user = population.users[int(users[left.argmin()])]
         raise BadInput(
             f"last-day-20 needs {N_SAMPLED} items that a user did not use, and user {user} leaves {left.min()}"
-            f" of {population.n_items}: use the protocol loo-full"
+            f" of {population.n_items}: give --protocol loo-full"
         )
     clicks = users * population.n_items + items  # a click keys its draws
     sampled = draw_unused(owned, clicks, population.n_items, N_SAMPLED, seed, purpose)

@@ -4,9 +4,14 @@ A place is 1 + the items that score better + half of the other items that score 
 tie. An item is within the first k if its place is at most k, and its gain there is 1 / log2(1 + place), fractions
 included. A model that gives every item the same score puts all in the middle and so hits nothing unless the list is
 shorter than 2k.
+
+Since places are shared, up to 2k - 1 positives that tie can all be within k: what counts positives is bounded by its
+largest value without ties.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,6 +21,9 @@ from veilrec._jit import jit
 
 CUTOFFS = (5, 10, 20, 30)  # k of hr@k and ndcg@k
 IMPRESSION_CUTOFFS = (5, 10)  # MIND's ndcg@5 and ndcg@10
+# What is measured again and again during a training, and shown by default.
+MAIN_OF_LISTS = tuple(f"{name}@{k}" for k in CUTOFFS for name in ("hr", "ndcg"))
+MAIN_OF_IMPRESSIONS = ("auc", "mrr", *(f"ndcg@{k}" for k in IMPRESSION_CUTOFFS))
 
 
 def ranks_of_first(scores: Floats) -> Doubles:
@@ -91,30 +99,30 @@ def _rank_in_lists(scores: Floats, offsets: Offsets, wanted: Bytes, ranks: Doubl
                 found += 1
 
 
-def list_metrics(ranks: Doubles, offsets: Offsets) -> dict[str, float]:
+def list_metrics(ranks: Doubles, offsets: Offsets) -> dict[str, Doubles]:
     """A case is one list with all its positives.
 
     hr@k: at least one of them is within k. ndcg@k: their gains, over those of the best order.
     """
     metrics = {}
     for k in CUTOFFS:
-        metrics[f"hr@{k}"] = float(np.mean(_sums(ranks <= k, offsets) > 0))
-        metrics[f"ndcg@{k}"] = float(np.mean(_ndcg(ranks, offsets, k)))
+        metrics[f"hr@{k}"] = (_sums(ranks <= k, offsets) > 0).astype(np.float64)
+        metrics[f"ndcg@{k}"] = _ndcg(ranks, offsets, k)
     return metrics
 
 
-def one_by_one_metrics(ranks: Doubles, offsets: Offsets) -> dict[str, float]:
-    """Every positive has a list of its own: the mean within a case, then over cases (PrivRec, eq. 10, 11)."""
+def one_by_one_metrics(ranks: Doubles, offsets: Offsets) -> dict[str, Doubles]:
+    """Every positive has a list of its own; a case's value is the mean over them (PrivRec, eq. 10, 11)."""
     sizes = np.diff(offsets)
     metrics = {}
     for k in CUTOFFS:
-        metrics[f"hr@{k}"] = float(np.mean(_sums(ranks <= k, offsets) / sizes))
-        metrics[f"ndcg@{k}"] = float(np.mean(_sums(_gains(ranks, k), offsets) / sizes))
+        metrics[f"hr@{k}"] = _sums(ranks <= k, offsets) / sizes
+        metrics[f"ndcg@{k}"] = _sums(_gains(ranks, k), offsets) / sizes
     return metrics
 
 
-def impression_metrics(ranks: Doubles, offsets: Offsets, shown: Offsets) -> dict[str, float]:
-    """MIND's metrics: per impression, then the mean.
+def impression_metrics(ranks: Doubles, offsets: Offsets, shown: Offsets) -> dict[str, Doubles]:
+    """MIND's metrics, for each impression.
 
     `ranks` are the places of the clicks, packed by impression; `shown` are the lengths of the impressions.
     Each has at least one click and one item that was not clicked.
@@ -122,13 +130,54 @@ def impression_metrics(ranks: Doubles, offsets: Offsets, shown: Offsets) -> dict
     clicks = np.diff(offsets)
     # Mann-Whitney: the places beyond 1, 2, ... clicks count the pairs in the wrong order, ties as a half.
     wrong_pairs = _sums(ranks, offsets) - clicks * (clicks + 1) / 2
-    metrics = {
-        "auc": float(np.mean(1.0 - wrong_pairs / (clicks * (shown - clicks)))),
-        "mrr": float(np.mean(_sums(1.0 / ranks, offsets) / clicks)),
-    }
+    metrics = {"auc": 1.0 - wrong_pairs / (clicks * (shown - clicks)), "mrr": _sums(1.0 / ranks, offsets) / clicks}
     for k in IMPRESSION_CUTOFFS:
-        metrics[f"ndcg@{k}"] = float(np.mean(_ndcg(ranks, offsets, k)))
+        metrics[f"ndcg@{k}"] = _ndcg(ranks, offsets, k)
     return metrics
+
+
+def further_metrics(ranks: Doubles, offsets: Offsets, cutoffs: Sequence[int]) -> dict[str, Doubles]:
+    """For each case, a list with n positives, of which h are within k.
+
+    recall@k: h / n. precision@k: h / k, at most 1. mrr@k: 1 / (place of the best positive) if that
+    is within k, else 0. map@k: over the positives within k, the sum of (place among the positives alone) / (place
+    among all), divided by min(n, k), at most 1.
+    """
+    sizes = np.diff(offsets)
+    firsts = np.minimum.reduceat(ranks, offsets[:-1])
+    precisions = _places_within(ranks, offsets) / ranks
+    metrics = {}
+    for k in cutoffs:
+        within = ranks <= k
+        hits = _sums(within, offsets)
+        metrics[f"recall@{k}"] = hits / sizes
+        metrics[f"precision@{k}"] = np.minimum(hits / k, 1.0)
+        metrics[f"mrr@{k}"] = np.where(firsts <= k, 1.0 / firsts, 0.0)
+        average = _sums(np.where(within, precisions, 0.0), offsets) / np.minimum(sizes, k)
+        metrics[f"map@{k}"] = np.minimum(average, 1.0)
+    return metrics
+
+
+def further_one_by_one_metrics(ranks: Doubles, offsets: Offsets, cutoffs: Sequence[int]) -> dict[str, Doubles]:
+    """The same where every positive has a list of its own: the mean over those of a case."""
+    lists = further_metrics(ranks, np.arange(len(ranks) + 1), cutoffs)
+    return {name: _sums(values, offsets) / np.diff(offsets) for name, values in lists.items()}
+
+
+def _places_within(ranks: Doubles, offsets: Offsets) -> Doubles:
+    """The place of every positive among those of its own row; ties cost half a place here, too.
+
+    The places among all tell: they are equal exactly where the scores are.
+    """
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    order = np.lexsort((ranks, rows))
+    new = np.ones(len(ranks) + 1, np.bool_)  # where another score or another row begins, and the end
+    new[1:-1] = (np.diff(ranks[order]) != 0) | (np.diff(rows[order]) != 0)
+    bounds = np.flatnonzero(new)
+    middles = (bounds[:-1] + bounds[1:] - 1) / 2
+    places = np.empty(len(ranks), np.float64)
+    places[order] = np.repeat(middles, np.diff(bounds)) - offsets[:-1][rows[order]] + 1.0
+    return places
 
 
 def _ndcg(ranks: Doubles, offsets: Offsets, k: int) -> Doubles:

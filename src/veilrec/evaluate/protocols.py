@@ -13,7 +13,7 @@ import numpy as np
 from veilrec._arrays import Bools, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Population
-from veilrec.errors import BadInput, unknown_name
+from veilrec.errors import BadInput, known_name
 from veilrec.evaluate.impressions import cases_of, known_items, split_impressions, split_last_day
 from veilrec.evaluate.split import Cases, Purpose, Split, draw_unused, keep_entries, mark_some
 
@@ -37,8 +37,7 @@ def default_protocol(population: Population) -> str:
 
 def make_split(population: Population, protocol: str, *, seed: int, validation: bool = False) -> Split:
     """Cut a population by a protocol; the same seed gives the same cut."""
-    if protocol not in PROTOCOLS:
-        raise unknown_name("protocol", protocol, PROTOCOLS)
+    protocol = known_name("protocol", protocol, PROTOCOLS)
     if seed < 0:
         raise BadInput(f"seed {seed} is negative: give a whole number from 0 up")
     if seed >= 2**63:
@@ -128,7 +127,7 @@ def _negatives(population: Population, used: Csr, users: Offsets, seed: int, pur
         user = population.users[int(users[left.argmin()])]
         raise BadInput(
             f"loo-99 needs {N_NEGATIVES} items that a user did not use, and user {user} leaves {left.min()}"
-            f" of {population.n_items}: use the protocol loo-full"
+            f" of {population.n_items}: give --protocol loo-full"
         )
     return draw_unused(used.take(users), users, population.n_items, N_NEGATIVES, seed, purpose)
 

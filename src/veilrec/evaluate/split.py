@@ -5,7 +5,7 @@ Random choices are keyed by (seed, purpose, user): what one user gets does not d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -43,6 +43,13 @@ class Split:
     test: Cases
     valid: Cases | None = None
     train_impressions: Impressions | None = None  # mind: those that devices may learn from
+
+
+def for_search(split: Split) -> Split:
+    """The same cut with the validation part asked in place of the test part, which nobody then has."""
+    if split.valid is None:
+        raise ValueError("a search needs a split with a validation part")
+    return replace(split, test=split.valid, valid=None)
 
 
 def join_rows(left: Csr, right: Csr) -> Csr:
