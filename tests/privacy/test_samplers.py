@@ -143,7 +143,7 @@ def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more() -> None:
 
 def test_noise_is_compiled_without_liberties() -> None:
     for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._round_with_sign):
-        assert kernel.targetoptions["fastmath"] is False  # type: ignore[attr-defined]
+        assert kernel.options["fastmath"] is False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 4), Fraction(1), Fraction(10, 3), Fraction(100)])

@@ -13,8 +13,10 @@ import pytest
 
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.gaussian import mu_for
+from veilrec.privacy.accounting.tradeoff import detection_by
+from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
-from veilrec.privacy.statement import Statement, meaning, most_detected
+from veilrec.privacy.statement import Statement, detection, meaning
 
 PROVEN: dict[str, Any] = {
     "basis": "proven",
@@ -60,6 +62,7 @@ def test_an_epsilon_never_stands_without_its_terms() -> None:
         following = text[found.start() : found.start() + 200]
         for term in ("per user", "replace-one", "per message", "trusting: server"):
             assert term in following
+        assert "proven" in following or "as published" in following
 
 
 def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
@@ -84,7 +87,11 @@ def test_a_claim_of_which_nothing_holds() -> None:
 
 def test_nothing_is_promised_and_it_says_so() -> None:
     statement = Statement(no_guarantee("Rows in the clear."), method="fedmf")
-    assert statement.summary().startswith("Nothing is promised")
+    assert statement.summary() == "No privacy guarantee: what leaves the devices is not protected by noise."
+    assert statement.text().count("Nothing is promised") == 1
+    noisy = Statement(no_guarantee(), adds_noise=True).summary()
+    assert "this run adds noise" in noisy
+    assert "earlier run" in noisy
     assert "Rows in the clear." in statement.text()
     assert "epsilon" not in statement.text().lower()
     assert statement.to_json()["published"] is None
@@ -131,13 +138,13 @@ def test_no_test_of_a_gaussian_release_finds_more_than_said(epsilon: float) -> N
     mu = mu_for(epsilon, 1e-5)
     for false_alarms in (0.001, 0.01, 0.1, 0.5):
         power = float(ndtr(ndtri(false_alarms) + mu))  # the best test of all: the likelihood ratio
-        assert power <= most_detected(epsilon, 1e-5, false_alarms=false_alarms) + 1e-12
+        assert power <= detection_by(epsilon, 1e-5, false_alarms=false_alarms).found + 1e-12
 
 
 def test_randomised_response_attains_it() -> None:
     keep = math.exp(1.3) / (1.0 + math.exp(1.3))
-    assert most_detected(1.3, 0.0, false_alarms=1.0 - keep) == pytest.approx(keep)
-    shares = [most_detected(5000.0, 0.0, false_alarms=float(share)) for share in np.linspace(0.01, 1.0, 5)]
+    assert detection_by(1.3, 0.0, false_alarms=1.0 - keep).found == pytest.approx(keep)
+    shares = [detection_by(5000.0, 0.0, false_alarms=float(share)).found for share in np.linspace(0.01, 0.99, 5)]
     assert shares == [1.0] * 5
 
 
@@ -146,6 +153,7 @@ def test_guarantees_are_read_back_as_written() -> None:
         Guarantee(**PROVEN, caveats=("a", "b")),
         Guarantee(**PUBLISHED, honest_epsilon=3.0, honest_delta=1e-6, honest_note="x"),
         no_guarantee("c"),
+        Guarantee(**PROVEN, event=repeated(GaussianEvent(0.3), 4)),
     ):
         assert Guarantee.from_json(json.loads(json.dumps(guarantee.to_json()))) == guarantee
 
@@ -167,3 +175,72 @@ def test_half_an_honest_value_is_refused(extra: dict[str, Any]) -> None:
 def test_an_honest_value_belongs_to_a_published_claim() -> None:
     with pytest.raises(ValueError, match="as published"):
         Guarantee(**PROVEN, honest_epsilon=1.0, honest_delta=0.0)
+
+
+def test_the_event_says_how_many_a_test_finds() -> None:
+    """privacy-math.md, corrections: 21.3 % and 77.8 %, where epsilon 8 and delta 1e-6 alone would say 99.97 %."""
+    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
+    words = " ".join(meaning(known))
+    assert "can find 21.3 % of those" in words
+    assert "right 77.8 % of the time" in words
+    assert "exact, from the trade-off curve" in words
+    assert "weak" not in words
+    alone = " ".join(meaning(Guarantee(**(PROVEN | {"epsilon": 8.0}))))
+    assert "can find 99.97 % of those" in alone
+    assert "from epsilon and delta alone" in alone
+    assert "weak promise" in alone
+
+
+def test_the_event_is_that_of_what_holds() -> None:
+    claim = Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0, event=PureEvent(12.0))
+    test = detection(claim)
+    assert test is not None
+    assert test.found > 0.99
+    assert detection(Guarantee(**PUBLISHED)) is None
+    assert detection(no_guarantee()) is None
+    with pytest.raises(ValueError, match="promises nothing"):
+        Guarantee("none", event=PureEvent(1.0))
+
+
+def test_a_statement_gives_the_numbers_by_themselves() -> None:
+    parts = Statement(Guarantee(**PROVEN, event=GaussianEvent(0.2367))).to_json()
+    assert parts["detected_at_1_percent_false_alarms"] == pytest.approx(0.0184, abs=1e-4)
+    assert parts["best_guess"] == pytest.approx(0.5471, abs=1e-4)
+    nothing = Statement(no_guarantee()).to_json()
+    assert nothing["best_guess"] is nothing["detected_at_1_percent_false_alarms"] is None
+
+
+def test_the_headline_says_how_often_a_guess_is_right() -> None:
+    known = Guarantee(**(PROVEN | {"epsilon": 8.0}), event=repeated(GaussianEvent(1.0 / 2.06512), 10))
+    plain = Statement(known).plain()
+    assert plain.startswith("Somebody who sees the results alone can do better than guess")
+    assert "right 77.8 % of the time" in plain
+    assert "finds 21.3 at most" in plain
+    response = Guarantee(**(PROVEN | {"epsilon": 3.0, "delta": 0.0}), event=PureEvent(3.0))
+    assert Statement(response).plain().startswith("This is a weak promise")  # 20 of 100 found, but 95 % guessed
+
+
+def test_a_statement_of_one_message_or_run_says_so() -> None:
+    message = Statement(Guarantee(**PUBLISHED, honest_epsilon=12.0, honest_delta=0.0))
+    assert "from one message" in message.plain()
+    assert "contributes to this message" in message.text()
+    assert "about one message" in " ".join(message.to_json()["meaning"])
+    run = Statement(Guarantee(**PROVEN)).to_json()
+    assert run["protected"].endswith("contributes to this run")
+    assert "another training on the same people adds" in run["per"]
+    both = Statement(Guarantee(**PROVEN), earlier=("first",)).to_json()
+    for part in ("protected", "per", "summary"):
+        assert "this run and the earlier run first" in both[part]
+
+
+def test_what_is_not_so_is_marked() -> None:
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), seeded=True).to_json()["assumptions"][-1]
+    assert "NOT SO" not in Statement(Guarantee(**PROVEN)).text()
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(1e-6, False), (1e-3, False), (0.01, True), (0.5, True)])
+def test_a_large_delta_promises_little(delta: float, warned: bool) -> None:
+    words = " ".join(meaning(Guarantee(**(PROVEN | {"delta": delta}))))
+    assert ("promises little" in words) == warned
+    assert ("hardly ever more" in words) == (not warned)
+    assert "1 in 1 " not in words

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
+
+from veilrec._words import counted
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.accounting.gaussian import base_epsilon, padded_mu
 from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, ResponseEvent, SampledEvent
 from veilrec.privacy.guarantee import Guarantee, Unit
 from veilrec.privacy.sensitivity import attention_l1, attention_l2
 
@@ -42,6 +46,8 @@ _CAVEATS: dict[Calculable, str] = {
     "label": "The label is drawn over all candidates first, and the negatives after it, without looking at "
     "the click. A click that also stands in a history costs there as well.",
 }
+_LEAST_NOISE = 1e-6  # an epsilon of 5e11 a round
+_MOST_ROUNDS = 2**31 - 1
 _EXACT = "For exact noise; drawn on a lattice, as veilrec does, it takes a little more."
 _PADDED = "Padding helps single clicks only, and needs a fresh secret mask for every message."
 
@@ -118,27 +124,46 @@ def noise_of_message(wish: Wish) -> Setting:
 
 def epsilon_of_training(noise_multiplier: float, delta: float, rounds: Rounds) -> Setting:
     """What a training with Gaussian noise on the sum of each cohort's clipped updates spends on a user."""
+    if not noise_multiplier >= _LEAST_NOISE:
+        raise BadInput(f"noise_multiplier is {noise_multiplier}, which protects nobody: give at least {_LEAST_NOISE:g}")
+    if rounds.rounds > _MOST_ROUNDS:
+        raise BadInput(f"rounds is {rounds.rounds}: give at most {_MOST_ROUNDS:,}")
+    try:
+        with np.errstate(all="ignore"):  # what overflows is refused below
+            epsilon = epsilon_for(noise_multiplier, delta, rounds)
+    except OverflowError:
+        epsilon = math.inf
+    if not math.isfinite(epsilon):
+        raise BadInput(
+            f"noise_multiplier {noise_multiplier:g} over {counted(rounds.rounds, 'round')} spends more than can be"
+            " counted, which protects nobody: give more noise, or fewer rounds"
+        )
     guarantee = Guarantee(
         basis="proven",
         unit="user",
         adjacency=rounds.adjacency,
-        epsilon=epsilon_for(noise_multiplier, delta, rounds),
+        epsilon=epsilon,
         delta=delta,
         scope="whole run",
         trust="server",
         caveats=("A server that is trusted with the clipped updates adds them up and adds the noise.",),
+        event=rounds.event(noise_multiplier),
     )
     return Setting({"noise_multiplier": noise_multiplier, "sampling_rate": rounds.rate}, guarantee)
 
 
 def _gaussian(wish: Wish, sensitivity: float, delta: float) -> Setting:
-    mu = padded_mu(wish.epsilon, delta, pad_probability=wish.pad_probability or 0.0)
-    return _setting(wish, {"noise": "gaussian", "sigma": sensitivity / mu, "sensitivity": sensitivity}, delta)
+    padding = wish.pad_probability or 0.0
+    mu = padded_mu(wish.epsilon, delta, pad_probability=padding)
+    settings = {"noise": "gaussian", "sigma": sensitivity / mu, "sensitivity": sensitivity}
+    event = SampledEvent(mu, 1.0 - padding, "padding") if padding else GaussianEvent(mu)
+    return _setting(wish, settings, delta, event)
 
 
 def _laplace(wish: Wish, sensitivity: float) -> Setting:
     inner = base_epsilon(wish.epsilon, pad_probability=wish.pad_probability or 0.0)
-    return _setting(wish, {"noise": "laplace", "scale": sensitivity / inner, "sensitivity": sensitivity}, 0.0)
+    settings = {"noise": "laplace", "scale": sensitivity / inner, "sensitivity": sensitivity}
+    return _setting(wish, settings, 0.0, None if wish.pad_probability else LaplaceEvent(inner))
 
 
 def _response(wish: Wish) -> Setting:
@@ -152,10 +177,18 @@ def _response(wish: Wish) -> Setting:
             f"at epsilon {wish.epsilon:g} (per message, trusting nobody) every answer would be the true one,"
             " to the last bit of a double: no finite epsilon describes that; ask for 30 or less"
         )
-    return _setting(wish, {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}, 0.0)
+    settings = {"candidates": candidates, "keep_probability": keep, "other_probability": keep * odds}
+    event = PureEvent(wish.epsilon) if candidates == 2 else ResponseEvent(wish.epsilon, candidates)
+    return _setting(wish, settings, 0.0, event)
 
 
-def _setting(wish: Wish, settings: Mapping[str, Any], delta: float) -> Setting:
+def _setting(wish: Wish, settings: Mapping[str, Any], delta: float, event: Event | None) -> Setting:
+    for name in ("sigma", "scale"):
+        if name in settings and not 0.0 < settings[name] < math.inf:
+            raise BadInput(
+                f"{name} would be {settings[name]}, beyond what a computer can count: give an epsilon and a sensitivity"
+                " nearer to 1"
+            )
     padded = bool(wish.pad_probability)
     caveats = [_CAVEATS[wish.mechanism]]
     if "noise" in settings:
@@ -173,6 +206,7 @@ def _setting(wish: Wish, settings: Mapping[str, Any], delta: float) -> Setting:
         scope="per message",
         trust="nobody",
         caveats=tuple(caveats),
+        event=event,
     )
     return Setting(settings, guarantee)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+from veilrec.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class PureEvent:
     """Any epsilon-DP mechanism; accounted as randomised response, which is the worst of them."""
 
     epsilon: float
+
+
+@dataclass(frozen=True)
+class ResponseEvent:
+    """One k-ary randomised response: the true one of `candidates` answers e^epsilon times as likely as any other."""
+
+    epsilon: float
+    candidates: int
 
 
 @dataclass(frozen=True)
@@ -72,10 +83,60 @@ class NonPrivateEvent:
 
 
 Event: TypeAlias = (
-    GaussianEvent | LaplaceEvent | PureEvent | ZcdpEvent | SampledEvent | TreeEvent | ComposedEvent | NonPrivateEvent
+    GaussianEvent
+    | LaplaceEvent
+    | PureEvent
+    | ResponseEvent
+    | ZcdpEvent
+    | SampledEvent
+    | TreeEvent
+    | ComposedEvent
+    | NonPrivateEvent
 )
 
 
 def repeated(event: Event, count: int) -> ComposedEvent:
     """The same event `count` times."""
     return ComposedEvent(((event, count),))
+
+
+_KINDS: Mapping[str, type[Any]] = {
+    "gaussian": GaussianEvent,
+    "laplace": LaplaceEvent,
+    "pure": PureEvent,
+    "response": ResponseEvent,
+    "zcdp": ZcdpEvent,
+    "sampled": SampledEvent,
+    "tree": TreeEvent,
+    "in-the-clear": NonPrivateEvent,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """An event for result files."""
+    if isinstance(event, ComposedEvent):
+        return {"kind": "composed", "parts": [[event_to_json(part), count] for part, count in event.parts]}
+    return {"kind": _NAMES[type(event)], **asdict(event)}
+
+
+def event_from_json(fields: object) -> Event:
+    """Read what `event_to_json` wrote; what cannot be read raises."""
+    try:
+        values: dict[str, Any] = dict(fields)  # type: ignore[call-overload]
+        kind = values.pop("kind")
+        if kind == "composed":
+            return ComposedEvent(tuple((event_from_json(part), _count(count)) for part, count in values["parts"]))
+        event: Event = _KINDS[kind](**values)
+    except (TypeError, ValueError, KeyError, RecursionError):
+        raise BadInput(f"not a privacy event of veilrec: {str(fields)[:80]}") from None
+    numbers = [value for name, value in values.items() if name != "sampling"]
+    if not all(isinstance(value, float | int) for value in numbers):
+        raise BadInput(f"not a privacy event of veilrec: {str(fields)[:80]}")
+    return event
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no number of times")
+    return value

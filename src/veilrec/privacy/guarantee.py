@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from veilrec.errors import BadInput
+from veilrec.privacy.events import Event, event_from_json, event_to_json
 
 Unit = Literal["click", "history", "user"]
 Adjacency = Literal["replace-one", "add-remove"]
@@ -40,6 +41,8 @@ class Guarantee:
     honest_delta: float | None = None
     honest_note: str = ""
     """Why the honest value is another one, or why there is none."""
+    event: Event | None = None
+    """What was done, where that is known: it says more than epsilon (or the honest one) and delta, see `meaning`."""
 
     def __post_init__(self) -> None:
         for name, allowed in _WORDS.items():
@@ -47,7 +50,7 @@ class Guarantee:
             if value is not None and value not in allowed:
                 raise ValueError(f"{name} is {value!r}: allowed are {', '.join(allowed)}")
         fields = (self.unit, self.adjacency, self.epsilon, self.delta, self.scope, self.trust)
-        if self.basis == "none" and any(field is not None for field in fields):
+        if self.basis == "none" and any(field is not None for field in (*fields, self.event)):
             raise ValueError("a guarantee with basis 'none' promises nothing: leave the other fields out")
         if self.basis != "none" and any(field is None for field in fields):
             raise ValueError("an epsilon needs its unit, adjacency, delta, scope and trust")
@@ -64,7 +67,8 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, for result files."""
-        return asdict(self) | {"caveats": list(self.caveats)}
+        event = None if self.event is None else event_to_json(self.event)
+        return asdict(self) | {"caveats": list(self.caveats), "event": event}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Guarantee:
@@ -72,8 +76,10 @@ class Guarantee:
         caveats = fields.get("caveats", ())
         if not isinstance(caveats, list | tuple) or not all(isinstance(caveat, str) for caveat in caveats):
             raise BadInput(f"not a privacy guarantee of veilrec: caveats are a list of texts, not {caveats!r}")
+        event = fields.get("event")
+        known = None if event is None else event_from_json(event)
         try:
-            return cls(**{**fields, "caveats": tuple(caveats)})
+            return cls(**{**fields, "caveats": tuple(caveats), "event": known})
         except (TypeError, ValueError) as error:
             raise BadInput(f"not a privacy guarantee of veilrec: {error}") from None
 
@@ -87,7 +93,7 @@ class Guarantee:
         )
         if self.honest_epsilon is None:
             return line
-        return f"{line}; honestly ({self.honest_epsilon:.4g}, {self.honest_delta:g})"
+        return f"{line}; honestly ({self.honest_epsilon:.4g}, {self.honest_delta:g}) in the same terms, proven"
 
 
 def no_guarantee(*caveats: str) -> Guarantee:

@@ -7,14 +7,29 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit
+from veilrec.privacy.accounting.tradeoff import HOW, Detection, detection_by, detection_of
+from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit
 
 _WIDTH = 96
+FALSE_ALARMS = 0.01  # of the test that a statement speaks of
+_MUCH = 1e-3  # a delta above it promises little
+_NO_NOISE = "what leaves the devices is not protected by noise."
+_NOT_COVERED = (
+    "this run adds noise, but its model holds what was learnt before it, in the earlier run that it started from, and "
+    "no promise covers both."
+)
+_SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
 
 _UNIT: dict[Unit, str] = {
     "click": "one click: one item that a person used, viewed or rated",
     "history": "a person's whole history of clicks, as it stands when the message is made",
-    "user": "everything that one person ever contributes",
+    "user": "everything that one person contributes {scope}",
+}
+_CONTRIBUTES: dict[Scope, str] = {
+    "per message": "to this message",
+    "per round": "to this round",
+    "whole run": "to this run",
+    "lifetime": "as long as the device lives",
 }
 _ADJACENCY: dict[Adjacency, str] = {
     "replace-one": "whether it was this {unit} or any other one in its place (replace-one)",
@@ -23,7 +38,7 @@ _ADJACENCY: dict[Adjacency, str] = {
 _SCOPE: dict[Scope, str] = {
     "per message": "each single message; what several messages of one person give away adds up",
     "per round": "one round of training; what several rounds give away adds up",
-    "whole run": "the whole training, all its rounds together",
+    "whole run": "{runs}, all rounds together; another training on the same people adds to what this gives away",
     "lifetime": "everything that a device sends in its life",
 }
 _TRUST: dict[Trust, str] = {
@@ -32,6 +47,30 @@ _TRUST: dict[Trust, str] = {
     "because it learns sums over many devices and no single message",
     "server": "everybody who sees the results, but not the operator of the server: it receives what each "
     "device sends and adds the noise, and has to be trusted",
+}
+_WHO: dict[Trust, str] = {
+    "nobody": "who sees what leaves a device, the operator of the server included,",
+    "server sees only sums": "who sees sums and results, the operator of the server included,",
+    "server": "who sees the results alone",
+}
+_COMES_TO = {  # share that a test finds and how often the best guess is right, at most -> what that is in words
+    (0.05, 0.65): "Nobody {who} can do much better than guess{of} {whether}",
+    (0.5, 0.9): "Somebody {who} can do better than guess{of}, but seldom be sure, {whether}",
+    (1.0, 1.0): "This is a weak promise: somebody {who} may well find out{of} {whether}",
+}
+_OF: dict[Scope, str] = {
+    "per message": " from one message",
+    "per round": " from one round",
+    "whole run": "",
+    "lifetime": "",
+}
+_WHETHER: dict[tuple[Unit, Adjacency], str] = {
+    ("click", "replace-one"): "whether a person made one certain click or another one instead",
+    ("click", "add-remove"): "whether a person made one certain click or not",
+    ("history", "replace-one"): "whether a person has one certain history or any other",
+    ("history", "add-remove"): "whether a person's history was there at all",
+    ("user", "replace-one"): "whether the data used was that of one certain person or of somebody else",
+    ("user", "add-remove"): "whether one certain person's data was used at all",
 }
 _ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
     "nobody": ("The software on the device is the one that was examined.",),
@@ -66,6 +105,12 @@ class Statement:
     publication: tuple[str, ...] = ()
     """What of a run may be published, or why nothing may."""
     publishable: bool = False
+    seeded: bool = False
+    """Whether noise of the run, or of one that it started from, can be drawn again from a seed."""
+    adds_noise: bool = False
+    """Whether the run adds noise to its sums, be anything promised or not."""
+    earlier: tuple[str, ...] = ()
+    """The runs that the model comes from."""
 
     def to_json(self) -> dict[str, Any]:
         """The statement in parts."""
@@ -74,15 +119,17 @@ class Statement:
             "method": self.method or None,
             "dataset": self.dataset or None,
             "guarantee": g.to_json(),
+            "plain": self.plain(),
             "summary": self.summary(),
-            "protected": _UNIT[g.unit] if g.unit else None,
+            "protected": self._protected(),
             "hidden": _hidden(g),
-            "per": _SCOPE[g.scope] if g.scope else None,
+            "per": _SCOPE[g.scope].format(runs=self._runs()) if g.scope else None,
             "against": _TRUST[g.trust] if g.trust else None,
             "meaning": list(meaning(g)),
+            **detection_to_json(g),
             "published": self._published(),
             "noise": list(self.noise),
-            "assumptions": list(_assumptions(g)),
+            "assumptions": list(_assumptions(g, seeded=self.seeded)),
             "not_protected": list(_not_protected(g)),
             "caveats": list(g.caveats),
             "publishable": self.publishable,
@@ -96,7 +143,7 @@ class Statement:
         of = " on ".join(filter(None, (self.method, self.dataset)))
         title = f"Privacy statement{': ' + of if of else ''}"
         sections = [
-            ("In one sentence", [parts["summary"]]),
+            ("In one sentence", [parts["plain"], parts["summary"]]),
             ("What is protected", [parts["protected"], parts["hidden"]]),
             ("For how long", [parts["per"]]),
             ("Against whom", [parts["against"]]),
@@ -112,13 +159,29 @@ class Statement:
         pages += [_section(name, [line for line in lines if line]) for name, lines in sections]
         return "\n\n".join(page for page in pages if page)
 
+    def plain(self) -> str:
+        """What is promised in words that need no explanation, without a formula."""
+        g, test = self.guarantee, detection(self.guarantee)
+        if g.basis == "none" or g.unit is None or g.adjacency is None or g.trust is None:
+            return "Nothing is promised: what can be learnt about a person from this has no limit that we know."
+        if test is None:
+            return "A paper promises something here that does not hold; what can be learnt has no limit that we know."
+        told = _strength(test).format(
+            who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit, g.adjacency]
+        )
+        return (
+            f"{told}: the best guess is right {_percent(test.best_guess)} of the time at most, where a coin is right "
+            f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others "
+            f"{_of_hundred(test.found)}, where guessing finds 1."
+        )
+
     def summary(self) -> str:
         """One sentence that claims no more than the guarantee."""
         g = self.guarantee
         if g.basis == "none":
-            words = "Nothing is promised: what leaves the devices is not protected by noise."
+            words = f"No privacy guarantee: {_NOT_COVERED if self.adds_noise else _NO_NOISE}"
         elif g.basis == "proven":
-            words = f"The guarantee: {g.line()}."
+            words = f"The guarantee{f', of {self._runs()} together' if self.earlier else ''}: {g.line()}."
         else:
             words = f"What its authors claim, and what holds: {g.line()}."
         if not self.simulated:
@@ -127,15 +190,29 @@ class Statement:
             return f"{words} The run was simulated where all data is: it covers people against those who get the model."
         return f"{words} This was a simulated run, which protects nobody."
 
+    def _protected(self) -> str | None:
+        g = self.guarantee
+        if g.unit is None or g.scope is None:
+            return None
+        several = self.earlier and g.scope == "whole run"
+        return _UNIT[g.unit].format(scope=f"to {self._runs()}" if several else _CONTRIBUTES[g.scope])
+
+    def _runs(self) -> str:
+        if not self.earlier:
+            return "the whole training"
+        return f"this run and the earlier run{'s' if len(self.earlier) > 1 else ''} {', '.join(self.earlier)}"
+
     def _published(self) -> dict[str, Any] | None:
         g = self.guarantee
         if g.basis != "as published":
             return None
-        claim = f"The paper claims epsilon {g.epsilon:g} and delta {g.delta:g} {_terms(g)}."
+        claim = f"The paper claims epsilon {g.epsilon:g} and delta {g.delta:g} ({_terms(g, 'as published')})."
         if g.honest_epsilon is None:
             honest = "No finite epsilon is known to hold for it in these terms."
         else:
-            honest = f"What holds is epsilon {g.honest_epsilon:.4g} and delta {g.honest_delta:g} {_terms(g)}."
+            honest = (
+                f"What holds is epsilon {g.honest_epsilon:.4g} and delta {g.honest_delta:g} ({_terms(g, 'proven')})."
+            )
         return {
             "claimed_epsilon": g.epsilon,
             "claimed_delta": g.delta,
@@ -147,21 +224,52 @@ class Statement:
 
 def meaning(guarantee: Guarantee) -> tuple[str, ...]:
     """What epsilon and delta say about somebody who tries to find out; nothing where nothing is promised."""
-    if guarantee.basis == "as published":
-        epsilon, delta = guarantee.honest_epsilon, guarantee.honest_delta
-    else:
-        epsilon, delta = guarantee.epsilon, guarantee.delta
-    if epsilon is None or delta is None:
+    epsilon, delta = _holding(guarantee)
+    test = detection(guarantee)
+    if epsilon is None or delta is None or test is None:
         return ()
-    detected = most_detected(epsilon, delta, false_alarms=0.01)
     lines = [
         *(_of_epsilon(epsilon, guarantee) if delta == 0.0 else _of_both(epsilon, delta, guarantee)),
-        f"A test that wrongly accuses 1 in 100 can find {_percent(detected)} of those whom it looks for, at "
-        "most; guessing finds 1 %.",
+        f"A test that wrongly accuses 1 in 100 can find {_percent(test.found)} of those whom it looks for, at most; "
+        f"guessing finds 1 %. Where it is as likely as not, the best guess is right {_percent(test.best_guess)} of the "
+        f"time, at most; a coin is right half of the time. This is {HOW[test.how]}.",
     ]
-    if detected > 0.5:
+    if guarantee.scope in ("per message", "per round"):
+        lines.append(f"All this is about one {guarantee.scope.removeprefix('per ')}: several tell more.")
+    if test.found > 0.5:
         lines.append("This is a weak promise: such a test may find more than half of them.")
+    if delta > _MUCH:
+        lines.append(
+            f"A delta of {delta:g} promises little: everything about {_percent(delta)} of the people may be told, "
+            "and the delta still hold. Ask for one far below 1 over the number of people, such as 1e-6."
+        )
     return tuple(lines)
+
+
+def detection(guarantee: Guarantee) -> Detection | None:
+    """What the best test can do against what holds, by the event where it is known; None where nothing holds."""
+    epsilon, delta = _holding(guarantee)
+    if epsilon is None or delta is None:
+        return None
+    stated = detection_by(epsilon, delta, false_alarms=FALSE_ALARMS)
+    if guarantee.event is None:
+        return stated
+    done = detection_of(guarantee.event, false_alarms=FALSE_ALARMS)
+    return Detection(min(done.found, stated.found), min(done.best_guess, stated.best_guess), done.how)
+
+
+def detection_to_json(guarantee: Guarantee) -> dict[str, Any]:
+    """The same for `--json`."""
+    test = detection(guarantee)
+    return {
+        "detected_at_1_percent_false_alarms": None if test is None else test.found,
+        "best_guess": None if test is None else test.best_guess,
+        "detection": None if test is None else HOW[test.how],
+    }
+
+
+def _holding(g: Guarantee) -> tuple[float | None, float | None]:
+    return (g.honest_epsilon, g.honest_delta) if g.basis == "as published" else (g.epsilon, g.delta)
 
 
 def _of_epsilon(epsilon: float, guarantee: Guarantee) -> tuple[str, ...]:
@@ -176,21 +284,26 @@ def _of_both(epsilon: float, delta: float, guarantee: Guarantee) -> tuple[str, .
     # Delta is no chance of failure: the odds pass e^epsilon more often than that. But the chance that they pass
     # e^(epsilon + t) is at most delta / (1 - e^-t), because E[(1 - e^(epsilon - loss))_+] <= delta; t = log 2 here.
     doubled = epsilon + math.log(2.0)
-    return (
+    worst = (
         f"Epsilon {epsilon:.4g} and delta {delta:g} ({_terms(guarantee)}): whatever somebody may conclude from what is "
         f"seen, the chance that they do is at most {_factor(epsilon)} times what it would be if it were otherwise, "
-        f"plus {_one_in(delta)}.",
+        f"plus {_one_in(delta)}."
+    )
+    if 2.0 * delta >= 1.0:
+        return (worst,)
+    more = "hardly ever more" if delta <= _MUCH else "more in those other cases"
+    return (
+        worst,
         f"So the odds of any guess about it change by a factor of {_factor(doubled)} (twice that) at most, but for a "
-        f"chance of {_one_in(min(2.0 * delta, 1.0))} at most: somebody who thought it 50 % likely can become "
-        f"{_percent(_sure(doubled))} sure, and hardly ever more.",
+        f"chance of {_one_in(2.0 * delta)} at most: somebody who thought it 50 % likely can become "
+        f"{_percent(_sure(doubled))} sure, and {more}.",
     )
 
 
-def most_detected(epsilon: float, delta: float, *, false_alarms: float) -> float:
-    """The largest share of true positives that (epsilon, delta) allows at this share of false ones."""
-    linear = math.exp(min(epsilon, 700.0)) * false_alarms + delta
-    mirrored = 1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms)
-    return min(1.0, linear, mirrored)
+def _strength(test: Detection) -> str:
+    return next(
+        words for (found, guess), words in _COMES_TO.items() if test.found <= found and test.best_guess <= guess
+    )
 
 
 def _sure(epsilon: float) -> float:
@@ -209,12 +322,19 @@ def _percent(share: float) -> str:
     return f"{100.0 * share:.2f} %" if share < 0.9999 else "practically 100 %"
 
 
+def _of_hundred(share: float) -> str:
+    return f"finds {100.0 * share:.3g} at most" if share < 0.999 else "may find all of them"
+
+
 def _one_in(chance: float) -> str:
+    if chance > _MUCH:
+        return _percent(chance)
     return f"1 in {1.0 / chance:,.0f}" if chance >= 1e-15 else f"{chance:g}"  # more digits say nothing
 
 
-def _terms(g: Guarantee) -> str:
-    return f"per {g.unit}, {g.adjacency}, {g.scope}, trusting: {g.trust}"
+def _terms(g: Guarantee, basis: Basis = "proven") -> str:
+    """With the basis of the number that they stand beside: what holds beside a paper's claim is proven."""
+    return f"per {g.unit}, {g.adjacency}, {g.scope}, trusting: {g.trust}, {basis}"
 
 
 def _hidden(g: Guarantee) -> str | None:
@@ -223,12 +343,13 @@ def _hidden(g: Guarantee) -> str | None:
     return f"What stays uncertain: {_ADJACENCY[g.adjacency].format(unit=g.unit)}."
 
 
-def _assumptions(g: Guarantee) -> tuple[str, ...]:
+def _assumptions(g: Guarantee, *, seeded: bool) -> tuple[str, ...]:
     if g.trust is None:
         return ()
     if g.basis == "as published":
         return ("The paper's own assumptions; this calibration is for comparing with its tables, not for people.",)
-    return (*_ASSUMED_TRUST[g.trust], "The noise comes from a cryptographic source and is never drawn again or logged.")
+    source = "The noise comes from a cryptographic source and is never drawn again or logged."
+    return (*_ASSUMED_TRUST[g.trust], f"{source} {_SEEDED}" if seeded else source)
 
 
 def _not_protected(g: Guarantee) -> tuple[str, ...]:
@@ -238,12 +359,13 @@ def _not_protected(g: Guarantee) -> tuple[str, ...]:
     return (_BEYOND_UNIT[g.unit], *((whether,) if g.adjacency == "replace-one" else ()), *_ALWAYS_OPEN)
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
+    """Words as a sentence: a capital at its beginning and a stop at its end."""
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
 
 
 def _section(name: str, lines: list[str]) -> str:
     if not lines:
         return ""
-    wrapped = [textwrap.fill(_sentence(line), _WIDTH, initial_indent="  ", subsequent_indent="  ") for line in lines]
+    wrapped = [textwrap.fill(sentence(line), _WIDTH, initial_indent="  ", subsequent_indent="  ") for line in lines]
     return "\n".join([name, *wrapped])

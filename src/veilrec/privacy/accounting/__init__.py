@@ -9,10 +9,14 @@ from veilrec.privacy.accounting.accountant import (
     noise_multiplier_for,
 )
 from veilrec.privacy.accounting.renyi import epsilon_renyi, epsilon_zcdp, rho_max, rho_of
+from veilrec.privacy.accounting.tradeoff import Detection, detection_by, detection_of
 
 __all__ = [
+    "Detection",
     "Rounds",
     "delta_of",
+    "detection_by",
+    "detection_of",
     "epsilon_for",
     "epsilon_of",
     "epsilon_renyi",

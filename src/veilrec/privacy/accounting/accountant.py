@@ -48,7 +48,7 @@ def epsilon_of(event: Event, delta: float) -> float:
     basic = parts.sum_of_pure
     if delta == 0.0:
         return basic
-    if exact := _single_kind(parts):
+    if exact := single_kind(parts):
         return _epsilon_exact(*exact, delta)
     if delta < SMALLEST_DELTA:
         raise BadInput(f"delta is {delta}: mixed events are accounted for down to {SMALLEST_DELTA}; give a larger one")
@@ -66,7 +66,7 @@ def delta_of(event: Event, epsilon: float) -> float:
         return delta_renyi(event, epsilon) if parts.counts else delta_zcdp(rho_of(event), epsilon)
     if not parts.counts:
         return delta_gaussian(epsilon, parts.mu)
-    if exact := _single_kind(parts):
+    if exact := single_kind(parts):
         return _delta_exact(*exact, epsilon)
     return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
 
@@ -81,7 +81,7 @@ def _epsilon_all_gaussian(mu: float, delta: float) -> float:
     return epsilon_gaussian(mu, delta)
 
 
-def _single_kind(parts: Parts) -> tuple[Countable, int] | None:
+def single_kind(parts: Parts) -> tuple[Countable, int] | None:
     """The one event of a composition that has a formula: anything once, or a pure event repeated."""
     if parts.mu != 0.0 or len(parts.counts) != 1:
         return None

@@ -28,6 +28,7 @@ from veilrec.privacy.events import (
     LaplaceEvent,
     NonPrivateEvent,
     PureEvent,
+    ResponseEvent,
     SampledEvent,
     TreeEvent,
     ZcdpEvent,
@@ -42,7 +43,7 @@ _MOST_POINTS = 2**18
 _MOST_POINTS_OF_ONE = 2**16
 _LOST_TAIL = 1e-20  # mass beyond the grid of one event; it is counted as a loss of infinity
 
-Countable: TypeAlias = LaplaceEvent | PureEvent | SampledEvent
+Countable: TypeAlias = LaplaceEvent | PureEvent | ResponseEvent | SampledEvent
 Simple: TypeAlias = GaussianEvent | Countable
 
 
@@ -87,7 +88,9 @@ def flattened(event: Event) -> Parts:
                     mu_squared += count * _checked(mu=mu) ** 2
                 elif _checked(mu=mu) > 0.0:
                     counts[part] += count
-            case LaplaceEvent(epsilon) | PureEvent(epsilon):
+            case ResponseEvent(_, candidates) if candidates < 2:
+                raise BadInput(f"{part!r}: a response has at least 2 candidates")
+            case LaplaceEvent(epsilon) | PureEvent(epsilon) | ResponseEvent(epsilon, _):
                 if _checked(epsilon=epsilon) > 0.0:
                     counts[part] += count
             case _:
@@ -136,6 +139,9 @@ def profile(event: Simple, epsilon: Doubles) -> Doubles:
         case PureEvent(top):
             # (e^top - e^epsilon) / (1 + e^top), randomised response
             return -np.expm1(np.minimum(epsilon - top, 0.0)) / (1.0 + math.exp(-top))
+        case ResponseEvent(top, candidates):
+            # Two answers tell the two inputs apart, with probabilities keep and keep / e^top; the others tell nothing.
+            return -np.expm1(np.minimum(epsilon - top, 0.0)) / (1.0 + (candidates - 1) * math.exp(-top))
 
 
 def distribution(event: Simple, interval: float) -> PrivacyLossDistribution:
@@ -175,7 +181,7 @@ def _largest_loss(event: Simple) -> float:
             return epsilon_gaussian(mu, _LOST_TAIL)
         case SampledEvent(mu, rate, _):
             return amplified_epsilon(epsilon_gaussian(mu, _LOST_TAIL), rate=rate)
-        case LaplaceEvent(top) | PureEvent(top):
+        case LaplaceEvent(top) | PureEvent(top) | ResponseEvent(top, _):
             return top
 
 
@@ -186,7 +192,7 @@ def _spread(event: Simple) -> float:
             return mu
         case SampledEvent(mu, rate, _):
             return min(mu, rate * math.sqrt(math.expm1(min(mu * mu, 100.0))))
-        case LaplaceEvent(top) | PureEvent(top):
+        case LaplaceEvent(top) | PureEvent(top) | ResponseEvent(top, _):
             return top
 
 

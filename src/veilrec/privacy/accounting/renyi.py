@@ -13,7 +13,7 @@ from veilrec.errors import BadInput
 from veilrec.privacy._search import smallest
 from veilrec.privacy.accounting.composition import Parts, Simple, flattened
 from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
+from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, ResponseEvent, SampledEvent
 
 ORDERS: tuple[float, ...] = (
     1.001,
@@ -46,7 +46,7 @@ def _half_square(event: Simple) -> float:
     match event:
         case GaussianEvent(mu) | SampledEvent(mu, _, _):
             return 0.5 * mu * mu
-        case LaplaceEvent(epsilon) | PureEvent(epsilon):
+        case LaplaceEvent(epsilon) | PureEvent(epsilon) | ResponseEvent(epsilon, _):
             return 0.5 * epsilon * epsilon
 
 
@@ -88,7 +88,7 @@ def epsilon_renyi(event: Event, delta: float) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
-    return float(max(0.0, np.min(_epsilon_at(np.array(ORDERS), _divergence(parts), delta))))
+    return float(max(0.0, np.min(_epsilon_at(np.array(ORDERS), divergences_of(parts), delta))))
 
 
 def delta_renyi(event: Event, epsilon: float) -> float:
@@ -96,10 +96,10 @@ def delta_renyi(event: Event, epsilon: float) -> float:
     parts = flattened(event)
     if parts.in_the_clear:
         return 1.0
-    return math.exp(min(0.0, float(np.min(_log_delta_at(np.array(ORDERS), _divergence(parts), epsilon)))))
+    return math.exp(min(0.0, float(np.min(_log_delta_at(np.array(ORDERS), divergences_of(parts), epsilon)))))
 
 
-def _divergence(parts: Parts) -> Doubles:
+def divergences_of(parts: Parts) -> Doubles:
     """Of all parts together, at ORDERS."""
     total = (parts.rho + 0.5 * parts.mu**2) * np.array(ORDERS)
     for part, count in parts.counts:
@@ -133,7 +133,7 @@ def _curve(event: Simple) -> tuple[float, ...]:
             curve = sampled_curve(mu, rate, orders)
         case LaplaceEvent(epsilon):
             curve = _divergences(dp_event.LaplaceDpEvent(1.0 / epsilon), orders, replace_one=False)
-        case PureEvent(epsilon):
+        case PureEvent(epsilon) | ResponseEvent(epsilon, _):  # that of two candidates is the largest
             curve = _response_divergences(epsilon, orders)
         case _:
             raise BadInput(f"no Renyi divergence is known for {event!r}")

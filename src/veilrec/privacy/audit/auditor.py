@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veilrec.errors import unknown_name
+from veilrec.errors import known_name
 from veilrec.privacy.audit.attacks import Allowance, Case, Evidence, Kind, Method, Outcome
 from veilrec.privacy.audit.flawed import FLAWS, gradient_case, planted_cases
 from veilrec.privacy.audit.strategies import attacks_on
@@ -169,7 +169,5 @@ def _size(mechanism: Mechanism[Any, Any]) -> str:
 def select(name: str) -> tuple[Case, ...]:
     """All cases, or those of one name."""
     cases = all_cases()
-    chosen = tuple(case for case in cases if name in ("all", case.name))
-    if not chosen:
-        raise unknown_name("mechanism", name, {"all", *(case.name for case in cases)})
-    return chosen
+    name = known_name("mechanism", name, {"all", *(case.name for case in cases)})
+    return tuple(case for case in cases if name in ("all", case.name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from veilrec.errors import unknown_name
+from veilrec.errors import known_name
 
 if TYPE_CHECKING:
     from veilrec.privacy.mechanisms.base import Mechanism
@@ -41,9 +41,7 @@ MECHANISMS: dict[str, str] = {
 
 def mechanism_class(name: str) -> type[Mechanism[Any, Any]]:
     """The class of a mechanism."""
-    if name not in MECHANISMS:
-        raise unknown_name("mechanism", name, MECHANISMS)
-    module, attribute = MECHANISMS[name].split(":")
+    module, attribute = MECHANISMS[known_name("mechanism", name, MECHANISMS)].split(":")
     found: type[Mechanism[Any, Any]] = getattr(import_module(f"{__name__}.{module}"), attribute)
     return found
 
