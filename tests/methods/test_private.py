@@ -26,8 +26,9 @@ from veilrec.privacy.mechanisms.updates import clip_whole, on_lattice
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
 from veilrec.runs.evaluation import evaluate_run
+from veilrec.runs.measuring import with_popularity
 from veilrec.runs.request import Request, prepare
-from veilrec.runs.training import train, with_popularity
+from veilrec.runs.training import train
 from veilrec.server.cohorts import CohortSettings
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Schema, Tensor
@@ -39,7 +40,6 @@ SUB = [name for name in ON_RATINGS if "selection" in get(name).config.model_fiel
 SMALL_NETWORK = {  # the paper's takes seconds a round
     name: ("local.mlp=16", "local.layers=16,8,8") for name in PRIVATE if "ncf" in name
 }
-INFINITE = ("dp-fedmf-topk", "dp-fedncf-dgc", "priv-fedncf-sub-compress")
 
 
 PRIVACY = PrivacySettings(epsilon=3.0, delta=1e-5, clip_norm=0.7)
@@ -77,6 +77,9 @@ def test_the_plan_of_a_proven_run_spends_what_is_promised(name: str) -> None:
     assert isinstance(trainer, Simulation)
     spent = epsilon_of(trainer.plan.event(), 1e-6)
     assert 0.99 * 8.0 <= spent <= 8.0
+    promise = promised(get(name), configure(get(name), preset="tuned", dataset="ml-1m")[0], small_problem())
+    assert (promise.basis, promise.unit, promise.scope) == ("proven", "user", "whole run")
+    assert (promise.epsilon, promise.delta, promise.trust) == (8.0, 1e-6, "server")
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
@@ -140,7 +143,7 @@ def test_claims_stand_beside_what_holds(name: str) -> None:
     claim = promised(method, config, small_problem(users=120))
     assert (claim.basis, claim.epsilon, claim.delta) == ("as published", 2.0, 0.0)
     assert claim.honest_note
-    if name in INFINITE:
+    if any(exemption.check == "honest" for exemption in method.exemptions):
         assert claim.honest_epsilon is None
         assert "No epsilon is finite" in claim.honest_note
     else:
@@ -236,10 +239,12 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     method = get("priv-fedmf-sub")
     config, _ = configure(method, preset="tuned", dataset="")
     promise = method.guarantee(config)
-    worse = with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25})
+    worse = with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25}, method="dp-fedmf")
     assert "no better than popularity" in worse.caveats[-1]
     assert "0." not in worse.caveats[-1]  # exact metrics are no part of a promise
-    assert with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}) == promise
+    assert "private-popularity" in worse.caveats[-1]
+    assert with_popularity(promise, {"ndcg@10": 0.3}, {"ndcg@10": 0.25}, method="dp-fedmf") == promise
+    assert with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25}, method="private-popularity") == promise
 
 
 def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:

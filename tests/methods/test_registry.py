@@ -11,7 +11,7 @@ import pytest
 
 from veilrec.data.datasets import DATASETS
 from veilrec.errors import BadInput
-from veilrec.methods.registry import METHODS, all_methods, describe, get
+from veilrec.methods.registry import METHODS, all_methods, full_name, get
 from veilrec.runs.request import Request, prepare
 
 from .tastes import ON_RATINGS
@@ -22,35 +22,23 @@ def test_every_entry_leads_to_a_method_of_that_name() -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_ones() -> None:
-    with pytest.raises(BadInput, match=r"unknown method 'fedfm': did you mean .*fedmf.* known are .*ease"):
+    with pytest.raises(
+        BadInput,
+        match=r"unknown method 'fedfm': did you mean .*fedmf.* known are .* and \d+ more: see `veilrec methods`$",
+    ):
         get("fedfm")
-
-
-def test_descriptions_are_complete_and_are_json() -> None:
-    for method in all_methods():
-        described = describe(method)
-        assert set(described) == {
-            "name",
-            "kind",
-            "paper",
-            "model",
-            "summary",
-            "datasets",
-            "guarantee",
-            "measured",
-            "presets",
-            "rounds",
-        }
-        assert json.loads(json.dumps(described)) == described
-        assert described["paper"]
-        assert described["datasets"]
-        assert "tuned" in described["presets"]
-        assert isinstance(described["measured"], bool)
 
 
 def test_every_data_set_that_a_method_names_is_one() -> None:
     for method in all_methods():
         assert set(method.datasets) <= set(DATASETS)
+
+
+@pytest.mark.parametrize("typed", ["FEDMF", "FedMF", " fedmf "])
+def test_names_are_matched_without_case(typed: str) -> None:
+    assert get(typed) is get("fedmf")
+    assert full_name(typed) == "fedmf"
+    assert full_name("dp_fedmf") == "dp-fedmf"
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +65,14 @@ def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: st
     everybody = ("cohort.size=0",) if "cohort" in get(name).config.model_fields else ()
     prepared = prepare(Request(name, f"impressions:{own_log}", rounds=1, settings=everybody))
     report = prepared.trainer.step(0)
-    assert report.loss is None or report.loss > 0.0
+    counts_only = any(exemption.check == "learns" for exemption in get(name).exemptions)
+    assert report.loss is None or report.loss > 0.0 or counts_only
 
 
 def test_the_table_imports_no_method() -> None:
     script = (
         "import sys; from veilrec.methods.registry import METHODS;"
-        "print([m for m in METHODS.values() if m in sys.modules])"
+        "print([m for m in sys.modules if m.startswith(('veilrec.methods.ratings', 'veilrec.methods.news'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -91,7 +80,7 @@ def test_the_table_imports_no_method() -> None:
 
 def test_describing_every_method_needs_no_torch() -> None:
     script = (
-        "import sys; from veilrec.methods.registry import all_methods, describe;"
+        "import sys; from veilrec.methods.describe import describe; from veilrec.methods.registry import all_methods;"
         "print(len([describe(m) for m in all_methods()]), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

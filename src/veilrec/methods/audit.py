@@ -103,6 +103,7 @@ def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[st
     """Attack a method as it is configured, on a few hundred made-up people, and with a canary among twelve."""
     started = time.perf_counter()
     method, effort = get(name), QUICK if quick else FULL
+    name = method.name
     if method.plan is None:
         raise BadInput(
             f"{name} learns where all data is, and sends no messages: audit a federated method, such as dp-fedmf"
@@ -177,12 +178,13 @@ def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, 
     """A plan of a few numbers for twelve people, everybody in every round, and what they learn from."""
     if method.plan is None:
         raise ValueError(f"{method.name} has no plan")
+    _, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     if "synthetic-ratings" in method.datasets:
         generator = np.random.default_rng(_DATA_SEED)
         rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
         train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
-        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, _TINY_ROUNDS)
+        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds))
     else:
-        problem = _news(_TINY_DEVICES, _TINY_NEWS_ROUNDS)
+        problem = _news(_TINY_DEVICES, min(_TINY_NEWS_ROUNDS, rounds))
     config: Config = _tiny_config(method, settings)
     return method.plan(config, problem), problem

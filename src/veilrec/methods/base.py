@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -13,7 +14,8 @@ from veilrec._csr import Csr
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Catalogue, Impressions
 from veilrec.device.learner import LocalData, OwnItems
-from veilrec.errors import BadInput, unknown_name
+from veilrec.device.rankers import Ranker
+from veilrec.errors import BadInput, known_name, unknown_name
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.simulation import Seeds, Simulation
@@ -28,6 +30,7 @@ class Config(BaseModel):
 
 C = TypeVar("C", bound=Config)
 EVERY_DATASET = tuple(DATASETS)  # of methods that know items by their ids: a click is a click
+_OF_PRIVATE_METHODS = ("calibration", "privacy")  # settings that the others lack
 LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts the product of two of them
 
 
@@ -56,6 +59,27 @@ def own_items(config: Any, problem: Problem) -> OwnItems:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """How the contract sees that a method learns: so trained on 500 made-up people it beats popularity so many times.
+
+    They are far fewer than the defaults of most methods are made for.
+    """
+
+    rounds: int = 100
+    settings: tuple[str, ...] = ()
+    times_popularity: float = 2.0
+
+
+@dataclass(frozen=True)
+class Exemption:
+    """A check of the contract that a method does not pass as it stands, and why that is right."""
+
+    check: str  # by its name
+    reason: str
+    calibration: str | None = None  # of that one only
+
+
+@dataclass(frozen=True)
 class Method(Generic[C]):
     """One method; its file names the parts, cites the paper, and lists its deviations."""
 
@@ -76,9 +100,17 @@ class Method(Generic[C]):
     deviations: tuple[str, ...] = ()
     # the same guarantee with what only a run knows: its rounds, devices and items
     guarantee_of_run: Callable[[C, Problem], Guarantee] | None = None
+    # refuses settings that need what is not on this machine, before any data is read; gives notes for the user
+    ready: Callable[[C], tuple[str, ...]] | None = None
     item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
     rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md
+    private_form: str = ""  # of methods without privacy: the one that is meant where settings speak of privacy
+    private_relative: str | None = None  # the method to name to those who ask this one for privacy
+    published: Mapping[str, Any] = field(default_factory=dict)  # the paper's own numbers, by data set
+    rankers: tuple[type[Ranker], ...] = ()  # of outside methods that rank in a way of their own: what opens their runs
+    trial: Trial = Trial()  # how the contract sees that it learns
+    exemptions: tuple[Exemption, ...] = ()  # from the contract, with reasons
 
 
 def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: bytes | None = None) -> Trainer:
@@ -101,6 +133,11 @@ def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
     return method.guarantee_of_run(config, problem)
 
 
+def ready(method: Method[C], config: C) -> tuple[str, ...]:
+    """What a user should know of these settings beforehand; packages and files that are missing are refused."""
+    return () if method.ready is None else method.ready(config)
+
+
 def preset_names(method: Method[Any]) -> list[str]:
     """Presets that a user can ask for; "tuned" always exists and is the default."""
     return sorted({re.split("[@:]", name)[0] for name in method.presets} | {"tuned"})
@@ -108,8 +145,7 @@ def preset_names(method: Method[Any]) -> list[str]:
 
 def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequence[str] = ()) -> tuple[C, int]:
     """The configuration of a run and its number of rounds: defaults, then the preset, then the user's settings."""
-    if preset not in preset_names(method):
-        raise unknown_name(f"preset of {method.name}", preset, preset_names(method))
+    preset = known_name(f"preset of {method.name}", preset, preset_names(method))
     values: dict[str, Any] = method.config().model_dump()
     asked: dict[str, Any] = {}
     for setting in settings:
@@ -126,6 +162,11 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
         raise BadInput(_explain(method, error)) from None
 
 
+def speaks_of(settings: Sequence[str], part: str) -> bool:
+    """Whether the user's settings say anything about a part of the configuration."""
+    return any(setting.strip().startswith(f"{part}.") for setting in settings)
+
+
 def is_set(settings: Sequence[str], name: str) -> bool:
     """Whether the user's settings say anything about a name."""
     return any(setting.partition("=")[0].strip() == name for setting in settings)
@@ -133,16 +174,17 @@ def is_set(settings: Sequence[str], name: str) -> bool:
 
 def _countable(method: Method[Any], config: C) -> C:
     """The same configuration, if no whole number in it is beyond what can be counted."""
-    for name, value in _leaves(config.model_dump()):
+    for name, value in leaves(config.model_dump()):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise BadInput(f"setting {name} of {method.name} is {value}: give at most {LARGEST:,}")
     return config
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every single value with its name, with dots."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
@@ -162,19 +204,39 @@ def _parse(setting: str) -> dict[str, Any]:
     path, equals, text = setting.partition("=")
     if not equals or not path.strip():
         raise BadInput(f"--set {setting}: expected name=value, for example --set local.epochs=3")
-    value: Any = text.strip()
+    value: Any = _value(setting, text.strip())
     for part in reversed(path.strip().split(".")):
         value = {part: value}
     result: dict[str, Any] = value
     return result
 
 
+def _value(setting: str, text: str) -> Any:
+    """Text, which the configuration reads; but [16, 8] is a list, and null is nothing."""
+    if text != "null" and not text.startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadInput(f"--set {setting}: expected a list such as [16, 8]") from None
+
+
 def _explain(method: Method[Any], error: ValidationError) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in first["loc"]) or "rounds"  # the only one outside of the configuration
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        group = path.partition(".")[0]
+        if group in _OF_PRIVATE_METHODS and group not in method.config.model_fields:
+            return _not_private(method, path)
         return str(unknown_name(f"setting of {method.name}", path, setting_names(method.config)))
     return f"setting {path} of {method.name} is {first['input']!r}: {first['msg'].lower()}"
+
+
+def _not_private(method: Method[Any], path: str) -> str:
+    told = f"{method.name} adds no noise and has no {path}"
+    if method.private_relative is None:
+        return f"{told}: leave it out, or choose one of `veilrec methods --private`"
+    return f"{told}: leave it out, or train its private relative {method.private_relative}"
 
 
 def setting_names(config: type[BaseModel], prefix: str = "") -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from veilrec._words import times as how_often
 from veilrec.errors import BadInput
-from veilrec.methods.base import Config, Problem
+from veilrec.methods.base import Config, Exemption, Problem, Trial
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
 from veilrec.privacy.checks import positive, probability
@@ -27,8 +27,8 @@ SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
 NOT_COVERED = "The vector of a user never leaves the device and is not covered."
 PUBLIC = (
-    "How many users and which items there are, and the settings, however they were chosen, are taken as public; "
-    "somebody who is removed still counts."
+    "How many users and which items there are, and the settings, however they were chosen, are taken as public. "
+    "The number of users is taken as fixed: it is the same with one person's data and without."
 )
 ONLY_THE_MODEL = (
     "Only the model is covered: the losses, metrics, and numbers of devices and bytes that a run prints and logs are "
@@ -43,13 +43,27 @@ COHORTS_STAY_HIDDEN = (
     "whoever sees it, the epsilon is larger."
 )
 
+# With 500 users an epsilon that protects leaves nothing to learn: this shows that the parts work together.
+PRIVATE_TRIAL = Trial(
+    settings=("privacy.epsilon=1000", "privacy.clip_norm=4", "server.rate=0.15"), times_popularity=1.4
+)
+# Of methods that send the largest entries as published.
+LARGEST_ENTRIES = (
+    Exemption(
+        "cohort",
+        "Which entries are the largest jumps where two are almost equal: a sum in another order may send another one.",
+        calibration="as-published",
+    ),
+    Exemption("honest", "Which entries are sent is told exactly, so that no epsilon is finite.", "as-published"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
     """What is promised, and what is cut off to keep the promise."""
 
     epsilon: float = 8.0  # proven: of a user, over the whole run; as published: of a message, as the paper counts
-    delta: float = 1e-6
+    delta: float = 1e-6  # of the guarantee
     clip_norm: float = 0.5  # proven: of a user's whole update of a round; as published: of each row or part
 
     def __post_init__(self) -> None:
@@ -90,7 +104,7 @@ C = TypeVar("C", bound=PrivateConfig)
 class PrivateFields(Config):
     """The same as settings, for a configuration to add to those of its model."""
 
-    calibration: Calibration = "proven"
+    calibration: Calibration = "proven"  # proven: noise that holds; as-published: the paper's
     privacy: PrivacySettings = PrivacySettings()
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
     aggregation: Aggregation = "sum"  # proven: what divides the sum is the size that the settings give a cohort
@@ -237,8 +251,11 @@ def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: 
     if math.isinf(one):
         note = f"No epsilon is finite, per message or over the run: {note}"
         return replace(claim, honest_epsilon=None, honest_delta=None, honest_note=note)
-    told = f"over a run in which a device {doing}, epsilon {epsilon_of(run, delta):.4g} at delta {delta:g}"
-    return replace(claim, honest_epsilon=one, honest_delta=delta, honest_note=f"{note}; {told}")
+    told = (
+        f"over a run in which a device {doing}, epsilon {epsilon_of(run, delta):.4g} at delta {delta:g} "
+        f"(per {claim.unit}, {claim.adjacency}, whole run, trusting: {claim.trust}, proven)"
+    )
+    return replace(claim, honest_epsilon=one, honest_delta=delta, honest_note=f"{note}; {told}", event=message)
 
 
 def takes_part(times: int) -> str:

@@ -1,12 +1,15 @@
-"""Every method by name; a method's module is imported when it is asked for."""
+"""Every method by name, ours and those of other packages and files; its module is imported when it is asked for."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from veilrec.errors import unknown_name
-from veilrec.methods.base import Method, configure, preset_names
+from veilrec.errors import BadInput, known_name, written_name
+from veilrec.methods import outside
+
+if TYPE_CHECKING:
+    from veilrec.methods.base import Method
 
 METHODS = {
     "fedmf": "ratings.fedmf:METHOD",
@@ -24,6 +27,7 @@ METHODS = {
     "priv-fedncf-sub-compress": "ratings.priv_fedncf_sub:PRIV_FEDNCF_SUB_COMPRESS",
     "fcf": "ratings.fcf:METHOD",
     "popularity": "ratings.baselines:POPULARITY",
+    "private-popularity": "ratings.private_popularity:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
@@ -46,33 +50,112 @@ METHODS = {
 }
 
 
+# The papers whose tables the methods stand in, and which methods stand in each: how `veilrec methods` groups them.
+PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "priv-fedmf-sub": (
+        "Xue et al. 2026, communication-efficient federated recommendation with differential privacy",
+        (
+            "fedmf",
+            "dp-fedmf",
+            "dp-fedmf-svd",
+            "dp-fedmf-topk",
+            "fedmf-sub-rr",
+            "fedmf-sub-rr-est",
+            "priv-fedmf-sub",
+            "fedncf",
+            "dp-fedncf",
+            "dp-fedncf-dgc",
+            "priv-fedncf-sub",
+            "priv-fedncf-sub-compress",
+            "mf",
+            "ncf",
+        ),
+    ),
+    "fednewsrec": (
+        "Qi et al. 2020, privacy-preserving news recommendation, with its baselines",
+        (
+            "fednewsrec",
+            "cennewsrec",
+            "fm",
+            "dfm",
+            "ebnr",
+            "dkn",
+            "dan",
+            "naml",
+            "npa",
+            "nrms",
+            "lstur",
+            "lstur-con",
+            "fcf",
+        ),
+    ),
+    "privaterec": ("PrivateRec, differentially private training and serving for federated news", ("plm-nr",)),
+    "ours": ("ours, beside the papers", ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity")),
+    "references": ("what any method is compared with", ("popularity", "random", "ease")),
+}
+
+
+def names() -> list[str]:
+    """Every name that can be trained: ours, then those of installed packages; nothing is imported."""
+    return [*METHODS, *outside.installed(METHODS).found]
+
+
+def refused() -> list[str]:
+    """A line for each method of another package that cannot be used because of its name."""
+    return list(outside.installed(METHODS).refused)
+
+
+def exists(name: str) -> bool:
+    """Whether it names a method: one in the list, or a file."""
+    return outside.is_file(name) or written_name(name, METHODS) is not None or written_name(name, names()) is not None
+
+
+def full_name(name: str) -> str:
+    """The name as the list writes it; of a file, its whole path and what it is called there."""
+    if outside.is_file(name):
+        return outside.whole_path(name)
+    return written_name(name, METHODS) or known_name("method", name, names(), all_by="veilrec methods")
+
+
+def source_of(name: str) -> str | None:
+    """Where a method of others comes from, for config.yaml; None for ours."""
+    if outside.is_file(name):
+        return outside.whole_path(name)
+    found = outside.installed(METHODS).found if written_name(name, METHODS) is None else {}
+    return found[name].package if name in found else None
+
+
+def short_name(name: str) -> str:
+    """What a method calls itself: of a file, which is run for it, the name of the method in it."""
+    return get(name).name if outside.is_file(name) else full_name(name)
+
+
+def code_of(name: str) -> str | None:
+    """What changes with the code of a method of others: its package with the version, a digest of its file."""
+    return outside.digest(name) if outside.is_file(name) else source_of(name)
+
+
 def get(name: str) -> Method[Any]:
-    """The method of that name."""
+    """The method of that name, whatever its case; also FILE.py or FILE.py:NAME with one that is not installed."""
+    name = full_name(name)
+    if outside.is_file(name):
+        method = outside.of_file(name)
+        if written_name(method.name, METHODS) is not None:
+            raise BadInput(f"{name}: {method.name} is the name of a built-in method; give yours another")
+        return method
     if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
+        return outside.installed(METHODS).found[name].method()
     module, attribute = METHODS[name].split(":")
     found = getattr(import_module(f"veilrec.methods.{module}"), attribute)
-    method: Method[Any] = found[name] if isinstance(found, dict) else found
-    return method
+    ours: Method[Any] = found[name] if isinstance(found, dict) else found
+    return ours
 
 
 def all_methods() -> list[Method[Any]]:
-    """Every method, in the order of the table."""
+    """Every method of ours, in the order of the table."""
     return [get(name) for name in METHODS]
 
 
-def describe(method: Method[Any]) -> dict[str, Any]:
-    """What `veilrec methods --json` says of a method; the guarantee is that of its default configuration."""
-    config, _ = configure(method, preset="tuned", dataset="")
-    return {
-        "name": method.name,
-        "kind": method.kind,
-        "paper": method.paper,
-        "model": method.model,
-        "summary": method.summary,
-        "datasets": list(method.datasets),
-        "guarantee": method.guarantee(config).line(),
-        "measured": bool(method.measured),
-        "presets": preset_names(method),
-        "rounds": method.rounds,
-    }
+def paper_of(name: str) -> str:
+    """The key of the paper in whose table a method of ours stands."""
+    return next(key for key, (_, methods) in PAPERS.items() if name in methods)

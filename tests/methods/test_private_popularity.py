@@ -1,0 +1,143 @@
+"""Popularity with noise: what leaves a device, what is released, and that there is one code path for both names."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilrec._csr import Csr
+from veilrec.device.learner import Cohort, OwnItems
+from veilrec.device.votes import ITEMS, VoteLearner, start_weights
+from veilrec.errors import BadInput
+from veilrec.methods.base import Problem, configure
+from veilrec.methods.ratings.private_popularity import METHOD, PrivatePopularityConfig, plan
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.accounting.gaussian import mu_for
+from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.runs.contract_subject import measured
+from veilrec.runs.request import Request, as_meant, default_out, prepare
+from veilrec.runs.saved import open_model
+from veilrec.runs.training import train
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import Round
+
+from .tastes import small_problem
+
+DATA = "synthetic-ratings:users=120,items=150,seed=2"
+SECRET = b"a secret of thirty-two bytes ...."
+PEOPLE = Csr(np.array([0, 4, 5, 5, 9]), np.array([0, 1, 2, 3, 0, 4, 4, 1, 4], np.int32))
+
+
+def votes_of(rows: Csr) -> tuple[np.ndarray, ...]:
+    cohort = Cohort(np.arange(len(rows)), OwnItems(rows), {}, 0)
+    uploads = VoteLearner().learn(cohort, start_weights(6), Round(0)).uploads
+    sent = uploads.tables[ITEMS]
+    return sent.offsets, sent.index, sent.values[:, 0]
+
+
+def test_a_device_votes_once_for_each_of_its_items() -> None:
+    offsets, items, values = votes_of(PEOPLE)
+    assert offsets.tolist() == [0, 4, 5, 5, 7]  # the last one has an item three times
+    assert items.tolist() == [0, 1, 2, 3, 0, 1, 4]
+    assert (values == 1.0).all()
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, 1.5, 10.0])
+def test_all_votes_of_a_device_are_cut_to_one_norm(clip_norm: float) -> None:
+    problem = small_problem()
+    config, _ = configure(METHOD, preset="tuned", dataset="", settings=[f"privacy.clip_norm={clip_norm}"])
+    made = plan(config, problem)
+    cohort = Cohort(np.arange(60), OwnItems(problem.train), {}, 0)
+    uploads = made.learner.learn(cohort, made.start, Round(0)).uploads
+    bounded = made.mechanism.bound(uploads, Round(0))
+    lengths = problem.train.lengths()
+    assert upload_norms(bounded) == pytest.approx(np.minimum(np.sqrt(lengths), clip_norm), rel=1e-5)
+    assert upload_norms(bounded).max() <= clip_norm
+
+
+def test_the_noise_is_what_one_release_needs() -> None:
+    """Add-remove, one release: sigma is the clip norm over mu, and a little for the lattice."""
+    made = plan(PrivatePopularityConfig(), Problem(small_problem().train, 300, 3, rounds=1))
+    sigma = made.mechanism.facts()["sigma"]
+    assert sigma == pytest.approx(1.0 / mu_for(1.0, 1e-6), rel=1e-3)
+    assert sigma >= 1.0 / mu_for(1.0, 1e-6)
+    assert epsilon_of(made.event(), 1e-6) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_model_is_the_sum_of_cut_votes_and_the_noise() -> None:
+    """Without the noise, whose spread is checked to four standard errors (1 seed in 15,000 fails), votes are left."""
+    problem = Problem(small_problem().train, 300, 3, rounds=1)
+    made = plan(PrivatePopularityConfig(), problem)
+    lengths = problem.train.lengths()
+    weights = np.repeat(1.0 / np.sqrt(np.maximum(lengths, 1)), lengths)
+    votes = np.bincount(problem.train.items, weights=weights, minlength=300)
+    run = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(5, SECRET))
+    run.step(0)
+    noise = run.server.weights[ITEMS][:, 0] - votes
+    sigma = made.mechanism.facts()["sigma"]
+    assert np.std(noise) == pytest.approx(sigma, rel=4.0 / math.sqrt(2 * 300))
+    assert run.model().score_all(np.arange(2)).shape == (2, 300)
+
+
+def test_with_little_noise_it_ranks_like_popularity() -> None:
+    near = measured("private-popularity", "loo-99")["ndcg@10"]
+    assert near > 0.8 * measured("popularity", "loo-99")["ndcg@10"]
+
+
+def test_popularity_with_a_promise_is_private_popularity(tmp_path: Path) -> None:
+    settings = ("privacy.epsilon=0.5",)
+    asked, named = (Request(name, DATA, seed=3, settings=settings) for name in ("popularity", "private-popularity"))
+    assert as_meant(asked) == named
+    assert default_out(asked) == default_out(named)
+    assert as_meant(replace(asked, settings=())).method == "popularity"
+    prepared = prepare(asked)
+    assert any("private-popularity" in note for note in prepared.notes)
+    results = [train(prepare(request), tmp_path / request.method) for request in (asked, named)]
+    assert results[0]["weights_sha256"] == results[1]["weights_sha256"]
+    assert results[0]["method"] == "private-popularity"
+    assert results[0]["guarantee"]["epsilon"] == 0.5
+    assert not any("no better than popularity" in caveat for caveat in results[0]["guarantee"]["caveats"])
+    resumed = train(prepare(asked), tmp_path / "popularity", resume=True)
+    assert resumed["weights_sha256"] == results[0]["weights_sha256"]
+
+
+def test_it_may_be_published_and_answers_from_a_history_alone(tmp_path: Path) -> None:
+    result = train(
+        prepare(Request("popularity", DATA, settings=("privacy.epsilon=1",), noise="secure")), tmp_path / "r"
+    )
+    assert result["publishable"]
+    model = open_model(tmp_path / "r" / "model")
+    first = model.recommend([model.items[0], model.items[1]], 5)
+    assert [one.item for one in first] == [one.item for one in model.recommend([model.items[0], model.items[1]], 5)]
+    event = json.loads((tmp_path / "r" / "model" / "guarantee.json").read_text())["event"]
+    assert event["kind"] == "composed"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("privacy.epsilon=0", "epsilon is 0"),
+        ("privacy.delta=1", "delta is 1"),
+        ("privacy.clip_norm=nan", "clip_norm is nan"),
+        ("privacy.epsilon=much", "privacy.epsilon of private-popularity is 'much'"),
+        ("privacy.no=1", "unknown setting of private-popularity"),
+    ],
+)
+def test_bad_promises_are_one_clear_line(setting: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words) as error:
+        prepare(Request("popularity", DATA, settings=(setting,)))
+    assert "\n" not in str(error.value)
+
+
+def test_everybody_votes_and_nobody_is_told_apart_by_the_cohort() -> None:
+    made = plan(PrivatePopularityConfig(), small_problem())
+    assert made.mechanism.adjacency == "add-remove"
+    assert made.mechanism.taking_part.rate == 1.0  # type: ignore[attr-defined]
+    assert METHOD.guarantee(PrivatePopularityConfig()).line() == (
+        "(1, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
+    )
