@@ -19,7 +19,6 @@ import numpy as np
 
 from tests.killing import killed, lines_of, log_line
 from tests.methods.tastes import build, same, small_problem
-from tests.real_rounds import SECRET, RealRun, budget_for, put_secret
 from veilrec._files import replacing
 from veilrec.device import device as device_module
 from veilrec.device.device import Device, RoundIsOver
@@ -29,6 +28,7 @@ from veilrec.privacy.keyed import noise_of_device
 from veilrec.server import coordinator as coordinator_module
 from veilrec.server import round_store, standing
 from veilrec.server.coordinator import Coordinator
+from veilrec.simulate.real_rounds import SECRET, RealRun, budget_for, put_secret
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds

@@ -1,5 +1,3 @@
-import builtins
-
 import pytest
 
 from veilrec.errors import BadInput
@@ -24,6 +22,12 @@ def test_tensorboard_gets_loss_and_metrics(tmp_path):
     assert events.Scalars("hr@10")[0].value == 0.25
 
 
+def test_a_logger_leaves_the_folder_empty_until_the_run_has_begun(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+    make_loggers(["tensorboard"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_mlflow_gets_loss_and_metrics(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -36,14 +40,7 @@ def test_mlflow_gets_loss_and_metrics(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_missing_extra_is_named(name, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(module, *rest):
-        if module.startswith(("mlflow", "torch.utils.tensorboard")):
-            raise ImportError(module)
-        return real(module, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr("veilrec._extras.find_spec", lambda module: None)
     with pytest.raises(BadInput, match=rf"veilrec\[{name}\]"):
         make_loggers([name], tmp_path)
 

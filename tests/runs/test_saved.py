@@ -92,6 +92,17 @@ def test_the_folder_alone_is_enough_for_anybody(trained: tuple[str, PreparedRun,
         handed.recommend_user("u01")
 
 
+def test_somebody_new_gets_a_list_and_unknown_items_are_passed_over(trained: tuple[str, PreparedRun, Path]) -> None:
+    _, _, out = trained
+    model = open_model(out)
+    new = model.recommend([], 6)
+    assert len({entry.item for entry in new}) == 6
+    assert model.recommend(["never seen"], 6) == new
+    some = [model.items[4], model.items[2]]
+    assert model.recommend([some[0], "never seen", f" {some[1]} ", some[0]], 6) == model.recommend(some, 6)
+    assert model.split_history([some[0], "x", "x", f" {some[0]}"]) == ([some[0]], ["x"])
+
+
 def log_of(extra: int) -> str:
     """Forty people with all items between them, and one who has so many."""
     rows = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]

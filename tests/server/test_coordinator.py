@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, same, small_problem
-from tests.real_rounds import SECRET, RealRun, put_secret
 from veilrec._arrays import Floats
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_sum
 from veilrec.server.coordinator import Coordinator, Reason, Refused
+from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Rows, Uploads
 from veilrec.wire import bits, codec, rounds

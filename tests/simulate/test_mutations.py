@@ -52,6 +52,7 @@ SUB = "priv-fedmf-sub selection.most_items=8"
 SUB_FIXED = "priv-fedmf-sub selection.most_items=8 cohort.sampling=fixed"
 CLICK = "priv-fedmf-sub selection.unit=click"
 NEWS = "fednewsrec cohort.size=20"
+VOTES = "private-popularity"
 ROWS_PUBLISHED = "dp-fedmf calibration=as-published"
 UPDATE_PUBLISHED = "dp-fedncf calibration=as-published"
 SOUND = (
@@ -67,6 +68,7 @@ SOUND = (
     SUB_FIXED,
     CLICK,
     NEWS,
+    VOTES,
     ROWS_PUBLISHED,
     UPDATE_PUBLISHED,
 )
@@ -184,6 +186,19 @@ def by_tensor(uploads: Uploads, clip_norm: float) -> Uploads:
     for values in kept.dense.values():
         clipping.clip_devices([], [values], clip_norm)
     return kept
+
+
+def one_by_one(uploads: Uploads, clip_norm: float) -> Uploads:
+    """Every number by itself, as if a vote were one item."""
+    kept = updates.copied(uploads)
+    for rows in kept.tables.values():
+        np.clip(rows.values, -clip_norm, clip_norm, out=rows.values)
+    return kept
+
+
+def less(epsilon: float, delta: float, rounds: Rounds) -> float:
+    """Noise for half of what one person moves."""
+    return noise_multiplier_for(epsilon, delta, rounds) / 2.0
 
 
 def every_item(patch: Patch) -> None:
@@ -414,6 +429,13 @@ BUGS = (
         setting(CohortSum, "_clip_norm", lambda self, about: 2.0 * sound_bound(self, about)),
     ),
     Bug("noise before the clip", MF, BARE, clipped_sums_with_noise_before),
+    Bug("half the noise on votes", VOTES, SPREAD, noisy(lambda self, total, noise: noise / 2)),
+    Bug("votes that are not cut", VOTES, NORM, setting(updates, "clip_whole", lambda uploads, clip_norm: uploads)),
+    Bug("votes that are cut one by one", VOTES, NORM, setting(updates, "clip_whole", one_by_one)),
+    Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
+    Bug(
+        "noise on votes for half of what one person moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)
+    ),
     Bug("NaN passes the bound", MF, NAN, nan_is_nothing),
     Bug("the server takes messages of any length", MF, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("entries that the round is not about are sent", SUB_PARTS, OUTSIDE, no_entry_left_out),

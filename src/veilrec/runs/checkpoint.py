@@ -83,8 +83,18 @@ def checkpoint_path(folder: Path, rounds_done: int) -> Path:
 
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint of a run."""
-    found = sorted((folder / "checkpoints").glob("round-*.safetensors"))
-    return found[-1] if found else None
+    found = [path for path in (folder / "checkpoints").glob("round-*.safetensors") if _number(path).isdecimal()]
+    return max(found, key=lambda path: int(_number(path)), default=None)
+
+
+def rounds_in(folder: Path) -> int:
+    """How many rounds the newest checkpoint of a run comes after; 0 where there is none."""
+    path = newest(folder)
+    return 0 if path is None else int(_number(path))
+
+
+def _number(path: Path) -> str:
+    return path.stem.removeprefix("round-")
 
 
 def prune(folder: Path, keep: set[Path]) -> None:

@@ -10,38 +10,64 @@ import numpy as np
 from veilrec._arrays import Bools
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
+from veilrec.errors import BadInput, known_name, unknown_name
 from veilrec.evaluate.impressions import count_common, marks_of
-from veilrec.evaluate.protocols import make_split, make_transfer_split
+from veilrec.evaluate.lists import describe_items
+from veilrec.evaluate.protocols import PROTOCOLS, make_split, make_transfer_split
 from veilrec.evaluate.scorer import Reader
 from veilrec.evaluate.split import Split
 from veilrec.models.scores import Model
 from veilrec.runs.folder import read_result
+from veilrec.runs.measuring import measure, warnings_of, with_popularity
+from veilrec.runs.per_user import check_per_user, write_per_user
 from veilrec.runs.request import Trained, read_trained, sizes
 from veilrec.runs.saved import SavedModel, open_model
-from veilrec.runs.training import measure_baselines, with_popularity
+
+METRICS = ("main", "all")
 
 
-def evaluate_run(folder: Path, protocol: str | None = None, data: str | None = None) -> dict[str, Any]:
-    """Metrics of a run on the test part of its own or another protocol, or on another data set."""
-    trained, model = read_trained(folder), open_model(folder)
+def evaluate_run(
+    folder: Path,
+    protocol: str | None = None,
+    data: str | None = None,
+    *,
+    metrics: str = "main",
+    per_user: Path | None = None,
+    method: str | None = None,
+) -> dict[str, Any]:
+    """Metrics of a run on the test part of its own or another protocol, or on another data set.
+
+    `metrics="all"` also measures whole lists; the file `per_user` gets a row for every case with all that it has.
+    `method` is the file of the method that trained it, where that is not installed and ranks in a way of its own.
+    """
+    if metrics not in METRICS:
+        raise unknown_name("choice of metrics", metrics, METRICS)
+    if per_user is not None:
+        check_per_user(per_user)
+    trained, model = read_trained(folder), open_model(folder, method)
+    protocol = None if protocol is None else known_name("protocol", protocol, PROTOCOLS)
     rounds = read_result(folder)["rounds"]
     population = load(trained.data if data is None else data)
     ranks: Model
     if data is None:
-        _refuse_changed_data(folder, trained, model, population)
+        refuse_changed_data(folder, trained, model, population)
         split, ranks = trained.split(population), model.for_users
         if protocol is not None and protocol != split.protocol:
             asked = make_split(population, protocol, seed=trained.seed)
             refuse_seen_items(asked, split)
             split = asked
     else:
-        split = _split_of_others(model, trained.seed, population, protocol)
-        ranks = _reading_others(model, population)
-    metrics = evaluate(split.test, split.train, ranks)
-    baselines = measure_baselines(split, trained.seed)
-    guarantee = with_popularity(model.guarantee, metrics, baselines["popularity"])
+        ranks = _reading_others(folder, trained, model, population, data)
+        split = _split_of_others(model, trained.seed, population, protocol or _protocol_elsewhere(trained, population))
+    items = None
+    if metrics == "all" or per_user is not None:
+        items = describe_items(split.train, split.n_items, population.catalogue)
+    judged = measure(ranks, split, trained.seed, items)
+    measured = judged.to_json()
+    scores, baselines = measured["metrics"], measured["baselines"]
+    guarantee = with_popularity(model.guarantee, scores, baselines["popularity"], method=trained.method)
+    if per_user is not None:
+        write_per_user(per_user, judged.model, population.users)
     return {
         "method": trained.method,
         "dataset": population.name,
@@ -49,19 +75,19 @@ def evaluate_run(folder: Path, protocol: str | None = None, data: str | None = N
         "data": trained.data if data is None else data,
         "rounds": rounds,
         "protocol": split.protocol,
-        "metrics": metrics,
-        "baselines": baselines,
+        **measured,
+        "warnings": warnings_of(trained.method, guarantee, scores, baselines),
         "guarantee": guarantee.to_json(),
-    }
+    } | ({} if per_user is None else {"per_user": str(per_user)})
 
 
-def _refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, population: Population) -> None:
+def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, population: Population) -> None:
     """A model belongs to the users and items that it was trained with."""
     for key, found in sizes(population).items():
         if trained.sizes[key] != found:
             raise BadInput(
                 f"{trained.data} has {found:,} {key} and had {trained.sizes[key]:,} when {folder} was trained:"
-                " bring the old files back, or train again"
+                f" bring the old files back, or train again, for instance with --from {folder}"
             )
     for what, now, then in (("items", population.items, model.items), ("users", population.users, model.devices.users)):
         if not np.array_equal(now.offsets, then.offsets) or not np.array_equal(now.data, then.data):
@@ -69,6 +95,11 @@ def _refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, popu
                 f"the {what} of {trained.data} are not those that {folder} was trained with: bring the old files back,"
                 " or train again"
             )
+
+
+def _protocol_elsewhere(trained: Trained, population: Population) -> str | None:
+    """The run's own protocol where the other data set has what it asks for, else that of the data set."""
+    return None if population.impressions else trained.protocol
 
 
 def _split_of_others(model: SavedModel, seed: int, population: Population, protocol: str | None) -> Split:
@@ -86,13 +117,15 @@ def _split_of_others(model: SavedModel, seed: int, population: Population, proto
     return split
 
 
-def _reading_others(model: SavedModel, population: Population) -> Model:
+def _reading_others(folder: Path, trained: Trained, model: SavedModel, population: Population, data: str) -> Model:
     """The model on the items of another data set."""
     reader = model.for_anybody
     if not isinstance(reader, Reader):
         raise BadInput(
             f"{model.method} knows items by their ids and cannot rank those of another data set: leave out"
-            " --data, or train a method that reads titles, such as nrms or fednewsrec"
+            " --data; for a log that has grown, go on with `veilrec train"
+            f" {trained.method} --data {data} --protocol {trained.protocol} --from {folder}`; methods that read titles,"
+            " such as nrms, can be measured elsewhere"
         )
     if population.catalogue is None:
         raise BadInput(f"{population.name} has no titles to read: give data with news, such as mind:FOLDER")

@@ -42,17 +42,18 @@ class _Counted:
             yield row
 
 
-def check_file(out: Path) -> None:
-    """Refuse a file that cannot be written, before any work."""
-    if out.suffix not in _WRITERS:
-        raise BadInput(f"--out {out} ends in {out.suffix or 'nothing'}: give a name with {', '.join(_WRITERS)}")
+def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | None = None) -> None:
+    """Refuse a file that cannot be written, before any work; `endings` are those that this module writes."""
+    allowed = tuple(endings or _WRITERS)
+    if out.suffix not in allowed:
+        raise BadInput(f"{option} {out} ends in {out.suffix or 'nothing'}: give a name with {', '.join(allowed)}")
     if out.is_dir():
-        raise BadInput(f"--out {out} is a folder: give the name of a file")
+        raise BadInput(f"{option} {out} is a folder: give the name of a file")
     above = next(folder for folder in out.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadInput(f"--out {out} cannot be written: give a file in a folder that can")
+        raise BadInput(f"{option} {out} cannot be written: give a file in a folder that can")
     if out.suffix == ".parquet":
-        require(f"--out {out}", "polars")
+        require(f"{option} {out}", "polars")
 
 
 def _rows(model: SavedModel, k: int) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from veilrec._files import check_place
 from veilrec.errors import BadInput
 
 CONFIG = "config.yaml"
@@ -20,8 +21,11 @@ def check_out(out: Path, *, resume: bool) -> None:
     """Refuse a folder that would mix two runs, before any long work."""
     if resume and not (out / CONFIG).exists():
         raise BadInput(f"nothing to resume in {out}: it has no config.yaml; run without --resume to start there")
-    if not resume and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file, and a run is a folder: choose another --out")
+    if not resume and out.exists() and any(out.iterdir()):
         raise BadInput(f"{out} is not empty: choose another --out, or add --resume to go on with the run in it")
+    check_place(out)
 
 
 def private_folder(folder: Path) -> Path:
@@ -35,7 +39,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.yaml of a run."""
     path = folder / CONFIG
     try:
-        config = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         config = None
     if not isinstance(config, dict) or "method" not in config:
@@ -46,6 +50,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_result(folder: Path) -> dict[str, Any]:
     """result.json of a finished run."""
     path = folder / RESULT
+    if not folder.exists():
+        raise BadInput(f"there is no run {folder}: give the folder that `veilrec train` saved")
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
@@ -54,4 +60,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         raise BadInput(f"{path} is damaged ({error}): train again into a new folder") from None
     if not isinstance(result, dict):
         raise BadInput(f"{path} is damaged (no JSON object): train again into a new folder")
+    missing = [name for name in ("rounds", "metrics", "guarantee") if name not in result]
+    if missing:
+        raise BadInput(f"{path} is damaged (nothing of {missing[0]}): train again into a new folder")
     return result

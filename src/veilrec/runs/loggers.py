@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from veilrec.errors import BadInput, unknown_name
+from veilrec._extras import require
+from veilrec.errors import unknown_name
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import Listener
 from veilrec.simulate.trainer import StepReport
@@ -13,11 +16,14 @@ from veilrec.simulate.trainer import StepReport
 
 class _TensorBoard:
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise BadInput("--log tensorboard needs its extra: pip install 'veilrec[tensorboard]'") from None
-        self._writer = SummaryWriter(str(folder / "tensorboard"))
+        self._folder = folder
+
+    @cached_property
+    def _writer(self) -> Any:
+        """Opened by the first thing that is logged: until then the folder is no run yet, and has to be empty."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._folder / "tensorboard"))
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
         if report.loss is not None:
@@ -31,10 +37,8 @@ class _TensorBoard:
 
 class _Mlflow:
     def __init__(self, folder: Path) -> None:
-        try:
-            import mlflow
-        except ImportError:
-            raise BadInput("--log mlflow needs its extra: pip install 'veilrec[mlflow]'") from None
+        import mlflow
+
         self._mlflow = mlflow
         mlflow.start_run(run_name=folder.name)
 
@@ -50,9 +54,15 @@ class _Mlflow:
 LOGGERS: dict[str, Callable[[Path], Listener]] = {"tensorboard": _TensorBoard, "mlflow": _Mlflow}
 
 
-def make_loggers(names: Sequence[str], folder: Path) -> list[Listener]:
-    """The named loggers; a missing extra is a clear error before any work."""
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse a logger that does not exist or whose extra is missing, before any work."""
     for name in names:
         if name not in LOGGERS:
             raise unknown_name("logger", name, LOGGERS)
+        require(f"--log {name}", name)
+
+
+def make_loggers(names: Sequence[str], folder: Path) -> list[Listener]:
+    """The named loggers."""
+    check_loggers(names)
     return [LOGGERS[name](folder) for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -55,13 +56,18 @@ class _Journal:
 
     def __init__(self, path: Path, rounds_done: int) -> None:
         self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         kept = [line for line in lines if _round_of(line) <= rounds_done]
         write_text(path, "".join(line + "\n" for line in kept))
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        with self._path.open("a") as journal:
-            journal.write(json.dumps(entry) + "\n")
+        length = self._path.stat().st_size
+        try:
+            with self._path.open("a", encoding="utf-8") as journal:
+                journal.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            os.truncate(self._path, length)  # a full disk takes half a line
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 def _round_of(line: str) -> float:

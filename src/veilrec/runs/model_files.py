@@ -8,8 +8,8 @@ which the guarantee is about. `private/devices.safetensors` beside it holds what
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +29,7 @@ from veilrec.data.population import Strings
 from veilrec.device.rankers import Arrays, Ranker
 from veilrec.errors import BadInput
 from veilrec.evaluate.impressions import Marks
+from veilrec.methods.registry import exists, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.folder import MODEL, PRIVATE, private_folder, read_config
 
@@ -75,14 +76,11 @@ class Devices:
 
 def save_model(folder: Path, model: ModelFiles) -> None:
     """Write the folder `model/` of a run, in place of an older one."""
-    target = folder / MODEL
-    if target.exists():
-        shutil.rmtree(target)
     kind = model.ranker.kind
     weights = {f"{_WEIGHT}{name}": values for name, values in model.weights.items()}
     if model.sent is not None:
         weights[_SENT] = model.sent
-    with new_folder(target) as part:
+    with new_folder(folder / MODEL, replace=True) as part:
         about = {"format": _FORMAT, "method": model.method, "kind": kind}
         _write(part / _WEIGHTS, weights, {name: str(value) for name, value in about.items()})
         _write(part / _ITEMS, _packed("ids", model.items) | _packed("titles", model.titles))
@@ -102,40 +100,42 @@ def find_model(folder: Path) -> Path:
     raise BadInput(f"{folder} has no model yet: its training is not finished; go on with --resume, or train again")
 
 
-def load_model(place: Path) -> ModelFiles:
-    """Read a folder that `save_model` wrote."""
+def load_model(place: Path, method: str | None = None) -> ModelFiles:
+    """Read a folder that `save_model` wrote; `method` is the file of an outside method that ranks in its own way."""
     try:
         about = json.loads((place / _RANKER).read_text(encoding="utf-8"))
         if about["format"] != _FORMAT:
             raise BadInput(f"{place} has format {about['format']}, this veilrec reads {_FORMAT}: train again")
         tables = _read(place / _TABLES) if (place / _TABLES).exists() else {}
         stored, items = _read(place / _WEIGHTS), _read(place / _ITEMS)
-        guarantee = json.loads((place / _GUARANTEE).read_text(encoding="utf-8"))
+        guarantee = _guarantee_in(place / _GUARANTEE)
         return ModelFiles(
             method=str(about["method"]),
-            ranker=_ranker_of(about["kind"]).restored(about["settings"], tables),
+            ranker=_ranker_of(place, about, method).restored(about["settings"], tables),
             weights=_under(stored, _WEIGHT),
             sent=stored.get(_SENT),
             items=_unpacked(items, "ids"),
             titles=_unpacked(items, "titles") if "titles.data" in items else None,
-            guarantee=Guarantee.from_json(guarantee),
+            guarantee=guarantee,
         )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, ValidationError) as error:
         raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
 
 
-def save_devices(folder: Path, devices: Devices) -> None:
-    """Write what stays on devices, where nobody but the owner of the run looks."""
+@contextmanager
+def saved_devices(folder: Path, devices: Devices) -> Iterator[None]:
+    """Write what stays on devices, where nobody but the owner of the run looks; put in its place when all else is."""
     arrays = _packed("users", devices.users) | {f"{_STATE}{name}": v for name, v in devices.states.items()}
     for name, rows in (("trained_on", devices.trained_on), ("used", devices.used)):
         arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
     if devices.learnt_from is not None:
         arrays |= {f"{_LEARNT}{name}": values for name, values in vars(devices.learnt_from).items()}
-    _write(private_folder(folder) / _DEVICES, arrays)
+    with _written(private_folder(folder) / _DEVICES, arrays):
+        yield
 
 
 def load_devices(folder: Path) -> Devices:
-    """Read what `save_devices` wrote."""
+    """Read what `saved_devices` wrote."""
     path = folder / PRIVATE / _DEVICES
     if not path.exists():
         raise BadInput(f"{folder} knows no users: {PRIVATE}/{_DEVICES} is not there; for anybody give --history")
@@ -149,18 +149,49 @@ def load_devices(folder: Path) -> Devices:
         raise BadInput(f"{path} is damaged ({_first_line(error)}): train again") from None
 
 
-def _ranker_of(kind: str) -> type[Ranker]:
+def _ranker_of(place: Path, about: Mapping[str, Any], method: str | None) -> type[Ranker]:
+    """The way of ranking that a model names: ours, or that of an outside method, whose code no model can name."""
+    kind = about["kind"]
     if kind not in RANKERS:
-        raise BadInput(f"this veilrec does not know models of the kind {kind!r}: use the one that trained it")
+        return _outside_ranker(place, kind, method or str(about["method"]))
     module, _, name = RANKERS[kind].partition(":")
     found: type[Ranker] = getattr(import_module(module), name)
     return found
 
 
+def _guarantee_in(path: Path) -> Guarantee:
+    try:
+        return Guarantee.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except BadInput as error:
+        raise BadInput(f"{path} is damaged ({error}): train again") from None
+
+
+def _outside_ranker(place: Path, kind: str, method: str) -> type[Ranker]:
+    if not exists(method):
+        raise BadInput(
+            f"{place} was made by the method {method}, which ranks in a way of its own ({kind}) and is not installed:"
+            " install the package that brings it, or give its file with --method FILE.py"
+        )
+    brought: dict[str, type[Ranker]] = {ranker.kind: ranker for ranker in get(method).rankers}
+    if kind not in brought:
+        raise BadInput(
+            f"{place} ranks in the way {kind!r}, and {method} brings {', '.join(brought) or 'no ranker'}:"
+            " use the version that trained it"
+        )
+    return brought[kind]
+
+
 def _write(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> None:
+    with _written(path, arrays, metadata):
+        pass
+
+
+@contextmanager
+def _written(path: Path, arrays: Arrays, metadata: Mapping[str, str] | None = None) -> Iterator[None]:
     whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
     with replacing(path) as part:
         save_file(whole, part, metadata=None if metadata is None else dict(metadata))
+        yield
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

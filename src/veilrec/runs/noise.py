@@ -21,6 +21,7 @@ from veilrec.runs.folder import PRIVATE, private_folder, read_config
 Noise = Literal["seeded", "secure"]
 _BYTES = 32
 _FILE = "secret.key"
+NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
 _COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
 
 
@@ -64,20 +65,35 @@ def kept_secret(folder: Path) -> bytes | None:
     return secret
 
 
-def obstacle(guarantee: Guarantee, noise: str) -> str | None:
-    """Why the model of a run may not be published, in plain words; None where it may."""
+def obstacle(guarantee: Guarantee, noise: str, seeded_before: str | None = None) -> str | None:
+    """Why the model of a run may not be published, in plain words; None where it may.
+
+    `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again.
+    """
     if guarantee.basis == "none":
         return "nothing is promised about what the model gives away"
     if guarantee.basis == "as published":
         return "the promise is a paper's claim and not proven"
+    if seeded_before is not None:
+        again = "" if noise == "secure" else ", and train this one with --noise secure as well"
+        return (
+            f"its model holds that of the earlier run {seeded_before}, whose noise is seeded: whoever knows the seed of"
+            f" that run can draw its noise again and take it off; start from a run with secure noise{again}"
+        )
     if noise != "secure":
         return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
     return None
 
 
-def stated(guarantee: Guarantee, noise: str) -> Guarantee:
+def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
+    """The same of a finished run, whose statement says it: also what is known of earlier runs alone."""
+    said = [words for words in guarantee.caveats if words.startswith(NOT_PUBLISHABLE)]
+    return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
+
+
+def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None) -> Guarantee:
     """The guarantee of a run, with whom it covers or why it covers nobody: a simulation has all data in one place."""
-    reason = obstacle(guarantee, noise)
+    reason = obstacle(guarantee, noise, seeded_before)
     if reason is not None:
-        return replace(guarantee, caveats=(*guarantee.caveats, f"Not to be published: {reason}."))
+        return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
     return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), _COVERED))

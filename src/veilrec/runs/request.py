@@ -11,18 +11,32 @@ from typing import Any
 from veilrec._extras import require
 from veilrec._version import __version__
 from veilrec._words import counted
-from veilrec.data.datasets import load
+from veilrec.data.datasets import full_spec, load, short_name
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
-from veilrec.evaluate.protocols import default_protocol, make_split
-from veilrec.evaluate.split import Split
-from veilrec.methods.base import LARGEST, Config, Method, NewsData, Problem, configure, is_set, make_trainer, promised
-from veilrec.methods.registry import get
+from veilrec.errors import BadInput, known_name
+from veilrec.evaluate.protocols import PROTOCOLS, default_protocol, make_split
+from veilrec.evaluate.split import Split, for_search
+from veilrec.methods.base import (
+    LARGEST,
+    Config,
+    Method,
+    NewsData,
+    Problem,
+    configure,
+    is_set,
+    make_trainer,
+    preset_names,
+    promised,
+    ready,
+    speaks_of,
+)
+from veilrec.methods.registry import full_name, get, source_of
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.earlier import CarriedOver, Earlier, carry_over, read_earlier
 from veilrec.runs.folder import CONFIG, read_config
 from veilrec.runs.loop import Schedule
-from veilrec.runs.noise import Noise, check_noise, new_secret, stated
+from veilrec.runs.noise import Noise, check_noise, new_secret, obstacle, stated
 from veilrec.server.cohorts import TooFewDevices
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.simulate.trainer import Trainer
@@ -43,6 +57,9 @@ class Request:
     checkpoint_every: int = 20
     patience: int | None = None
     noise: Noise = "seeded"
+    caveats: tuple[str, ...] = ()  # what the guarantee of a private run has to say beside its own words
+    start_from: Path | None = None  # an earlier run
+    rounds_from: Path | None = None  # a run that stopped early, which found how many rounds are best
 
 
 @dataclass(frozen=True)
@@ -60,17 +77,39 @@ class PreparedRun:
     plan: Plan | None = None  # of a federated method
     secret: bytes | None = field(default=None, repr=False)  # of secure noise
     notes: tuple[str, ...] = ()  # what was settled otherwise than the settings say, for the user to read
+    earlier: Earlier | None = None  # the run that it starts from
+    carried_over: CarriedOver | None = None  # of that one
+
+    @property
+    def seeded_before(self) -> str | None:
+        """The run that it starts from, if noise in that one's model can be drawn again."""
+        return self.earlier.name if self.earlier is not None and self.earlier.seeded else None
+
+    def obstacle(self) -> str | None:
+        """Why its model may not be published; None where it may."""
+        return obstacle(self._together(), self.request.noise, self.seeded_before)
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
-        return stated(promised(self.method, self.config, self.problem), self.request.noise)
+        guarantee = stated(self._together(), self.request.noise, self.seeded_before)
+        more = () if guarantee.basis == "none" else self.request.caveats
+        return replace(guarantee, caveats=(*guarantee.caveats, *more))
+
+    def _together(self) -> Guarantee:
+        """Of this run and those that it goes on from."""
+        own = promised(self.method, self.config, self.problem)
+        if own.basis == "proven" and self.plan is not None:
+            own = replace(own, event=self.plan.event())
+        return own if self.earlier is None else self.earlier.together(own)
 
     def description(self) -> dict[str, Any]:
         """What config.yaml says."""
         r = self.request
+        source = source_of(r.method)
         return {
             "veilrec": __version__,
-            "method": r.method,
+            "method": self.method.name,
+            **({} if source is None else {"method_from": source}),
             "data": absolute(r.data),
             "seed": r.seed,
             "protocol": self.split.protocol,
@@ -81,6 +120,9 @@ class PreparedRun:
             "checkpoint_every": r.checkpoint_every,
             "patience": r.patience,
             "noise": r.noise,
+            "caveats": list(r.caveats),
+            "start_from": None if self.earlier is None else self.earlier.description(),
+            "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
             "config": self.config.model_dump(mode="json"),
             **sizes(self.population),
         }
@@ -99,10 +141,28 @@ def absolute(spec: str) -> str:
     return spec
 
 
+def as_meant(request: Request) -> Request:
+    """The same request for the private form of its method, where there is one and the settings speak of privacy."""
+    form = get(request.method).private_form
+    return replace(request, method=form) if form and speaks_of(request.settings, "privacy") else request
+
+
+def in_full(request: Request) -> Request:
+    """The same request with every name as its list writes it: FedMF on ML-1M is fedmf on ml-1m."""
+    method = get(request.method)
+    return replace(
+        request,
+        method=full_name(request.method),
+        data=full_spec(request.data),
+        protocol=None if request.protocol is None else known_name("protocol", request.protocol, PROTOCOLS),
+        preset=known_name(f"preset of {method.name}", request.preset, preset_names(method)),
+    )
+
+
 def default_out(request: Request) -> Path:
     """runs/METHOD-DATA-seedN, with a number behind it where that exists."""
-    dataset = request.data.partition(":")[0]
-    base = Path(os.environ.get("VEILREC_RUNS", "runs")) / f"{request.method}-{dataset}-seed{request.seed}"
+    dataset, name = short_name(request.data), get(as_meant(request).method).name
+    base = Path(os.environ.get("VEILREC_RUNS", "runs")) / f"{name}-{dataset}-seed{request.seed}"
     candidate, number = base, 1
     while candidate.exists():
         number += 1
@@ -110,15 +170,21 @@ def default_out(request: Request) -> Path:
     return candidate
 
 
-def prepare(request: Request, *, secret: bytes | None = None) -> PreparedRun:
-    """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one."""
+def prepare(request: Request, *, secret: bytes | None = None, searching: bool = False) -> PreparedRun:
+    """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one.
+
+    Searching, the validation part stands in place of the test part, which nobody then has.
+    """
     require(f"training {request.method}", "numba")  # kernels run without it, but a population would take days
+    request = in_full(request)
+    asked, request = request.method, as_meant(request)
     method = get(request.method)
     check_noise(request.noise, method)
     dataset = request.data.partition(":")[0]
     settings, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
     rounds = rounds if request.rounds is None else request.rounds
     _check_counts(request, rounds)
+    known = ready(method, settings)
     if request.patience is not None and method.guarantee(settings).basis == "proven":
         raise BadInput(
             "--early-stop would choose the round by exact metrics of people's held-out items, which no noise covers:"
@@ -126,12 +192,22 @@ def prepare(request: Request, *, secret: bytes | None = None) -> PreparedRun:
         )
     if request.noise == "secure" and secret is None:
         secret = new_secret()
+    earlier = None if request.start_from is None else read_earlier(request.start_from)
+    seed = request.seed if earlier is None else earlier.seed(request.seed)
     population = load(request.data)
     protocol = request.protocol or default_protocol(population)
-    split = make_split(population, protocol, seed=request.seed, validation=request.patience is not None)
-    problem = Problem(split.train, split.n_items, request.seed, rounds, news_data(population, split))
+    held_out = searching or request.patience is not None
+    split = make_split(population, protocol, seed=request.seed, validation=held_out)
+    split = for_search(split) if searching else split
+    problem = Problem(split.train, split.n_items, seed, rounds, news_data(population, split))
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
+    if request.method != asked:
+        notes = (f"{asked} with settings of privacy is {method.name}", *notes)
+    carried_over = None
+    if earlier is not None:
+        carried_over = carry_over(earlier, request.method, trainer, population, split)
+        notes = (*notes, *carried_over.notes())
     schedule = Schedule(
         rounds=rounds,
         evaluate_every=request.evaluate_every or max(1, rounds // 20),
@@ -139,7 +215,21 @@ def prepare(request: Request, *, secret: bytes | None = None) -> PreparedRun:
         patience=request.patience,
         watch="ndcg@10" if split.test.impressions is None else "auc",
     )
-    return PreparedRun(request, method, population, split, trainer, schedule, settings, problem, plan, secret, notes)
+    return PreparedRun(
+        request,
+        method,
+        population,
+        split,
+        trainer,
+        schedule,
+        settings,
+        problem,
+        plan,
+        secret,
+        (*known, *notes),
+        earlier,
+        carried_over,
+    )
 
 
 def _check_counts(request: Request, rounds: int) -> None:
@@ -212,6 +302,10 @@ def read_trained(folder: Path) -> Trained:
     missing = [key for key in needed if key not in saved]
     if missing:
         raise BadInput(f"{folder / CONFIG} is not whole: it says nothing of {missing[0]}; train again")
+    for key in ("method", "data", "seed", "protocol", "users", "items", "rows"):
+        wanted, name = (str, "a name") if key in ("method", "data", "protocol") else (int, "a whole number")
+        if not isinstance(saved[key], wanted):
+            raise BadInput(f"{folder / CONFIG} is damaged: its {key} is {saved[key]!r}, not {name}; train again")
     return Trained(
         method=saved["method"],
         data=saved["data"],

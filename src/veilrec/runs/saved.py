@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from veilrec.simulate.trainer import ModelParts
 _ONE: Offsets = np.zeros(1, np.int64)
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 _SCORES_AT_ONCE = 1 << 22  # 16 MB of float32
+_LOOKED_THROUGH = 20_000  # users, for ids that are like one that does not exist
 _LAST = np.finfo(np.float64).max  # a score that is no number ranks behind all others
 
 
@@ -70,22 +73,41 @@ class SavedModel:
         return ModelParts(p.ranker, p.weights, devices.states, p.sent).model(devices.trained_on)
 
     def recommend(self, history: Sequence[str], k: int = 10) -> list[Recommendation]:
-        """The best items for somebody of whom only a history of external item ids is known, the latest last."""
-        if not history:
-            raise BadInput("--history is empty: give at least one item id")
-        found = [self.items.find(item) for item in history]
-        unknown = [item for item, index in zip(history, found, strict=True) if index is None]
-        if unknown:
-            raise BadInput(f"no item {unknown[0]!r} in this model: its ids look like {_few(self.items)}")
-        used = np.array(list(dict.fromkeys(found)), np.int32)  # in the order given: the latest click comes last
+        """The best items for somebody of whom only a history of external item ids is known, the latest last.
+
+        Items that the model does not know are passed over (`split_history` says which); without any item that it does
+        know, the list is what the method gives to somebody new.
+        """
+        known, _ = self.split_history(history)
+        used = np.array([self._item(item) for item in known], np.int32)  # as given: the latest click comes last
         return self.named(self._joining(used, k))
+
+    def knows(self, item: str) -> bool:
+        """Whether an item was in the training."""
+        return self._item(item) is not None
+
+    def split_history(self, history: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The items of a history that the model knows, and those that it does not; each once."""
+        known: list[str] = []
+        unknown: list[str] = []
+        seen: set[int] = set()
+        for item in history:
+            index = self._item(item)
+            if index is None:
+                unknown += [item] if item not in unknown else []
+            elif index not in seen:
+                seen.add(index)
+                known.append(item)
+        return known, unknown
+
+    def _item(self, item: str) -> int | None:
+        return _find(self.items, item)
 
     def recommend_user(self, user: str, k: int = 10) -> list[Recommendation]:
         """The best unused items of a user of the training, by the external id."""
-        index = self.devices.users.find(user)
+        index = _find(self.devices.users, user)
         if index is None:
-            few = _few(self.devices.users)
-            raise BadInput(f"no user {user!r} in this run: its ids look like {few}; for a new user give --history")
+            raise _unknown_user(user, self.devices.users)
         return self.named(next(self._for_some(np.array([index]), k)))
 
     def recommend_everybody(self, k: int = 10) -> Iterator[Best]:
@@ -115,10 +137,13 @@ class SavedModel:
         return _best(self.for_anybody.fold_in(history).score_all(_ONE)[0], used, k, user)
 
 
-def open_model(folder: Path) -> SavedModel:
-    """The model of a finished run; also that in a folder `model/` that somebody was handed alone."""
+def open_model(folder: Path, method: str | None = None) -> SavedModel:
+    """The model of a finished run; also that in a folder `model/` that somebody was handed alone.
+
+    `method` is the file of the method that trained it, where that is not installed and ranks in a way of its own.
+    """
     place = find_model(folder)
-    files = load_model(place)
+    files = load_model(place, method)
     parts = ModelParts(files.ranker, files.weights, sent=files.sent)
     opened = SavedModel(folder, files.method, parts, files.items, files.titles, files.guarantee)
     known = opened.for_anybody.n_items
@@ -140,5 +165,21 @@ def _best(scores: Floats, used: Indices, k: int, user: int) -> Best:
     return Best(user, chosen.astype(np.int32), scores[chosen])
 
 
-def _few(names: Strings) -> str:
-    return ", ".join(names[i] for i in range(min(3, len(names))))
+def _find(names: Strings, name: str) -> int | None:
+    """The place of an id; blanks around it count only if there is one with them."""
+    index = names.find(name)
+    return names.find(name.strip()) if index is None else index
+
+
+def _unknown_user(user: str, users: Strings) -> BadInput:
+    """Error for a user who was not in the training, with those whose ids are most like it."""
+    wanted = user.strip().lower()
+    near = [name for name in users if name.lower() == wanted] or difflib.get_close_matches(
+        user, islice(users, _LOOKED_THROUGH), n=3, cutoff=0.6
+    )
+    hint = f"did you mean {' or '.join(near[:3])}? " if near else ""
+    few = ", ".join(islice(users, 3))
+    return BadInput(
+        f"no user {user!r} in this run: {hint}its {len(users):,} users have ids such as {few}; for somebody who was not"
+        " in the training give --history"
+    )

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from veilrec._files import write_json, write_text
+from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.impressions import marks_of
-from veilrec.evaluate.split import Split
-from veilrec.methods.base import Problem, configure, make_trainer
-from veilrec.methods.registry import get
-from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
-from veilrec.runs.folder import CONFIG, RESULT, check_out, read_config
+from veilrec.runs.folder import CONFIG, PRIVATE, RESULT, check_out, read_config
 from veilrec.runs.loop import Listener, run
-from veilrec.runs.model_files import Devices, ModelFiles, save_devices, save_model
-from veilrec.runs.noise import keep_secret, kept_secret, obstacle
+from veilrec.runs.measuring import measure, warnings_of, with_popularity
+from veilrec.runs.model_files import Devices, ModelFiles, save_model, saved_devices
+from veilrec.runs.noise import keep_secret, kept_secret
 from veilrec.runs.request import PreparedRun
-
-BASELINES = ("popularity", "random")
 
 
 def train(
@@ -47,27 +44,35 @@ def train(
         listeners=tuple(listeners),
         resume=resume,
     )
-    _save(out, prepared)
     result = _result(prepared, progress)
+    (out / RESULT).unlink(missing_ok=True)  # of a run that was made longer: it is not finished until all is saved
+    _save(out, prepared)
     write_json(out / RESULT, result)
     return result
 
 
 def _open_folder(out: Path, prepared: PreparedRun, *, resume: bool) -> None:
     """Write what a run is before its first round, its secret first; or see that it is the run that was asked for."""
-    description = prepared.description()
+    description, is_new = prepared.description(), not out.exists()
     if resume:
         _refuse_another(out, prepared, description)
-    elif prepared.secret is not None:
-        keep_secret(out, prepared.secret)
-    write_text(out / CONFIG, yaml.safe_dump(description, sort_keys=False, allow_unicode=True))
+    try:
+        if not resume and prepared.secret is not None:
+            keep_secret(out, prepared.secret)
+        write_text(out / CONFIG, yaml.safe_dump(description, sort_keys=False, allow_unicode=True))
+    except OSError:
+        if not resume:  # nothing has begun: leave no folder that can neither be used nor resumed
+            shutil.rmtree(out if is_new else out / PRIVATE, ignore_errors=True)
+        raise
 
 
 def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, Any]) -> None:
-    saved = {"noise": "seeded"} | read_config(out)
+    saved = {"noise": "seeded", "caveats": []} | read_config(out)
     free = {"veilrec", "checkpoint_every"}
     if not prepared.method.rounds_are_fixed:
         free.add("rounds")  # a run can be made longer, but not one whose noise was chosen for its length
+    if prepared.request.patience is None:
+        free.add("evaluate_every")  # it decides nothing but how often one looks
     differing = [key for key in description if key not in free and saved.get(key) != description[key]]
     if differing:
         key = differing[0]
@@ -75,25 +80,28 @@ def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, 
             f"cannot resume {out}: its {key} is {saved.get(key)!r}, now asked for {description[key]!r};"
             " use the same settings, or another --out"
         )
+    done, asked = checkpoint.rounds_in(out), prepared.schedule.rounds
+    if done > asked:
+        raise BadInput(
+            f"cannot resume {out}: it has {counted(done, 'round')} already, now asked for {asked:,};"
+            f" give --rounds {done} or more, or another --out"
+        )
     if prepared.secret is not None and prepared.secret != kept_secret(out):
         raise BadInput(f"cannot resume {out} with another secret than its own: its noise would be drawn twice")
 
 
 def _save(out: Path, prepared: PreparedRun) -> None:
     """What may be shared, and beside it what stays on devices."""
-    parts, population, split = prepared.trainer.parts(), prepared.population, prepared.split
-    save_devices(
-        out,
-        Devices(
-            users=population.users,
-            trained_on=split.train,
-            used=population.interactions.pairs(),
-            states=parts.private,
-            learnt_from=None if split.train_impressions is None else marks_of(split.train_impressions),
-        ),
+    parts, population, split, method = prepared.trainer.parts(), prepared.population, prepared.split, prepared.method
+    devices = Devices(
+        users=population.users,
+        trained_on=split.train,
+        used=population.interactions.pairs(),
+        states=parts.private,
+        learnt_from=None if split.train_impressions is None else marks_of(split.train_impressions),
     )
     model = ModelFiles(
-        method=prepared.request.method,
+        method=method.name,
         ranker=parts.ranker,
         weights=parts.weights,
         sent=parts.sent,
@@ -101,24 +109,13 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         titles=None if population.catalogue is None else population.catalogue.titles,
         guarantee=prepared.guarantee(),
     )
-    save_model(out, model)
-
-
-def measure_baselines(split: Split, seed: int) -> dict[str, dict[str, float]]:
-    """Popularity and random on the same test cases."""
-    measured = {}
-    for name in BASELINES:
-        method = get(name)
-        config, _ = configure(method, preset="tuned", dataset="")
-        trainer = make_trainer(method, config, Problem(split.train, split.n_items, seed))
-        trainer.step(0)
-        measured[name] = evaluate(split.test, split.train, trainer.model())
-    return measured
+    with saved_devices(out, devices):  # together, or a full disk could leave those of a shorter run beside the model
+        save_model(out, model)
 
 
 def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
     r, split, method = prepared.request, prepared.split, prepared.method
-    metrics = evaluate(split.test, split.train, prepared.trainer.model())
+    measured = measure(prepared.trainer.model(), split, r.seed).to_json()
     communication = {
         "down_bytes": progress.down_bytes,
         "up_bytes": progress.up_bytes,
@@ -128,19 +125,19 @@ def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
     }
     if method.item_parameters is not None:  # the communication paper's convention: one way, item vectors only
         communication["paper_params"] = progress.paper_params
-    baselines = measure_baselines(split, r.seed)
-    guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"])
+    metrics, baselines = measured["metrics"], measured["baselines"]
+    guarantee = with_popularity(prepared.guarantee(), metrics, baselines["popularity"], method=r.method)
     return {
-        "method": r.method,
+        "method": method.name,
         "dataset": prepared.population.name,
         "seed": r.seed,
         "rounds": progress.rounds_done,
         "protocol": split.protocol,
         "preset": r.preset,
-        "metrics": metrics,
-        "baselines": baselines,
+        **measured,
+        "warnings": warnings_of(r.method, guarantee, metrics, baselines),
         "guarantee": guarantee.to_json(),
-        "publishable": obstacle(guarantee, r.noise) is None,
+        "publishable": prepared.obstacle() is None,
         "noise": (prepared.plan and prepared.plan.mechanism.facts()) or None,
         "communication": communication,
         "seconds": round(progress.seconds, 3),
@@ -149,15 +146,21 @@ def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
         "best_round": progress.best_round or progress.rounds_done,
         "stopped_early": progress.stopped_early,
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
+        **_origin(prepared),
     }
 
 
-def with_popularity(guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float]) -> Guarantee:
-    """A private model that ranks no better than the items' counts says so."""
-    if guarantee.basis == "none" or metrics.get("ndcg@10", 1.0) > popularity.get("ndcg@10", 0.0):
-        return guarantee
-    caveat = "This run ranks no better than popularity, which can be released at a far smaller epsilon: use that."
-    return replace(guarantee, caveats=(*guarantee.caveats, caveat))
+def _origin(prepared: PreparedRun) -> dict[str, Any]:
+    """What the run had from others: the model that it started from, or its number of rounds."""
+    origin: dict[str, Any] = {}
+    if prepared.earlier is not None and prepared.carried_over is not None:
+        earlier = prepared.earlier.files.guarantee.to_json()
+        carried = asdict(prepared.carried_over)
+        known = {"guarantee": earlier, "carried_over": carried, **prepared.earlier.history()}
+        origin["start_from"] = prepared.earlier.description() | known
+    if prepared.request.rounds_from is not None:
+        origin["rounds_from"] = str(prepared.request.rounds_from)
+    return origin
 
 
 def peak_rss_mb() -> float:

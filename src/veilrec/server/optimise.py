@@ -35,7 +35,7 @@ _LARGEST = 1e12  # whose square, times that of the size of a cohort, is still a 
 class ServerRate:
     """Settings of the server's step."""
 
-    optimiser: Literal["sgd", "adam", "yogi"] = "sgd"
+    optimiser: Literal["sgd", "adam", "yogi"] = "sgd"  # what turns the sum of a round into a step
     rate: float = 1.0  # SGD with rate 1 and no momentum is plain averaging (or summing)
     momentum: float = 0.0  # beta_1
     second_momentum: float = 0.99  # beta_2 of FedAdam and FedYogi

@@ -1,4 +1,4 @@
-"""Real devices and a coordinator for a plan, in one process, with the secrets of a simulation."""
+"""Real devices and a coordinator for a plan, in one process, with the secrets of a simulation: they must agree."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from veilrec.device.device import Device
 from veilrec.device.learner import LocalData
+from veilrec.errors import VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.guarantee import Unit
@@ -19,7 +20,7 @@ from veilrec.server.round_store import RoundReport
 from veilrec.simulate.simulation import Seeds
 
 SECRET = bytes(range(32))
-PLENTY = 1e9  # an epsilon that no test spends
+PLENTY = 1e9  # an epsilon that no check spends
 
 
 def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
@@ -42,17 +43,19 @@ class RealRun:
     """The rounds of a simulation by devices and a coordinator that exchange bytes, and nothing else."""
 
     def __init__(self, folder: Path, plan: Plan, data: LocalData, seeds: Seeds, **options: Any) -> None:
-        assert seeds.secret is not None
+        if seeds.secret is None:
+            raise ValueError("real devices draw their noise from a secret: give the simulation one")
         self.folder, self.plan, self.data, self.seeds = folder, plan, data, seeds
         self.coordinator = Coordinator(put_secret(folder / "server", seeds.secret), plan, **options)
         self.devices: dict[str, Device[Any]] = {}
         for place, number in enumerate(np.flatnonzero(data.rows.lengths() > 0)):  # who has something to learn from
-            assert self.coordinator.enrol(f"device {number}") == place
+            if self.coordinator.enrol(f"device {number}") != place:
+                raise VeilrecError(f"the coordinator gave device {number} a place of another")
 
     def device(self, name: str) -> Device[Any]:
+        """The device of that name, made when it is first asked."""
         if name not in self.devices:
-            number, secret = int(name.split()[1]), self.seeds.secret
-            assert secret is not None
+            number, secret = int(name.split()[1]), self.seeds.secret or b""
             self.devices[name] = Device.create(
                 self.folder / name,
                 self.plan,
@@ -67,19 +70,26 @@ class RealRun:
         return self.devices[name]
 
     def step(self) -> RoundReport:
+        """One round, questions before it included."""
         question = self.coordinator.ask()
         if question is not None:
             for name in question.devices:
                 report = self.device(name).report(question.round_number, question.period)
-                assert self.coordinator.receive_report(name, report) == "taken"
+                _taken(self.coordinator.receive_report(name, report), f"the report of {name}")
         broadcast, cohort = self.coordinator.open_round()
         number = self.coordinator.round_number
         for name in reversed(cohort):  # the order in which messages come changes nothing
             message = self.device(name).take_part(broadcast, number)
-            assert self.coordinator.receive(name, message) == "taken"
+            _taken(self.coordinator.receive(name, message), f"the message of {name}")
         return self.coordinator.close_round()
 
     def close(self) -> None:
+        """Let go of all files."""
         self.coordinator.close()
         for device in self.devices.values():
             device.close()
+
+
+def _taken(answer: str, what: str) -> None:
+    if answer != "taken":
+        raise VeilrecError(f"the coordinator did not take {what}: {answer}")

@@ -1,0 +1,338 @@
+"""Several methods on one data set: trained where they are not yet, measured on the same cases, and tested in pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Doubles
+from veilrec._words import counted
+from veilrec.data import datasets
+from veilrec.data.datasets import load
+from veilrec.data.population import Population
+from veilrec.errors import BadInput, VeilrecError, unknown_name, written_name
+from veilrec.evaluate.evaluator import Judgement, judge
+from veilrec.evaluate.paired import FLIPS, holm, sign_flip_test
+from veilrec.evaluate.protocols import default_protocol, make_split
+from veilrec.evaluate.split import Split
+from veilrec.methods.base import configure
+from veilrec.methods.outside import is_file
+from veilrec.methods.registry import get, short_name
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.runs.contenders import Contender, make_contenders
+from veilrec.runs.evaluation import refuse_changed_data
+from veilrec.runs.folder import read_result
+from veilrec.runs.measuring import BASELINES, baseline
+from veilrec.runs.request import read_trained, sizes
+from veilrec.runs.saved import open_model
+from veilrec.runs.trials import Follow, Say, Trial, complete, find_finished, finished_runs, folder_name
+
+COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
+LEVEL = 0.05  # corrected p-values below it are called a difference
+MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over seeds; the standard deviation is that of a sample, and of one seed there is none."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over seeds, of a sample (n - 1)."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison: a method, or a baseline, over all seeds."""
+
+    label: str
+    method: str
+    kind: str  # federated, centralised or baseline
+    metrics: Mapping[str, Spread] = field(default_factory=dict)
+    guarantee: Guarantee = field(default_factory=no_guarantee)
+    preset: str = ""
+    settings: tuple[str, ...] = ()
+    rounds: int | None = None
+    runs: tuple[Path, ...] = ()  # a folder a seed
+    seconds: float | None = None  # of training, mean over seeds
+    down_bytes: float | None = None  # to all devices over the whole run, mean over seeds
+    up_bytes: float | None = None
+    problem: str = ""  # why there are no metrics
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two lines beside each other on the same users; a difference above 0 is in favour of the first."""
+
+    first: str
+    second: str
+    difference: float
+    p_value: float
+    corrected: float  # by Holm, for all pairs of the comparison
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it."""
+
+    data: str
+    dataset: str
+    protocol: str
+    seeds: tuple[int, ...]
+    metric: str  # that is tested and drawn
+    entries: tuple[Entry, ...]  # in the order asked for, baselines last
+    pairs: tuple[Pair, ...]
+    users: int  # who were asked, in any seed
+    cases: int  # that were asked in the first seed
+    folder: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[Entry, ...]:
+        """The entries that could be trained."""
+        return tuple(entry for entry in self.entries if not entry.problem)
+
+    @property
+    def best(self) -> Entry:
+        """The highest mean of the tested metric."""
+        return max(self.measured, key=lambda entry: entry.metrics[self.metric].mean)
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """A row an entry with plain values, for a data frame: metric, metric_sd, and the whole guarantee as text."""
+        rows = []
+        for entry in self.entries:
+            row: dict[str, Any] = {
+                "method": entry.label,
+                "kind": entry.kind,
+                "guarantee": entry.guarantee.line() if not entry.problem else "",
+                "seeds": len(self.seeds),
+            }
+            for name, spread in entry.metrics.items():
+                row |= {name: spread.mean, f"{name}_sd": spread.sd}
+            numbers = {"seconds": entry.seconds, "down_bytes": entry.down_bytes, "up_bytes": entry.up_bytes}
+            rows.append(row | numbers | {"problem": entry.problem})
+        return rows
+
+    def how_tested(self) -> str:
+        """The test in words."""
+        return (
+            f"Paired sign-flip permutation test of {self.metric} over {self.users:,} users, two-sided, {FLIPS:,} draws:"
+            " the differences of a user, over all cases and seeds, keep or change their sign together. p-values are"
+            f" corrected by Holm for {counted(len(self.pairs), 'pair')}; below {LEVEL:g} is called a difference. The"
+            " test is about other users for these trained models; how much training itself varies, the spread over"
+            " seeds says."
+        )
+
+    def how_long(self) -> str:
+        """The rounds and presets that were trained with; those of each method where they differ."""
+        trained = [entry for entry in self.measured if entry.rounds is not None]
+        if not trained:
+            return ""
+        return f"rounds (epochs): {_each(trained, 'rounds')}; preset: {_each(trained, 'preset')}"
+
+    def how_spread(self) -> str:
+        """What stands behind the plus-minus sign."""
+        n = len(self.seeds)
+        if n == 1:
+            return "One seed: there is no spread over seeds."
+        return f"Mean ± standard deviation over n = {n} seeds (sample, n - 1)."
+
+
+def _each(entries: Sequence[Entry], name: str) -> str:
+    """A value that all have, or that of each."""
+    values = [getattr(entry, name) for entry in entries]
+    if len(set(values)) == 1:
+        return str(values[0])
+    return ", ".join(f"{entry.label} {value}" for entry, value in zip(entries, values, strict=True))
+
+
+def default_folder(data: str) -> Path:
+    """runs/compare-DATA: comparisons of the same data share their runs."""
+    return runs_folder() / f"compare-{datasets.short_name(data)}"
+
+
+def runs_folder() -> Path:
+    """$VEILREC_RUNS, or runs."""
+    return Path(os.environ.get("VEILREC_RUNS", "runs"))
+
+
+def compare(
+    methods: Sequence[str],
+    data: str,
+    *,
+    seeds: int = 3,
+    protocol: str | None = None,
+    preset: str | None = None,
+    rounds: int | None = None,
+    settings: Sequence[str] = (),
+    metric: str | None = None,
+    out: Path | None = None,
+    jobs: int = 1,
+    say: Say = lambda _: None,
+    follow: Follow | None = None,
+) -> Comparison:
+    """Train what is missing, `jobs` runs at once; runs of the same request that are finished are read."""
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise BadInput(f"--seeds is {seeds}: it must be from 1 to {MOST_SEEDS:,}")
+    asked = [name for name in methods if written_name(name, BASELINES) is None]  # those two are always there, once
+    given = {"data": data, "protocol": protocol, "preset": preset, "rounds": rounds}
+    if not asked:
+        raise BadInput(f"{' and '.join(BASELINES)} stand in every comparison: give at least one other method")
+    contenders, notes = make_contenders(asked, given, settings)
+    for note in notes:
+        say(note)
+    population = load(data)
+    protocol = protocol or default_protocol(population)
+    splits = [make_split(population, protocol, seed=seed) for seed in range(seeds)]
+    baselines = {
+        name: [judge(s.test, s.train, baseline(name, s, seed)) for seed, s in enumerate(splits)] for name in BASELINES
+    }
+    first = baselines[BASELINES[0]]
+    tested = metric or ("ndcg@10" if splits[0].test.impressions is None else "auc")
+    if tested not in first[0].values:
+        raise unknown_name(f"metric of {protocol}", tested, first[0].values)
+    folder = default_folder(data) if out is None else out
+    trials, there = _trials(contenders, protocol, seeds, sizes(population), folder)
+    if there:
+        say(f"{counted(len(there), 'run')} of {seeds * len(contenders)} finished before and read again.")
+    missing = [trial for row in trials for trial in row if trial.folder not in there]
+    problems = complete(missing, jobs=jobs, say=say, follow=follow)
+
+    entries: list[Entry] = []
+    judged: dict[str, list[Judgement]] = {}
+    for contender, row in zip(contenders, trials, strict=True):
+        problem = next((problems[trial.folder] for trial in row if trial.folder in problems), "")
+        if problem:
+            entries.append(_failed(contender, problem))
+            continue
+        judged[contender.label] = [_judge_run(t, s, population) for t, s in zip(row, splits, strict=True)]
+        entries.append(_entry(contender, row, _spreads(judged[contender.label])))
+    if not judged:
+        raise VeilrecError(f"nothing could be trained: {entries[0].label}: {entries[0].problem}")
+    entries += [_baseline_entry(name, judgements) for name, judgements in baselines.items()]
+    return Comparison(
+        data=data,
+        dataset=population.name,
+        protocol=protocol,
+        seeds=tuple(range(seeds)),
+        metric=tested,
+        entries=tuple(entries),
+        pairs=_pairs(judged | baselines, tested, population.n_users),
+        users=len(np.unique(np.concatenate([j.users for j in first]))),
+        cases=len(first[0]),
+        folder=folder,
+        notes=tuple(notes),
+    )
+
+
+def _trials(
+    contenders: Sequence[Contender], protocol: str, seeds: int, today: Mapping[str, int], folder: Path
+) -> tuple[list[list[Trial]], set[Path]]:
+    """The run of every contender and seed, in this folder or wherever it is finished already; and which of them are."""
+    finished = finished_runs(folder / "runs", runs_folder(), *runs_folder().glob("*/runs"))
+    rows, there = [], set()
+    for contender in contenders:
+        row = []
+        for seed in range(seeds):
+            request = replace(contender.request, seed=seed, protocol=protocol)
+            dataset = request.data.partition(":")[0]
+            method = get(request.method)
+            config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+            rounds = rounds if request.rounds is None else request.rounds
+            trial = Trial(request, folder / "runs" / folder_name(request, config, rounds), today)
+            found = find_finished(trial, finished)
+            if found is not None:
+                there.add(found)
+            row.append(trial if found is None else replace(trial, folder=found))
+        rows.append(row)
+    return rows, there
+
+
+def _judge_run(trial: Trial, split: Split, population: Population) -> Judgement:
+    method = trial.request.method
+    model = open_model(trial.folder, method if is_file(method) else None)
+    refuse_changed_data(trial.folder, read_trained(trial.folder), model, population)
+    return judge(split.test, split.train, model.for_users)
+
+
+def _failed(contender: Contender, problem: str) -> Entry:
+    r = contender.request
+    return Entry(contender.label, short_name(r.method), get(r.method).kind, problem=problem.removeprefix("failed: "))
+
+
+def _entry(contender: Contender, row: Sequence[Trial], metrics: Mapping[str, Spread]) -> Entry:
+    results = [read_result(trial.folder) for trial in row]
+    guarantees = [Guarantee.from_json(result["guarantee"]) for result in results]
+    caveats = dict.fromkeys(words for guarantee in guarantees for words in guarantee.caveats)
+    traffic = [result["communication"] for result in results]
+    sends = any(entry["up_bytes"] for entry in traffic)
+    r = contender.request
+    return Entry(
+        label=contender.label,
+        method=short_name(r.method),
+        kind=get(r.method).kind,
+        metrics=metrics,
+        guarantee=replace(_weakest(guarantees), caveats=tuple(caveats)),
+        preset=r.preset,
+        settings=r.settings,
+        rounds=results[0]["rounds"],
+        runs=tuple(trial.folder for trial in row),
+        seconds=float(np.mean([result["seconds"] for result in results])),
+        down_bytes=float(np.mean([entry["down_bytes"] for entry in traffic])) if sends else None,
+        up_bytes=float(np.mean([entry["up_bytes"] for entry in traffic])) if sends else None,
+    )
+
+
+def _baseline_entry(name: str, judgements: Sequence[Judgement]) -> Entry:
+    method = get(name)
+    config, _ = configure(method, preset="tuned", dataset="")
+    return Entry(name, name, method.kind, _spreads(judgements), method.guarantee(config))
+
+
+def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
+    """The one that holds for every seed: of the same kind, the largest epsilon."""
+    return max(guarantees, key=lambda g: (g.honest_epsilon or 0.0, g.epsilon or 0.0))
+
+
+def _spreads(judgements: Sequence[Judgement]) -> dict[str, Spread]:
+    means = [judgement.means() for judgement in judgements]
+    return {name: Spread(tuple(one[name] for one in means)) for name in means[0] if name not in COUNTS}
+
+
+def _pairs(judged: Mapping[str, Sequence[Judgement]], metric: str, n_users: int) -> tuple[Pair, ...]:
+    """Every method beside every other, and beside popularity."""
+    names = [name for name in judged if name not in BASELINES]
+    both = [*combinations(names, 2), *((name, BASELINES[0]) for name in names)]
+    differences = np.column_stack([_difference(judged[a], judged[b], metric, n_users) for a, b in both])
+    asked = np.unique(np.concatenate([judgement.users for judgement in judged[BASELINES[0]]]))
+    p_values = sign_flip_test(differences[asked])
+    corrected = holm(p_values.tolist())
+    means = differences.sum(axis=0)
+    return tuple(
+        Pair(a, b, float(mean), float(p), c)
+        for (a, b), mean, p, c in zip(both, means, p_values, corrected, strict=True)
+    )
+
+
+def _difference(first: Sequence[Judgement], second: Sequence[Judgement], metric: str, n_users: int) -> Doubles:
+    """What each user adds to the difference of the means over cases and seeds."""
+    total = np.zeros(n_users)
+    for a, b in zip(first, second, strict=True):
+        difference = (a.values[metric] - b.values[metric]) / (len(a) * len(first))
+        total += np.bincount(a.users, difference, minlength=n_users)
+    return total

@@ -1,0 +1,178 @@
+"""A run asked for by a file: config.yaml of a run, best.yaml of a search, or one written by hand.
+
+The file has the names of a request (method, data, seed, protocol, preset, settings, rounds, ...). config.yaml also says
+what all settings came to (`config`): what the method's defaults or presets of today would give otherwise is set as the
+file has it, so that the same file gives the same model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from veilrec.errors import BadInput, unknown_name, written_name
+from veilrec.methods.base import configure, leaves
+from veilrec.methods.outside import is_file
+from veilrec.methods.registry import exists, full_name, get, short_name, source_of
+from veilrec.runs.folder import CONFIG
+from veilrec.runs.request import Request
+
+_ASKED = tuple(part.name for part in fields(Request))
+_TOLD = ("veilrec", "method_from", "config", "users", "items", "rows")  # what config.yaml says beside what was asked
+KNOWN = (*_ASKED, *_TOLD)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a file asks for."""
+
+    path: Path
+    asked: Mapping[str, Any]  # fields of a request
+    method_from: str = ""  # where a method of others lies: a package, or a file, which is run only if the user names it
+    config: Mapping[str, Any] = field(default_factory=dict)  # what all settings came to; empty where it does not say
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read a file, or config.yaml of the folder of a run; names that mean nothing are refused."""
+    path = path / CONFIG if path.is_dir() else path
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"--config {path} cannot be read ({error.strerror}): give a config.yaml or best.yaml") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"--config {path} is no YAML ({' '.join(str(error).split())}): give a config.yaml") from None
+    if not isinstance(found, dict) or not found:
+        raise BadInput(f"--config {path} is no list of names and values: it has lines such as `method: fedmf`")
+    unknown = [str(name) for name in found if name not in KNOWN]
+    if unknown:
+        more = f" (and {len(unknown) - 1} more: {', '.join(unknown[1:])})" if len(unknown) > 1 else ""
+        raise BadInput(f"--config {path}: {unknown_name('name', unknown[0], KNOWN)}{more}")
+    asked = {name: value for name, value in found.items() if name in _ASKED}
+    if isinstance(asked.get("start_from"), dict):  # as config.yaml has it
+        asked["start_from"] = asked["start_from"].get("run")
+    asked["settings"] = as_settings(found.get("settings") or (), f"--config {path}: settings")
+    config = found.get("config") or {}
+    if not isinstance(config, dict):
+        raise BadInput(f"--config {path}: config is {config!r}: it is what settings came to, by name; leave it out")
+    return ConfigFile(path, asked, str(found.get("method_from") or ""), config)
+
+
+def as_settings(given: Mapping[str, Any] | Iterable[str], where: str = "settings") -> tuple[str, ...]:
+    """Settings as --set takes them, from a mapping or from texts "name=value"."""
+    if isinstance(given, Mapping):
+        return tuple(f"{name}={_spelt(value)}" for name, value in leaves(given))
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadInput(f"{where} are {given!r}: give a list of name=value, or names with values")
+    texts = tuple(given)
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise BadInput(f"{where}: {wrong[0]!r} is no name=value")
+    return texts
+
+
+def make_request(
+    file: ConfigFile | None, given: Mapping[str, Any], settings: Sequence[str] = ()
+) -> tuple[Request, tuple[str, ...]]:
+    """A request by what was given, which wins, and a file; beside it what the user may want to know.
+
+    `given` has fields of a request but for the settings, which come over those of the file.
+    """
+    if file is None:
+        return _checked({**given, "settings": tuple(settings)}, "the command"), ()
+    asked = dict(file.asked)
+    if any(_name(setting) == "rounds" for setting in settings):
+        asked.pop("rounds", None)
+    _check_method(file, given.get("method"))
+    kept = [setting for setting in asked.pop("settings") if _name(setting) not in {_name(s) for s in settings}]
+    request = _checked({**asked, **given, "settings": (*kept, *settings)}, f"--config {file.path}")
+    elsewhere = [name for name in ("data", "preset") if name in given and given[name] != asked.get(name, given[name])]
+    if not file.config or elsewhere:
+        return request, _only_settings(elsewhere) if file.config else ()
+    return _as_it_was(file, request, {_name(setting) for setting in settings})
+
+
+def _check_method(file: ConfigFile, named: str | None) -> None:
+    """A file and the user speak of one method; a method that lies in a file is run only if the user names that file."""
+    wanted = file.asked.get("method")
+    if not isinstance(wanted, str):
+        return
+    if named is not None:
+        mine = short_name(named)
+        same = full_name(named) == full_name(wanted) if is_file(wanted) else written_name(mine, [wanted]) is not None
+        if not same:
+            raise BadInput(f"{file.path} is for {wanted}, and {mine} was asked for: leave one of them out")
+        return
+    if is_file(wanted) or (file.method_from and not exists(wanted)):
+        where = wanted if is_file(wanted) else file.method_from.removesuffix(":METHOD")
+        raise BadInput(
+            f"{file.path} is of a method in {where}, and no --config makes code run by itself: if you trust that file,"
+            f" name it, veilrec train {where} --config {file.path}"
+        )
+
+
+def _only_settings(elsewhere: Sequence[str]) -> tuple[str, ...]:
+    return (f"with another {' and '.join(elsewhere)} than the file's, only its settings are taken over",)
+
+
+def _as_it_was(file: ConfigFile, request: Request, over: set[str]) -> tuple[Request, tuple[str, ...]]:
+    """The request with settings for all that today's defaults and presets would give otherwise."""
+    dataset = request.data.partition(":")[0]
+    today, _ = configure(get(request.method), preset=request.preset, dataset=dataset, settings=request.settings)
+    now = dict(leaves(today.model_dump(mode="json")))
+    then = dict(leaves(file.config))
+    changed = {name: value for name, value in then.items() if name not in over and now.get(name, ...) != value}
+    if not changed:
+        return request, ()
+    kept = [setting for setting in request.settings if _name(setting) not in changed]
+    exact = Request(**{**_fields(request), "settings": (*kept, *as_settings(changed))})
+    configure(get(exact.method), preset=exact.preset, dataset=dataset, settings=exact.settings)
+    few = ", ".join(f"{name}={_spelt(value)}" for name, value in list(changed.items())[:3])
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    return exact, (f"set as in the file, otherwise than by default: {few}{more}",)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in _ASKED}
+
+
+def _checked(values: Mapping[str, Any], where: str) -> Request:
+    if values.get("method") is None:
+        raise BadInput(f"{where} names no method: give one, such as fedmf; see `veilrec methods`")
+    if values.get("data") is None:
+        raise BadInput(f"{where} names no data: give --data; see `veilrec data list`")
+    try:
+        return TypeAdapter(Request).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{where}: {name} is {first['input']!r}: {first['msg'].lower()}") from None
+
+
+def _name(setting: str) -> str:
+    return setting.partition("=")[0].strip()
+
+
+def _spelt(value: Any) -> str:
+    """A value as --set reads it."""
+    return json.dumps(value) if isinstance(value, list | tuple) or value is None else str(value)
+
+
+def write_request(request: Request, told: Mapping[str, Any] | None = None) -> str:
+    """A file that asks for this request, as YAML; only what is not usual."""
+    usual = asdict(Request(request.method, request.data))
+    asked = {
+        name: value for name, value in asdict(request).items() if name in ("method", "data") or value != usual[name]
+    }
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()}
+    lists = {name: str(value) if isinstance(value, Path) else value for name, value in lists.items()}
+    if is_file(request.method):
+        lists = {"method": short_name(request.method), "method_from": source_of(request.method)} | {
+            name: value for name, value in lists.items() if name != "method"
+        }
+    return yaml.safe_dump({**lists, **(told or {})}, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,206 @@
+"""What the contract of methods is tried on: a method, one of its calibrations, and made-up people that are few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._csr import Csr
+from veilrec.data.population import Interactions, Population, Strings
+from veilrec.device.learner import SumLearner
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.protocols import make_split
+from veilrec.evaluate.split import Split
+from veilrec.methods.audit import small_problem as audited_problem
+from veilrec.methods.base import Config, Exemption, Method, Problem, configure, make_trainer, setting_names
+from veilrec.methods.registry import get
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.simulate.trainer import Trainer
+
+USERS, ITEMS, TASTES, SEED = 500, 300, 15, 5
+COHORT = 50
+SECRET = bytes(range(32))
+_NEWS_USERS, _NEWS_COHORT = 80, 20
+# A model that is small, and a server that makes no more of a rounding than it is; what a method lacks is left out.
+_SMALL_NEWS = (
+    f"cohort.size={_NEWS_COHORT}",
+    "batch=64",
+    "size.word_dim=8",
+    "size.heads=2",
+    "size.head_dim=4",
+    "size.attention=4",
+    "size.category_dim=4",
+    "server.optimiser=sgd",
+)
+State = Mapping[str, NDArray[Any]]
+
+
+class Broken(Exception):
+    """What a check of the contract found."""
+
+
+class DoesNotApply(Exception):
+    """Why a check says nothing about a method."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method in one of its calibrations."""
+
+    spec: str  # the name or the file that it was asked for by
+    calibration: str | None = None  # None: as it is configured
+
+    @property
+    def method(self) -> Method[Any]:
+        """The method itself."""
+        return get(self.spec)
+
+    @property
+    def reads_news(self) -> bool:
+        """Whether it learns from titles and impressions, and from nothing else."""
+        return "synthetic-ratings" not in self.method.datasets
+
+    @property
+    def federated(self) -> bool:
+        """Whether it is learnt on devices."""
+        return self.method.plan is not None
+
+    def exemption(self, check: str) -> Exemption | None:
+        """What the method says about a check that it does not pass as it stands."""
+        of = (e for e in self.method.exemptions if e.check == check)
+        return next((e for e in of if e.calibration in (None, self.calibration)), None)
+
+    def problem(self, *, users: int = 60, seed: int = SEED, rounds: int = 5) -> Problem:
+        """A few people, so that a handful of rounds visits most of them more than once."""
+        if self.reads_news:
+            return replace(audited_problem(self.method, _NEWS_USERS, rounds), public_seed=seed)
+        return Problem(split("loo-99").train.take(np.arange(users)), ITEMS, seed, rounds=rounds)
+
+    def config(self, *settings: str) -> Config:
+        """As it is tried, with these settings over it."""
+        known = set(setting_names(self.method.config))
+        sum_rate = 0.5 / _NEWS_COHORT if self.calibration == "proven" else 0.5  # a sum is as many times the mean
+        small = (*_SMALL_NEWS, f"server.rate={sum_rate}") if self.reads_news else (f"cohort.size={COHORT}",)
+        chosen = [setting for setting in small if setting.partition("=")[0] in known]
+        noise = [] if self.calibration is None else [f"calibration={self.calibration}"]
+        config: Config = configure(self.method, preset="tuned", dataset="", settings=[*noise, *chosen, *settings])[0]
+        return config
+
+    def build(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Trainer:
+        """What learns."""
+        return make_trainer(self.method, self.config(*settings), problem or self.problem(), secret=secret)
+
+    def simulation(
+        self, *settings: str, secret: bytes | None = None, at_once: int | None = None, users: int = 60
+    ) -> Simulation:
+        """With all its noise, every message formed; devices learn so many at a time."""
+        made = self.on_devices(self.problem(users=users), *settings, secret=secret)
+        plan = replace(made.plan, devices_at_once=at_once or max(COHORT, made.plan.devices_at_once))
+        if isinstance(plan.learner, SumLearner):
+            plan = replace(plan, learner=_MessageByMessage(plan.learner))
+        return Simulation(plan, made.data, made.histories, Seeds.all_from(SEED, secret))
+
+    def on_devices(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Simulation:
+        """What learns, of a method that is learnt on devices; the checks of messages say nothing of the others."""
+        if not self.federated:
+            raise DoesNotApply("it has everybody's data in one place and sends no messages")
+        made = self.build(problem, *settings, secret=secret)
+        if not isinstance(made, Simulation):
+            raise Broken("it has a plan, and something else than a simulation comes of it")
+        return made
+
+    def guarantee(self) -> Guarantee:
+        """What a run promises as it is tried."""
+        return self.method.guarantee(self.config())
+
+
+class _MessageByMessage:
+    """A learner without its shortcut over sums."""
+
+    def __init__(self, learner: Any) -> None:
+        self.keeps_state = learner.keeps_state
+        self.fresh_private_state, self.learn = learner.fresh_private_state, learner.learn
+
+
+def subjects(spec: str) -> list[Subject]:
+    """A method as it is configured, and in every other calibration that it has."""
+    field = get(spec).config.model_fields.get("calibration")
+    if field is None:
+        return [Subject(spec)]
+    usual = str(field.default)
+    return [Subject(spec, usual), *(Subject(spec, other) for other in get_args(field.annotation) if other != usual)]
+
+
+@cache
+def people() -> Population:
+    """Users of 3 of 15 tastes: 9 of 10 uses come from them, the rest from anywhere; popular items more often.
+
+    The generator of `synthetic-ratings` is truer to life, but needs thousands of users to beat popularity.
+    """
+    generator = np.random.default_rng(SEED)
+    taste_of = generator.permutation(np.arange(ITEMS) % TASTES)
+    popularity = 1.0 / (generator.permutation(ITEMS) + 20.0)
+    rows = []
+    for _ in range(USERS):
+        liked = np.isin(taste_of, generator.choice(TASTES, 3, replace=False))
+        chances = popularity * np.where(liked, 9.0 / (popularity @ liked), 1.0 / popularity.sum())
+        rows.append(generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum()))
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    interactions = Interactions(offsets, np.concatenate(rows).astype(np.int32))
+    users, items = (Strings.of(f"{kind}{n}" for n in range(count)) for kind, count in (("u", USERS), ("i", ITEMS)))
+    return Population("tastes", users, items, interactions)
+
+
+@cache
+def split(protocol: str) -> Split:
+    """The made-up people, cut."""
+    return make_split(people(), protocol, seed=SEED)
+
+
+@cache
+def trained(spec: str, protocol: str) -> Trainer:
+    """A method after its trial on the made-up people."""
+    subject, cut = Subject(spec), split(protocol)
+    trial = subject.method.trial
+    trainer = subject.build(Problem(cut.train, cut.n_items, SEED, trial.rounds), *trial.settings)
+    for number in range(trial.rounds):
+        trainer.step(number)
+    return trainer
+
+
+@cache
+def measured(spec: str, protocol: str) -> dict[str, float]:
+    """What came of the trial."""
+    cut = split(protocol)
+    return evaluate(cut.test, cut.train, trained(spec, protocol).model())
+
+
+def copied(state: State) -> dict[str, NDArray[Any]]:
+    """A copy that later steps do not change."""
+    return {name: values.copy() for name, values in state.items()}
+
+
+def same(left: State, right: State) -> bool:
+    """Bit for bit."""
+    return left.keys() == right.keys() and all(
+        left[name].dtype == right[name].dtype and np.array_equal(left[name], right[name]) for name in left
+    )
+
+
+def distance(left: State, right: State) -> float:
+    """The largest relative difference between the tensors of two states; one that is almost nothing counts less."""
+    if left.keys() != right.keys():
+        raise Broken(f"the states hold other tensors: {', '.join(sorted(left.keys() ^ right.keys()))}")
+    return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
+
+
+def histories_of(rows: Sequence[Sequence[int]]) -> Csr:
+    """Histories of new users, by the numbers of their items."""
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Csr(offsets, np.array([item for row in rows for item in row], np.int32))

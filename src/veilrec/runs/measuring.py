@@ -1,0 +1,123 @@
+"""A model measured beside popularity and chance: over all cases, by groups of users, and what is to be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilrec.evaluate.evaluator import Judgement, judge
+from veilrec.evaluate.groups import by_known_items
+from veilrec.evaluate.lists import Items
+from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
+from veilrec.evaluate.split import Split
+from veilrec.methods.base import Problem, configure, make_trainer
+from veilrec.methods.registry import exists, get
+from veilrec.models.scores import Model
+from veilrec.privacy.guarantee import Guarantee
+
+BASELINES = ("popularity", "random")
+PRIVATE_POPULARITY = "private-popularity"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a model and the baselines answered the test cases of a split."""
+
+    model: Judgement
+    baselines: Mapping[str, Judgement]
+
+    def to_json(self) -> dict[str, Any]:
+        """`metrics`, `baselines` and `groups` as result.json has them."""
+        return {
+            "metrics": self.model.means(),
+            "baselines": {name: judgement.means() for name, judgement in self.baselines.items()},
+            "groups": self.groups(),
+        }
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The main metrics of users with few and with many known items, beside those of popularity."""
+        popularity = by_known_items(self.baselines["popularity"])
+        return [
+            {
+                "known_items": name,
+                "users": len(np.unique(group.users)),
+                "cases": len(group),
+                "metrics": _main(group),
+                "popularity": _main(popularity[name]),
+            }
+            for name, group in by_known_items(self.model).items()
+        ]
+
+
+def measure(model: Model, split: Split, seed: int, items: Items | None = None) -> Measured:
+    """Judge a model and the baselines on the test cases; their lists, too, if `items` are given."""
+    baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
+    return Measured(judge(split.test, split.train, model, items), baselines)
+
+
+def baseline(name: str, split: Split, seed: int) -> Model:
+    """Popularity or random, learnt from the training part."""
+    method = get(name)
+    config, _ = configure(method, preset="tuned", dataset="")
+    trainer = make_trainer(method, config, Problem(split.train, split.n_items, seed))
+    trainer.step(0)
+    return trainer.model()
+
+
+def _main(judgement: Judgement) -> dict[str, float]:
+    names = MAIN_OF_IMPRESSIONS if "auc" in judgement.values else MAIN_OF_LISTS
+    return {name: float(np.mean(judgement.values[name])) for name in names}
+
+
+def with_popularity(
+    guarantee: Guarantee, metrics: Mapping[str, float], popularity: Mapping[str, float], *, method: str
+) -> Guarantee:
+    """A private model that ranks no better than the items' counts says so, unless it is made of nothing else."""
+    if guarantee.basis == "none" or method == PRIVATE_POPULARITY or _beats(metrics, popularity):
+        return guarantee
+    caveat = (
+        f"This run ranks no better than popularity: {PRIVATE_POPULARITY} may give as much at a smaller epsilon in the "
+        "same terms; compare the two."
+    )
+    return replace(guarantee, caveats=(*guarantee.caveats, caveat))
+
+
+def warnings_of(
+    method: str, guarantee: Guarantee, metrics: Mapping[str, float], baselines: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """What the user of a run has to be told; a private run that loses to popularity says it in its guarantee."""
+    name, warnings = _decisive(metrics), []
+    popularity, chance = baselines["popularity"], baselines["random"]
+    if guarantee.basis == "none" and not _is_baseline(method) and not _beats(metrics, popularity):
+        warnings.append(
+            f"This run ranks no better than popularity ({name} {metrics[name]:.4f}, popularity {popularity[name]:.4f}):"
+            " measured so, it is worth no more than a list of what everybody likes. Train longer, try other settings,"
+            " or use popularity."
+        )
+    if method != "random" and not _beats(metrics, chance):
+        why = "Train longer, or try other settings."
+        if guarantee.basis != "none":
+            why = "The noise has drowned what there was to learn: it takes more people, or a weaker promise."
+        warnings.append(
+            f"This run ranks no better than random ({name} {metrics[name]:.4f}, random {chance[name]:.4f}): its lists"
+            f" are of no use. {why}"
+        )
+    return warnings
+
+
+def _is_baseline(method: str) -> bool:
+    """A run whose method came from a file has only its name, by which nothing is found: such a one is none."""
+    return exists(method) and get(method).kind == "baseline"
+
+
+def _beats(metrics: Mapping[str, float], popularity: Mapping[str, float]) -> bool:
+    name = _decisive(metrics)
+    return metrics[name] > popularity[name]
+
+
+def _decisive(metrics: Mapping[str, float]) -> str:
+    """The metric that a model has to be better in: AUC where impressions are ranked."""
+    return "auc" if "auc" in metrics else "ndcg@10"

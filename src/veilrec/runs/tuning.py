@@ -1,0 +1,373 @@
+"""A search for good settings, by Optuna, on validation items only: the test part is cut off before anything is learnt.
+
+Every trial is a training of its own. Those that a kill interrupted go on from their checkpoint; Optuna's journal and
+the results of trials lie in the folder of the search.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from veilrec._extras import require
+from veilrec._files import write_json, write_text
+from veilrec._version import __version__
+from veilrec._words import counted
+from veilrec.data.datasets import load
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.protocols import default_protocol
+from veilrec.methods.base import configure, leaves
+from veilrec.methods.registry import code_of, get
+from veilrec.runs import loop
+from veilrec.runs.config_file import write_request
+from veilrec.runs.loop import Interrupted
+from veilrec.runs.measuring import baseline
+from veilrec.runs.request import Request, absolute, in_full, prepare
+from veilrec.runs.spaces import Choice, Space, default_space, describe, read_space, spelt
+from veilrec.runs.trials import Say, check_jobs, in_processes
+
+if TYPE_CHECKING:
+    import optuna
+
+PATIENCE = 5  # evaluations without gain after which a trial ends, where rounds are free
+MOST_TRIALS = 100_000
+BEST = "best.yaml"
+_SEARCH, _JOURNAL, _RESULT = "search.yaml", "optuna.journal", "trial.json"
+SPLIT_BY_SEED = ("ratio-8-2", "holdout-users")  # another seed has other test items, which this search may have seen
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One trial: what is trained, where, and its number in Optuna's study."""
+
+    number: int
+    request: Request
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Score:
+    """What came of a trial: the validation metric, and after how many rounds; or why there is none."""
+
+    value: float | None
+    rounds: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The end of a search."""
+
+    request: Request  # the best settings, to train with
+    metric: str
+    value: float  # on validation items
+    popularity: float  # the same metric of the items' counts
+    at_start: float | None  # the same metric with the preset's own settings, where the space holds them
+    trials: int
+    failed: int
+    private: bool  # whether a run with these settings promises anything
+    folder: Path
+
+    def caveat(self) -> str:
+        """What has to be said about settings that were searched for; beside a promise, that it does not cover them."""
+        chosen = (
+            f"The settings were chosen by {counted(self.trials, 'trial')} on the validation items of the same people"
+        )
+        return f"{chosen} without noise: no epsilon covers that choice." if self.private else f"{chosen}."
+
+
+def tune(
+    request: Request,
+    *,
+    space: Path | None = None,
+    trials: int = 20,
+    out: Path | None = None,
+    jobs: int = 1,
+    say: Say = lambda _: None,
+) -> Tuned:
+    """Search until there are so many trials in the folder, going on with those that are there."""
+    require("veilrec tune", "optuna")
+    check_jobs(jobs)
+    if not 1 <= trials <= MOST_TRIALS:
+        raise BadInput(f"--trials is {trials}: it must be from 1 to {MOST_TRIALS:,}")
+    request = in_full(request)
+    method, dataset = get(request.method), request.data.partition(":")[0]
+    config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    rounds = rounds if request.rounds is None else request.rounds
+    if space is None:
+        chosen = _without(default_space(method, config, rounds), request)
+    else:
+        chosen = read_space(space, method, request.preset, dataset)
+        _refuse_both(space, chosen, request)
+    request = replace(
+        request,
+        data=absolute(request.data),
+        protocol=request.protocol or default_protocol(load(request.data)),
+        patience=None if method.rounds_are_fixed else PATIENCE,
+    )
+    prepared = prepare(replace(request, patience=None), searching=True)  # refuses what no trial could be
+    metric, split = prepared.schedule.watch, prepared.split
+    popularity = evaluate(split.test, split.train, baseline("popularity", split, request.seed))[metric]
+    folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"tune-{method.name}-{dataset}"
+    usual = {**dict(leaves(config.model_dump())), "rounds": rounds}
+    private = method.guarantee(config).basis != "none"
+    if private:
+        say(f"{method.name}: a search looks at people's validation items without noise; no guarantee covers it.")
+    if _inside(chosen, usual) is None:
+        say(f"The preset {request.preset} lies outside of the space: its own settings are not tried.")
+    with _alone(folder):
+        _open(folder, request, chosen)
+        search = _Search(folder, request, chosen, trials, usual)
+        try:
+            search.go_on(jobs, metric, say)
+        except Interrupted as stop:
+            raise Interrupted(f"{stop}; the same command goes on from there") from None
+        return _finish(search, metric, popularity, private=private)
+
+
+def _without(space: Space, request: Request) -> Space:
+    """A setting that the user gave is not searched for."""
+    given = {setting.partition("=")[0].strip() for setting in request.settings}
+    given |= {"rounds"} if request.rounds is not None else set()
+    left = {name: part for name, part in space.items() if name not in given}
+    if not left:
+        raise BadInput("every setting with a usual range is given by --set: give --space FILE, or fewer of them")
+    return left
+
+
+def _refuse_both(file: Path, space: Space, request: Request) -> None:
+    """A setting is searched for or given, not both."""
+    given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
+    given |= {"rounds": f"--rounds {request.rounds}"} if request.rounds is not None else {}
+    both = [name for name in space if name in given]
+    if both:
+        raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else searches in this folder; a lock that goes with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"another search is at work in {folder}: wait for it, or give another --out") from None
+        (folder / f"{_JOURNAL}.lock").unlink(missing_ok=True)  # of one that was killed
+        yield
+
+
+def _open(folder: Path, request: Request, space: Space) -> None:
+    """Write what the search is, or see that it is the one that was asked for."""
+    asked = {**asdict(request), "settings": list(request.settings), "caveats": list(request.caveats)}
+    code = code_of(request.method)
+    today = {"veilrec": __version__, **asked, **({} if code is None else {"code": code}), "space": describe(space)}
+    path = folder / _SEARCH
+    if not path.exists():
+        others = [path.name for path in folder.iterdir() if path.name != ".lock"]
+        if others:
+            raise BadInput(f"{folder} holds something else ({others[0]}): choose another --out")
+        write_text(path, yaml.safe_dump(today, sort_keys=False, allow_unicode=True))
+        return
+    try:
+        saved = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        saved = None
+    if not isinstance(saved, dict):
+        raise BadInput(f"{path} is damaged: choose another --out")
+    for name, value in today.items():
+        if saved.get(name) != value:
+            raise BadInput(
+                f"cannot go on with the search in {folder}: its {name} is {saved.get(name)!r}, now asked for {value!r};"
+                " ask for the same, or choose another --out"
+            )
+
+
+class _Search:
+    """Optuna's study, and the trials that it asks for."""
+
+    def __init__(self, folder: Path, request: Request, space: Space, trials: int, usual: Mapping[str, Any]) -> None:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.folder, self.request, self.space, self.trials = folder, request, space, trials
+        journal = folder / _JOURNAL
+        _cut_torn_line(journal)
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
+        self.study = optuna.create_study(storage=storage, study_name="tune", direction="maximize", load_if_exists=True)
+        states = optuna.trial.TrialState
+        self._complete, self._fail = states.COMPLETE, states.FAIL
+        first = [trial for trial in self.study.trials if trial.number == 0]
+        if not first and (start := _inside(space, usual)) is not None:
+            self.study.enqueue_trial(start, user_attrs={"start": True})
+        for lost in self.study.get_trials(states=(states.RUNNING,)):
+            self.study.tell(lost.number, state=states.FAIL)
+            self.study.enqueue_trial(lost.params, user_attrs=lost.user_attrs)
+        self.running: dict[int, optuna.Trial] = {}
+
+    def done(self) -> list[optuna.trial.FrozenTrial]:
+        """Trials with an outcome; those that a kill cut off were begun anew and do not count."""
+        trials = self.study.get_trials(deepcopy=False)
+        return [t for t in trials if t.state == self._complete or "problem" in t.user_attrs]
+
+    def go_on(self, jobs: int, metric: str, say: Say) -> None:
+        """Try until there are enough."""
+        before = len(self.done())
+        if before:
+            say(f"{counted(before, 'trial')} of {self.trials} done before.")
+        finished = in_processes(try_one, self._waiting(), jobs) if jobs > 1 else _one_by_one(self._waiting())
+        for attempt, score in finished:
+            self._tell(attempt, score)
+            rounds = [f"rounds={attempt.request.rounds}"] if "rounds" in self.space else []
+            settings = " ".join([*attempt.request.settings[len(self.request.settings) :], *rounds])
+            came = score.problem or f"{metric} {score.value:.4f} on validation items, best {self.best().value:.4f}"
+            say(f"trial {len(self.done())}/{self.trials}: {came}; {settings}; {score.seconds:.0f} s")
+
+    def best(self) -> optuna.trial.FrozenTrial:
+        """The highest value; of equal ones the first."""
+        return self.study.best_trial
+
+    def attempt(self, number: int, params: Mapping[str, Any]) -> Attempt:
+        """What a trial trains; a choice of rounds is one of the request."""
+        settings = [f"{name}={spelt(value)}" for name, value in params.items() if name != "rounds"]
+        request = replace(self.request, settings=(*self.request.settings, *settings))
+        if "rounds" in params:
+            request = replace(request, rounds=int(params["rounds"]))
+        digest = hashlib.sha256(json.dumps([request.settings, request.rounds]).encode()).hexdigest()[:12]
+        return Attempt(number, request, self.folder / "trials" / digest)
+
+    def _waiting(self) -> Iterator[Attempt]:
+        from optuna.samplers import TPESampler
+
+        while (begun := len(self.done()) + len(self.running)) < self.trials:
+            # By seed and place alone, so that a search that was killed goes on as if it had not been.
+            key = hashlib.sha256(f"{self.request.seed} {begun}".encode()).digest()
+            self.study.sampler = TPESampler(seed=int.from_bytes(key[:4], "big"), constant_liar=True)
+            trial = self.study.ask()
+            params = {name: _suggest(trial, name, self.space[name]) for name in self.space}
+            self.running[trial.number] = trial
+            yield self.attempt(trial.number, params)
+
+    def _tell(self, attempt: Attempt, score: Score) -> None:
+        trial = self.running.pop(attempt.number)
+        if score.value is None:
+            trial.set_user_attr("problem", score.problem)
+            self.study.tell(trial, state=self._fail)
+        else:
+            self.study.tell(trial, score.value)
+
+
+def _suggest(trial: optuna.Trial, name: str, part: Any) -> Any:
+    if isinstance(part, Choice):
+        return trial.suggest_categorical(name, part.values)
+    if part.whole:
+        return trial.suggest_int(name, int(part.low), int(part.high), log=part.log)
+    return trial.suggest_float(name, part.low, part.high, log=part.log)
+
+
+def _inside(space: Space, usual: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The preset's own settings as a point of the space, where it holds them."""
+    start: dict[str, Any] = {}
+    for name, part in space.items():
+        value = usual.get(name)
+        if isinstance(part, Choice):
+            if str(value) not in part.values:
+                return None
+            start[name] = str(value)
+        else:
+            if not isinstance(value, int | float) or not part.low <= value <= part.high:
+                return None
+            start[name] = value
+    return start
+
+
+def _cut_torn_line(journal: Path) -> None:
+    """A kill in the middle of a line leaves a piece of it, which would spoil the next one."""
+    if journal.exists():
+        content = journal.read_bytes()
+        if content and not content.endswith(b"\n"):
+            with journal.open("r+b") as target:
+                target.truncate(content.rfind(b"\n") + 1)
+
+
+def _one_by_one(waiting: Iterator[Attempt]) -> Iterator[tuple[Attempt, Score]]:
+    for attempt in waiting:
+        yield attempt, try_one(attempt)
+
+
+def try_one(attempt: Attempt) -> Score:
+    """Train one and measure it on validation items; read it where that was done before."""
+    result = attempt.folder / _RESULT
+    if result.exists():
+        return Score(**json.loads(result.read_text(encoding="utf-8")))
+    try:
+        score = _train(attempt)
+    except Interrupted:
+        raise
+    except VeilrecError as error:
+        score = Score(None, problem=f"failed: {error}")
+    write_json(result, asdict(score))
+    shutil.rmtree(attempt.folder / "checkpoints", ignore_errors=True)
+    return score
+
+
+def _train(attempt: Attempt) -> Score:
+    request, fixed = attempt.request, attempt.request.patience is None
+    prepared = prepare(replace(request, patience=None), searching=True)
+    split, schedule = prepared.split, prepared.schedule
+    schedule = replace(schedule, patience=request.patience)
+    if fixed:
+        schedule = replace(schedule, evaluate_every=schedule.rounds)  # only the last round counts
+    progress = loop.run(
+        attempt.folder,
+        prepared.trainer,
+        schedule,
+        lambda model: evaluate(split.test, split.train, model),
+        split_name="valid",
+        resume=True,
+    )
+    if fixed or progress.best_value is None:
+        return Score(progress.metrics[schedule.watch], progress.rounds_done, round(progress.seconds, 3))
+    return Score(progress.best_value, progress.best_round, round(progress.seconds, 3))
+
+
+def _finish(search: _Search, metric: str, popularity: float, *, private: bool) -> Tuned:
+    done = search.done()
+    problems: Sequence[str] = [trial.user_attrs["problem"] for trial in done if "problem" in trial.user_attrs]
+    if len(problems) == len(done):
+        raise VeilrecError(f"no trial could be trained; the first: {problems[0]}")
+    best = search.best()
+    attempt = search.attempt(best.number, best.params)
+    score = try_one(attempt)
+    starts = [trial.value for trial in done if "start" in trial.user_attrs and trial.value is not None]
+    tuned = Tuned(
+        request=replace(attempt.request, rounds=score.rounds, patience=None),
+        metric=metric,
+        value=float(best.value or 0.0),
+        popularity=popularity,
+        at_start=starts[0] if starts else None,
+        trials=len(done),
+        failed=len(problems),
+        private=private,
+        folder=search.folder,
+    )
+    tuned = replace(tuned, request=replace(tuned.request, caveats=(tuned.caveat(),)))
+    head = (
+        f"# The best of {counted(tuned.trials, 'trial')}: {metric} {tuned.value:.4f} on validation items"
+        f" (popularity: {popularity:.4f}).\n"
+    )
+    write_text(search.folder / BEST, head + write_request(tuned.request))
+    return tuned

@@ -1,0 +1,125 @@
+"""A run asked for by a file: the same again, other options over it, and no name that means nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from veilrec.errors import BadInput
+from veilrec.runs.config_file import KNOWN, as_settings, make_request, read_config_file, write_request
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.training import train
+
+DATA = "synthetic-ratings:users=150,items=200,seed=3"
+
+
+def asked_for(path: Path, *settings: str, **given) -> Request:
+    return make_request(read_config_file(path), given, settings)[0]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    settings = ("local.dim=8", "cohort.size=20")
+    train(prepare(Request("fedmf", DATA, seed=2, rounds=2, protocol="loo-full", settings=settings)), folder / "first")
+    return folder
+
+
+def test_config_yaml_of_a_run_gives_the_same_model(runs):
+    request = asked_for(runs / "first" / "config.yaml")
+    train(prepare(request), runs / "again")
+    first, again = (json.loads((runs / name / "result.json").read_text()) for name in ("first", "again"))
+    assert again["weights_sha256"] == first["weights_sha256"]
+    assert again["metrics"] == first["metrics"]
+    assert (runs / "again" / "config.yaml").read_text() == (runs / "first" / "config.yaml").read_text()
+
+
+def test_every_name_of_config_yaml_can_be_read(runs):
+    assert set(yaml.safe_load((runs / "first" / "config.yaml").read_text())) <= set(KNOWN)
+
+
+def test_options_win_over_the_file(runs):
+    request = asked_for(runs / "first", "cohort.size=10", seed=5, rounds=7)
+    assert (request.seed, request.rounds, request.protocol) == (5, 7, "loo-full")
+    assert request.settings == ("local.dim=8", "cohort.size=10")
+    assert asked_for(runs / "first", "rounds=9").rounds is None  # as the setting says
+
+
+def changed(runs: Path, tmp_path: Path, **config) -> Path:
+    file = yaml.safe_load((runs / "first" / "config.yaml").read_text())
+    file["config"]["local"] |= config
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(file))
+    return tmp_path / "config.yaml"
+
+
+def test_what_other_defaults_came_to_is_set(runs, tmp_path):
+    path = changed(runs, tmp_path, epochs=3, negatives=2)
+    request, notes = make_request(read_config_file(path), {})
+    assert request.settings[-2:] == ("local.epochs=3", "local.negatives=2")
+    assert notes == ("set as in the file, otherwise than by default: local.epochs=3, local.negatives=2",)
+    assert prepare(request).config.model_dump()["local"]["negatives"] == 2
+    assert "local.epochs=5" in asked_for(path, "local.epochs=5").settings  # typed, and so not as in the file
+
+
+def test_with_other_data_only_the_settings_are_taken(runs, tmp_path):
+    path = changed(runs, tmp_path, epochs=3)
+    request, notes = make_request(read_config_file(path), {"data": "ml-100k"})
+    assert request.settings == ("local.dim=8", "cohort.size=20")
+    assert notes == ("with another data than the file's, only its settings are taken over",)
+
+
+def test_a_file_by_hand_may_be_short(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("method: mf\ndata: ml-100k\nsettings:\n  dim: 8\n  rate: 0.05\n")
+    assert asked_for(path) == Request("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
+    path.write_text(write_request(asked_for(path)))
+    assert asked_for(path) == Request("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("method: mf\nsede: 1\nfoo: 2", r"unknown name 'sede': did you mean seed.*and 1 more: foo"),
+        ("method: mf", "names no data"),
+        ("data: ml-100k", "names no method"),
+        ("method: mf\ndata: x\nseed: one", "seed is 'one'"),
+        ("method: mf\ndata: x\nsettings: dim=8", "give a list of name=value"),
+        ("method: mf\ndata: x\nsettings: [8]", "8 is no name=value"),
+        ("method: mf\ndata: x\nnoise: loud", "noise is 'loud'"),
+        ("method: mf\ndata: x\nconfig: 3", "config is 3"),
+        ("method: mf\ndata: x\nconfig: {dims: 3}", "unknown setting of mf 'dims'"),
+        ("[", "is no YAML"),
+        ("", "no list of names and values"),
+        ("- 1", "no list of names and values"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path, text, words):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        asked_for(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_config_file(tmp_path / "none.yaml")
+
+
+def test_another_method_than_the_files_is_refused(runs):
+    with pytest.raises(BadInput, match="is for fedmf, and mf was asked for"):
+        asked_for(runs / "first", method="mf")
+
+
+def test_lists_and_nothing_are_spelt_as_set_reads_them():
+    assert as_settings({"local": {"layers": (8, 4)}, "threshold": None}) == ("local.layers=[8, 4]", "threshold=null")
+
+
+def test_a_private_run_carries_the_caveats_of_its_file(tmp_path):
+    path = tmp_path / "best.yaml"
+    path.write_text(f"method: dp-fedmf\ndata: {DATA}\nrounds: 2\ncaveats: [Chosen on data.]\n")
+    assert "Chosen on data." in prepare(asked_for(path)).guarantee().caveats
+    path.write_text(f"method: fedmf\ndata: {DATA}\nrounds: 2\ncaveats: [Chosen on data.]\n")
+    assert "Chosen on data." not in prepare(asked_for(path)).guarantee().caveats  # which promises nothing

@@ -1,0 +1,75 @@
+"""Methods as a comparison names them."""
+
+from __future__ import annotations
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.runs.contenders import make_contenders
+
+GIVEN = {"data": "synthetic-ratings", "protocol": None, "preset": None, "rounds": None}
+
+
+def settings(specs, *shared):
+    contenders, notes = make_contenders(specs, GIVEN, shared)
+    return {c.label: c.request.settings for c in contenders}, notes
+
+
+def test_settings_of_ones_own_stand_behind_the_colon():
+    found, notes = settings(["fedmf", "dp-fedmf:privacy.epsilon=4, local.dim=16", "fedncf:local.layers=[16, 8]"])
+    assert found == {
+        "fedmf": (),
+        "dp-fedmf:privacy.epsilon=4,local.dim=16": ("privacy.epsilon=4", "local.dim=16"),
+        "fedncf:local.layers=[16, 8]": ("local.layers=[16, 8]",),
+    }
+    assert notes == []
+
+
+def test_a_setting_reaches_all_that_have_it_and_says_whom_it_does_not():
+    found, notes = settings(["fedmf", "ease", "dp-fedmf:local.dim=4"], "local.dim=8")
+    assert found == {"fedmf": ("local.dim=8",), "ease": (), "dp-fedmf:local.dim=4": ("local.dim=8", "local.dim=4")}
+    assert notes == ["--set local.dim=8 is for fedmf, dp-fedmf:local.dim=4; not for ease"]
+
+
+def test_a_setting_of_one_method_names_it():
+    found, notes = settings(["fedmf", "fedmf-lean"], "fedmf.local.dim=8")
+    assert found == {"fedmf": ("local.dim=8",), "fedmf-lean": ()}
+    assert notes == []
+
+
+def test_presets_and_rounds_can_be_of_one():
+    contenders, _ = make_contenders(["fedmf:preset=paper", "fedmf:rounds=7", "ease", "mf"], GIVEN | {"rounds": 3})
+    asked = [(c.request.preset, c.request.rounds, c.request.settings) for c in contenders]
+    assert asked == [("paper", 3, ()), ("tuned", None, ("rounds=7",)), ("tuned", None, ()), ("tuned", 3, ())]
+
+
+def test_a_file_stands_for_its_settings(tmp_path):
+    best = tmp_path / "best.yaml"
+    best.write_text("method: mf\ndata: ml-100k\nsettings: [dim=4]\nrounds: 6\ncaveats: [Tuned.]\n")
+    (mf,), notes = make_contenders([f"mf:{best},rate=0.1"], GIVEN)
+    assert (mf.request.settings, mf.request.rounds, mf.request.data) == (("dim=4", "rate=0.1"), 6, "synthetic-ratings")
+    assert mf.request.caveats == ("Tuned.",)
+    assert notes == []
+    with pytest.raises(BadInput, match="is for mf, and ease was asked for"):
+        make_contenders([f"ease:{best}"], GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("specs", "shared", "words"),
+    [
+        ([], (), "at least one method"),
+        (["fedmv"], (), "did you mean fedmf"),
+        (["mf", "mf"], (), "mf is given twice"),
+        (["mf:dim=8", "mf: dim=8"], (), "mf:dim=8 is given twice"),
+        (["mf:dims=8"], (), "unknown setting of mf 'dims'"),
+        (["mf:dim=eight"], (), "setting dim of mf is 'eight'"),
+        (["mf:dim"], (), "dim is neither name=value nor a file"),
+        (["mf:preset=best"], (), "unknown preset"),
+        (["mf", "ease"], ("dims=8",), "--set dims=8 fits none of mf, ease: unknown setting 'dims': did you mean dim"),
+        (["mf"], ("ease.ridge=1",), "ease is not compared; compared are mf"),
+        (["mf"], ("dim",), "expected name=value"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(specs, shared, words):
+    with pytest.raises(BadInput, match=words):
+        make_contenders(specs, GIVEN, shared)

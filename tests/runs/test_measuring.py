@@ -1,0 +1,107 @@
+"""A run beside popularity: groups of users, and what a run that loses to it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.evaluate.toys import TableModel
+from veilrec.data.datasets import load
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
+from veilrec.evaluate.protocols import make_split
+from veilrec.methods.base import configure
+from veilrec.methods.registry import get
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.evaluation import evaluate_run
+from veilrec.runs.measuring import BASELINES, measure, warnings_of, with_popularity
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.training import train
+
+RATINGS = "synthetic-ratings:users=80,items=130,mean_history=8,seed=3"
+
+
+def promise(method: str) -> Guarantee:
+    config, _ = configure(get(method), preset="tuned", dataset="")
+    return get(method).guarantee(config)
+
+
+def test_groups_together_are_the_whole() -> None:
+    split = make_split(load(RATINGS), "loo-99", seed=1)
+    table = np.random.default_rng(1).random((80, 130), np.float32)
+    measured = measure(TableModel(table), split, 1).to_json()
+    assert evaluate(split.test, split.train, TableModel(table)).items() <= measured["metrics"].items()
+    assert set(measured["baselines"]) == set(BASELINES)
+    groups = measured["groups"]
+    assert len(groups) > 1
+    assert sum(group["cases"] for group in groups) == measured["metrics"]["cases"]
+    for name in MAIN_OF_LISTS:
+        for part, whole in (("metrics", measured["metrics"]), ("popularity", measured["baselines"]["popularity"])):
+            total = sum(group["cases"] * group[part][name] for group in groups)
+            assert total / measured["metrics"]["cases"] == pytest.approx(whole[name])
+
+
+def test_a_user_with_several_impressions_is_one_user() -> None:
+    split = make_split(load("synthetic-news:users=60,news=200,days=3,seed=3"), "mind", seed=1)
+    table = np.random.default_rng(1).random((len(split.test), 200), np.float32)
+    groups = measure(TableModel(table, table), split, 1).groups()
+    assert sum(group["users"] for group in groups) < sum(group["cases"] for group in groups)
+    assert all(set(group["metrics"]) == set(MAIN_OF_IMPRESSIONS) for group in groups)
+
+
+LISTS = {"ndcg@10": 0.25, "hr@10": 0.9}
+SHOWN = {"auc": 0.6, "ndcg@10": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "popularity", "name"),
+    [
+        (LISTS, {"ndcg@10": 0.25, "hr@10": 0.1}, "ndcg@10 0.2500, popularity 0.2500"),
+        (LISTS, {"ndcg@10": 0.3, "hr@10": 0.1}, "ndcg@10 0.2500, popularity 0.3000"),
+        (SHOWN, {"auc": 0.7, "ndcg@10": 0.1}, "auc 0.6000, popularity 0.7000"),
+    ],
+)
+def test_who_does_not_beat_popularity_says_so(
+    metrics: dict[str, float], popularity: dict[str, float], name: str
+) -> None:
+    both = {"popularity": popularity, "random": {"ndcg@10": 0.05, "auc": 0.5}}
+    (warning,) = warnings_of("fedmf", promise("fedmf"), metrics, both)
+    assert warning.startswith(f"This run ranks no better than popularity ({name})")
+    assert with_popularity(promise("fedmf"), metrics, popularity, method="fedmf") == promise("fedmf")
+    private = promise("dp-fedmf")
+    assert "no better than popularity" in with_popularity(private, metrics, popularity, method="dp-fedmf").caveats[-1]
+    assert warnings_of("dp-fedmf", private, metrics, both) == []  # its guarantee says it
+
+
+@pytest.mark.parametrize("method", ["fedmf", "dp-fedmf", "private-popularity", "popularity"])
+def test_who_does_not_beat_chance_says_so(method: str) -> None:
+    both = {"popularity": {"ndcg@10": 0.1}, "random": {"ndcg@10": 0.25}}
+    assert "no better than random (ndcg@10 0.2500, random 0.2500)" in " ".join(
+        warnings_of(method, promise(method), LISTS, both)
+    )
+    assert warnings_of("random", promise("random"), LISTS, both) == []
+
+
+@pytest.mark.parametrize(
+    ("metrics", "popularity"), [(LISTS, {"ndcg@10": 0.2, "hr@10": 1.0}), (SHOWN, {"auc": 0.5, "ndcg@10": 0.9})]
+)
+def test_who_beats_popularity_in_what_counts_is_not_warned(
+    metrics: dict[str, float], popularity: dict[str, float]
+) -> None:
+    both = {"popularity": popularity, "random": {"ndcg@10": 0.05, "auc": 0.5}}
+    assert warnings_of("fedmf", promise("fedmf"), metrics, both) == []
+    assert with_popularity(promise("dp-fedmf"), metrics, popularity, method="dp-fedmf") == promise("dp-fedmf")
+
+
+def test_a_run_without_privacy_that_learns_nothing_says_so_in_its_result(tmp_path: Path) -> None:
+    request = Request("fedmf", RATINGS, rounds=1, settings=("local.item_rate=0.0000001", "cohort.size=20"))
+    result = train(prepare(request), tmp_path / "run")
+    assert "no better than popularity" in result["warnings"][0]
+    assert evaluate_run(tmp_path / "run")["warnings"] == result["warnings"]
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_a_baseline_is_not_told_that_it_is_one(baseline: str, tmp_path: Path) -> None:
+    assert train(prepare(Request(baseline, RATINGS)), tmp_path / "run")["warnings"] == []
