@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.page import Example, Story, render, write_report
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.report.page import Part, Story, render, render_parts, write_report
+from veilrec.report.person import OVERLAP_NOTE, Fit, Item, Listed, Person
 from veilrec.report.run_summary import RunSummary
 
 EVIL = "<script>alert(1)</script>"
@@ -41,8 +42,13 @@ class _Elements(HTMLParser):
 def _everything_evil(runs: list[RunSummary]) -> str:
     named = [replace(run, dataset=EVIL, data=EVIL, protocol=EVIL, settings=(EVIL,)) for run in runs]
     named = [replace(run, guarantee=replace(run.guarantee, caveats=(EVIL,))) for run in named]
-    example = Example(EVIL, EVIL, [(EVIL, EVIL)], [(EVIL, EVIL)])
-    return render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, (example,), (EVIL,)))
+    return render(named, Story(EVIL, EVIL, EVIL, {"hr@10": 0.9}, _person(EVIL), (EVIL,)))
+
+
+def _person(name: str) -> Person:
+    item = Item(name, name, name)
+    lists = (Listed(name, no_guarantee(), (item, item), (True, False), Fit(1, 1, 0.5, 0.25)),)
+    return Person(name, 1, (item,), {name: 1}, Fit(0.5, 0.5, 0.3, 0.2), lists)
 
 
 def test_names_from_users_files_cannot_become_elements(runs: list[RunSummary]) -> None:
@@ -77,8 +83,53 @@ def test_the_page_says_what_was_measured_promised_and_done(runs: list[RunSummary
         "150 users",
     ):
         assert expected in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 1
     assert "prefers-color-scheme: dark" in page
+
+
+def test_an_epsilon_stands_beside_the_result_with_all_that_belongs_to_it(runs: list[RunSummary]) -> None:
+    promise = Guarantee(
+        basis="proven", unit="user", adjacency="add-remove", epsilon=8.0, delta=1e-6, scope="whole run", trust="server"
+    )
+    page = render([replace(runs[0], guarantee=promise), runs[1]], Story("A page"))
+    results = page[page.index("How good") : page.index("How did it learn?")]
+    assert f"fedmf: {promise.line()}." in results
+    assert "<td>proven</td>" in results
+    assert "<td>none</td>" in results
+
+
+def test_a_person_gets_lists_whose_fitting_items_are_marked_and_counted(runs: list[RunSummary]) -> None:
+    page = render(runs, Story("A page", person=_person("spy")))
+    assert page.count('<li class="fits">spy (spy)</li>') == 1
+    assert page.count("<li>spy (spy)</li>") == 2  # one in the history, one that does not fit
+    assert "1 of 2 of spy, 1 of 2 in bold; overlap 50%" in page
+    numbers = re.findall(r'<td class="number">([^<]*)</td>', page[page.index("list of 10 by") :])
+    assert numbers[:8] == ["1", "1", "50%", "25%", "0.5", "0.5", "30%", "20%"]
+    assert OVERLAP_NOTE in page
+
+
+def test_no_cell_about_privacy_is_empty(runs: list[RunSummary]) -> None:
+    page = render(runs, Story("A page", best_possible={"hr@10": 0.9}))
+    cells = dict(re.findall(r'<th scope="row">([\w ]+)<span class="small">[^<]*</span></th><td>([^<]*)</td>', page))
+    assert cells == {
+        "fedmf": "none",
+        "mf": "none",
+        "popularity": "none",
+        "random": "needs none",
+        "best possible": "no method",
+    }
+
+
+def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(runs: list[RunSummary]) -> None:
+    other = [replace(run, dataset="other", protocol="loo-full") for run in runs]
+    page = render_parts("All", [Part(runs, Story("First")), Part(other, Story("Second"))], command="veilrec demo")
+    assert _Elements(page).open == []
+    assert page.index("<h2>First</h2>") < page.index("<h2>Second</h2>")
+    assert page.count("<svg") == 2
+    for once in ("What crossed the network?", "What is protected?", "How was it made?"):
+        assert page.count(once) == 1
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
 
 
 def test_ids_are_unique_in_the_whole_page(runs: list[RunSummary]) -> None:
@@ -134,3 +185,5 @@ def test_a_published_claim_comes_with_what_the_honest_number_counts(runs: list[R
 def test_no_runs_no_report() -> None:
     with pytest.raises(BadInput, match="at least one run"):
         render([], Story("Empty"))
+    with pytest.raises(BadInput, match="at least one run"):
+        render_parts("Empty", [])

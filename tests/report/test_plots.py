@@ -7,7 +7,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from veilrec.privacy.audit.auditor import judge, select
-from veilrec.report.plots import BEST_POSSIBLE, COLOURS, Chart, Curve, charts, draw_audit, inline, picture, save_audit
+from veilrec.report.plots import (
+    BEST_POSSIBLE,
+    COLOURS,
+    Chart,
+    Curve,
+    _draw,
+    colour_numbers,
+    draw_audit,
+    inline,
+    over_bytes,
+    picture,
+    save_audit,
+)
 from veilrec.report.run_summary import RunSummary
 
 CURVE = Curve("fedmf", [1, 2, 3], [0.1, 0.3, 0.4])
@@ -49,7 +61,7 @@ def test_a_label_from_a_users_file_stays_text() -> None:
 
 
 def test_a_method_has_the_colour_that_it_is_given() -> None:
-    svg = inline(replace(CHART, curves=[Curve("mf", [1, 2], [0.1, 0.2])], levels={}, colours={"mf": 3}))
+    svg = inline(replace(CHART, curves=[Curve("mf", [1, 2], [0.1, 0.2])], levels={}, numbers={"mf": 3}))
     assert COLOURS[3].lower() in svg.lower()
 
 
@@ -64,31 +76,61 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
     )
 
 
-def test_the_charts_show_rounds_bytes_and_loss_between_what_is_compared(runs: list[RunSummary]) -> None:
-    rounds, sent, loss = charts(runs, "hr@10", {"hr@10": 0.9})
-    assert [curve.label for curve in rounds.curves] == ["fedmf"]
-    assert rounds.curves[0].x == [2, 4]
-    assert rounds.levels == {
+def test_the_chart_shows_what_was_sent_between_what_is_compared(runs: list[RunSummary]) -> None:
+    chart = over_bytes(runs, "hr@10", {"hr@10": 0.9})
+    assert chart is not None
+    assert [curve.label for curve in chart.curves] == ["fedmf"]
+    assert chart.curves[0].y == [point.metrics["hr@10"] for point in runs[0].points]
+    assert chart.levels == {
         "mf (centralised)": runs[1].metrics["hr@10"],
         "popularity": runs[0].baselines["popularity"]["hr@10"],
         "random": runs[0].baselines["random"]["hr@10"],
         BEST_POSSIBLE: 0.9,
     }
     total = runs[0].down_bytes + runs[0].up_bytes
-    assert sent.curves[0].x[-1] == pytest.approx(total / 1e6)
-    assert "MB" in sent.x_label
-    assert {curve.label for curve in loss.curves} == {"fedmf", "mf"}
+    assert chart.curves[0].x[-1] == pytest.approx(total / 1e6)
+    assert "MB" in chart.x_label
 
 
-def test_every_label_has_one_colour_of_its_own(runs: list[RunSummary]) -> None:
-    colours = charts(runs, "hr@10", {})[0].colours
-    assert colours["mf"] == colours["mf (centralised)"]
-    distinct = {colours[name] for name in ("fedmf", "mf", "popularity", "random", BEST_POSSIBLE)}
-    assert len(distinct) == 5
+def test_charts_of_two_data_sets_have_names_of_their_own(runs: list[RunSummary]) -> None:
+    one, other = (over_bytes([replace(run, dataset=name) for run in runs], "hr@10", {}) for name in ("a", 'B "x"/<y>'))
+    assert one is not None
+    assert other is not None
+    assert (one.name, other.name) == ("a-bytes", "b-x-y-bytes")
 
 
-def test_without_a_federated_run_there_is_only_the_loss(runs: list[RunSummary]) -> None:
-    assert [chart.name for chart in charts(runs[1:], "hr@10", {})] == ["loss"]
+def _drawn(chart: Chart | None) -> dict[str, str]:
+    """Label -> colour."""
+    assert chart is not None
+    (axes,) = _draw(chart).axes
+    return {str(line.get_label()): str(line.get_color()) for line in axes.get_lines()}
+
+
+def test_a_method_has_one_colour_in_all_charts_of_a_page(runs: list[RunSummary]) -> None:
+    fedmf, mf = runs
+    other = [replace(fedmf, label="fednewsrec"), replace(mf, label="fm"), mf]
+    numbers = colour_numbers([*runs, *other])
+    best = {"hr@10": 0.9}
+    first, second = (_drawn(over_bytes(part, "hr@10", best, numbers)) for part in (runs, other))
+    assert set(first) == {"fedmf", "mf (centralised)", "popularity", "random", BEST_POSSIBLE}
+    shared = set(first) & set(second)
+    assert shared == set(first) - {"fedmf"}
+    assert all(first[label] == second[label] for label in shared)
+    both = first | second
+    assert len(set(both.values())) == len(both) == 7
+
+
+def test_without_a_federated_run_there_is_nothing_to_draw(runs: list[RunSummary]) -> None:
+    assert over_bytes(runs[1:], "hr@10", {}) is None
+
+
+def test_letters_are_large_enough_where_a_phone_shows_the_picture_390_pixels_wide() -> None:
+    """The page leaves 360 of them to the picture; every letter must still be 9 pixels high."""
+    root = ET.fromstring(picture(CHART))  # noqa: S314  (we have just made it)
+    width = float(root.attrib["viewBox"].split()[2])
+    sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", picture(CHART))]
+    assert sizes
+    assert min(sizes) * 360 / width > 9
 
 
 def verdicts():

@@ -39,7 +39,7 @@ def test_the_main_metric_is_that_of_the_protocol() -> None:
         ("result.json", None, "not finished"),
         ("result.json", "{", "damaged"),
         ("result.json", "[]", "damaged"),
-        ("result.json", '{"method": "fedmf"}', "not a whole run"),
+        ("result.json", '{"method": "fedmf"}', "is damaged"),
         ("metrics.jsonl", None, "missing"),
         ("metrics.jsonl", '{"round": 1}\n', "line 1"),
     ],

@@ -25,20 +25,23 @@ _CSS = """
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 56rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .6rem; }
-h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .8rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 0 0 .3rem; }
+h2 { font-size: 1.3rem; margin: 2.4rem 0 .6rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
+h4 { font-size: 1rem; margin: 0 0 .3rem; }
 .lead { font-size: 1.08rem; }
 .note, figcaption { color: var(--soft); font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .55rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-thead th { color: var(--soft); font-weight: 600; }
+thead th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .number { text-align: right; }
 tbody tr:first-child { background: var(--mark); }
 figure { margin: 1.4rem 0 2rem; }
-figure svg { width: 100%; height: auto; color: var(--ink); }
-.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1.5rem; }
-ol { margin: 0; padding-left: 1.6rem; }
+figure svg { width: 100%; max-width: 36rem; height: auto; color: var(--ink); }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(16rem, 100%), 1fr)); gap: 1.5rem; }
+.small { display: block; color: var(--soft); font-size: .85rem; font-weight: 400; }
+.fits { font-weight: 600; }
+ol { margin: 0; padding-left: 2.2rem; }
 code { font: .88em ui-monospace, monospace; overflow-wrap: anywhere; }
 dt { margin-top: .7rem; }
 dd { margin: 0; color: var(--soft); }
@@ -46,6 +49,15 @@ dd p { margin: .1rem 0; }
 .facts { display: grid; grid-template-columns: minmax(8rem, auto) 1fr; gap: .3rem 1.2rem; }
 .facts dt { margin: 0; color: var(--soft); }
 .facts dd { color: var(--ink); min-width: 0; overflow-wrap: anywhere; }
+@media (max-width: 32rem) {
+  main { padding: 1.2rem .9rem 3rem; }
+  table { font-size: .85rem; }
+  th, td { padding: .3rem .2rem; white-space: normal; }
+  td.number { white-space: nowrap; }
+  table .small { white-space: normal; }
+  .facts { grid-template-columns: 1fr; gap: 0; }
+  .facts dd { margin-bottom: .5rem; }
+}
 @media print { body { font-size: 11pt; } section { break-inside: avoid; } }
 """
 
@@ -87,9 +99,9 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: 
     return tag("div", tag("table", tag("thead", heading), tag("tbody", *body)), class_="scroll")
 
 
-def section(title: str, *content: object) -> Markup:
+def section(title: str, *content: object, level: int = 2) -> Markup:
     """A part of a page with its heading."""
-    return tag("section", tag("h2", title), *content)
+    return tag("section", tag(f"h{level}", title), *content)
 
 
 def document(title: str, parts: Iterable[object]) -> str:

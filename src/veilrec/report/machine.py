@@ -26,8 +26,10 @@ _PARTS = (
     ("polars", "large files", "train"),
     ("dp-accounting", "what many rounds spend", "train"),
     ("matplotlib", "curves in reports", "report"),
+    ("optuna", "tune", "tune"),
     ("tensorboard", "train --log tensorboard", "tensorboard"),
     ("mlflow-skinny", "train --log mlflow", "mlflow"),
+    ("mkdocs", "these pages as a site: make site", "docs"),
     ("pfl", "a peer in bench simulate", "bench"),
     ("flwr", "a peer in bench simulate", "bench"),
 )

@@ -1,4 +1,4 @@
-"""One page about one or several runs: a file of its own that opens from disk and loads nothing."""
+"""One page about runs of one data set or several: a file of its own that opens from disk and loads nothing."""
 
 from __future__ import annotations
 
@@ -9,69 +9,96 @@ from pathlib import Path
 from veilrec._files import write_text
 from veilrec._words import counted
 from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.html import Markup, document, markup, refuse_foreign, section, table, tag
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.report.html import Markup, document, join, markup, refuse_foreign, section, table, tag
 from veilrec.report.machine import provenance
-from veilrec.report.plots import Chart, charts, inline
+from veilrec.report.person import OVERLAP_NOTE, Item, Listed, Person
+from veilrec.report.plots import Chart, colour_numbers, inline, over_bytes
 from veilrec.report.run_summary import RunSummary, main_metric, refuse_other_data, with_own_labels
-from veilrec.report.units import human_bytes, meaning
+from veilrec.report.units import human_bytes, meaning, spelt
 
 _BEST_NOTE = "Best possible: a ranking by the very probabilities that the data was drawn from, on a sample of users."
-_TRAFFIC_HEAD = ("method", "rounds", "to devices", "from devices", "to one, a round", "from one, a round", "seconds")
+_TRAFFIC_HEAD = ("method", "to devices", "from devices", "seconds")
 _TRAFFIC_NOTE = (
-    "The length of the encoded messages: all devices and rounds together, and the mean of one device in one"
+    "The length of the encoded messages: all devices and rounds together, and below it the mean of one device in one"
     " round. Seconds are the simulation's. A centralised method gets everybody's data before it starts."
 )
-_SHOWN = ("hr@10", "ndcg@10", "hr@5", "ndcg@5", "auc", "mrr")
-
-
-@dataclass(frozen=True)
-class Example:
-    """What one user had, and what a method recommends to that user: (item id, title), best first."""
-
-    method: str
-    user: str
-    history: Sequence[tuple[str, str]]
-    recommended: Sequence[tuple[str, str]]
+_FITS_NOTE = (
+    "Bold: of the categories that this person has most of. The person is the first with ten items or more, chosen by no"
+    " result."
+)
+_BASELINE_PRIVACY = {"popularity": no_guarantee().basis, "random": "needs none"}  # random looks at nobody's data
+_METRICS = 2  # that a phone has room for; the rest stands in result.json
+_SHOWN = ("hr@10", "ndcg@10", "auc", "mrr")
 
 
 @dataclass(frozen=True)
 class Story:
-    """What a page says beside the runs."""
+    """What a page, or a part of it, says beside the runs."""
 
     title: str
     summary: str = ""
     command: str = ""
     best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is made up
-    examples: Sequence[Example] = ()
+    person: Person | None = None
     notes: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Part:
+    """Runs that are compared with each other, and their story."""
+
+    runs: Sequence[RunSummary]
+    story: Story
+
+
 def write_report(path: Path, runs: Sequence[RunSummary], story: Story) -> None:
-    """Write the page; a file that is no report of ours is never replaced."""
+    """Write a page on runs of one data set; a file that is no report of ours is never replaced."""
     refuse_foreign(path)
     write_text(path, render(runs, story))
 
 
 def render(runs: Sequence[RunSummary], story: Story) -> str:
-    """The page as text."""
-    if not runs:
+    """The page on runs of one data set as text."""
+    return render_parts(story.title, [Part(runs, story)], command=story.command)
+
+
+def render_parts(title: str, parts: Sequence[Part], *, summary: str = "", command: str = "") -> str:
+    """A page on several data sets as text."""
+    if not parts or not all(part.runs for part in parts):
         raise BadInput("a report needs at least one run")
-    refuse_other_data(runs)
-    runs = with_own_labels(runs)
-    metric = main_metric(runs[0].metrics)
+    for part in parts:
+        refuse_other_data(part.runs)
+    parts = [Part(with_own_labels(part.runs), part.story) for part in parts]
+    runs = [run for part in parts for run in part.runs]
+    numbers = colour_numbers(runs)
+    alone = len(parts) == 1
     return document(
-        story.title,
+        title,
         [
-            *([tag("p", story.summary, class_="lead")] if story.summary else []),
-            _results(runs, metric, story),
-            _curves(charts(runs, metric, story.best_possible)),
-            *([_examples(story.examples)] if story.examples else []),
+            *([tag("p", summary, class_="lead")] if summary else []),
+            *(join(_about_part(part, numbers, 2)) if alone else _under_heading(part, numbers) for part in parts),
             _traffic(runs),
             _privacy(runs),
-            _making(runs, story),
+            _making(parts, command),
         ],
     )
+
+
+def _under_heading(part: Part, numbers: Mapping[str, int]) -> Markup:
+    return section(part.story.title, *_about_part(part, numbers, 3))
+
+
+def _about_part(part: Part, numbers: Mapping[str, int], level: int) -> list[Markup]:
+    runs, story = part.runs, part.story
+    metric = main_metric(runs[0].metrics)
+    chart = over_bytes(runs, metric, story.best_possible, numbers)
+    return [
+        *([tag("p", story.summary, class_="lead")] if story.summary else []),
+        _results(runs, metric, story, level),
+        *([_curves(chart, level)] if chart else []),
+        *([_person(story.person, level)] if story.person else []),
+    ]
 
 
 def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, float]]]:
@@ -80,34 +107,42 @@ def scores(runs: Sequence[RunSummary]) -> dict[str, tuple[str, Mapping[str, floa
     return rows | {name: ("baseline", values) for name, values in runs[0].baselines.items()}
 
 
-def _results(runs: Sequence[RunSummary], metric: str, story: Story) -> Markup:
-    others = [name for name in _SHOWN if name in runs[0].metrics and name != metric]
-    names = [metric, *others]
-    rows = [
-        [name, kind, *(f"{values[n]:.4f}" if n in values else "" for n in names)]
+def _results(runs: Sequence[RunSummary], metric: str, story: Story, level: int) -> Markup:
+    names = [metric, *(name for name in _SHOWN if name in runs[0].metrics and name != metric)][:_METRICS]
+    bases = _BASELINE_PRIVACY | {run.label: run.guarantee.basis for run in runs}
+    rows: list[list[object]] = [
+        [_two_lines(name, kind), bases.get(name, ""), *(f"{values[n]:.4f}" if n in values else "" for n in names)]
         for name, (kind, values) in scores(runs).items()
     ]
-    notes = []
+    notes = [f"{run.label}: {run.guarantee.line()}." for run in runs if run.guarantee.basis != "none"]
     if story.best_possible:
         best = story.best_possible
         notes.append(_BEST_NOTE)
-        rows.append(["best possible", "made-up data", *(f"{best[n]:.4f}" if n in best else "" for n in names)])
+        rows.append(
+            [
+                _two_lines("best possible", "made-up data"),
+                "no method",
+                *(f"{best[n]:.4f}" if n in best else "" for n in names),
+            ]
+        )
     first = runs[0]
     cases = f"{first.metrics['cases']:,.0f} test cases, " if "cases" in first.metrics else ""
     return section(
         "How good are the recommendations?",
-        table(["method", "kind", *names], rows, numbers=range(2, 2 + len(names))),
+        table(["method", "privacy", *map(spelt, names)], rows, numbers=range(2, 2 + len(names))),
         tag("p", f"{cases}protocol {first.protocol}, seed {first.seed}. {meaning(metric)}", class_="note"),
-        *(tag("p", note, class_="note") for note in (*story.notes, *notes)),
+        *(tag("p", note, class_="note") for note in (*notes, *story.notes)),
+        level=level,
     )
 
 
-def _curves(drawn: Sequence[Chart]) -> Markup:
-    figures = [
-        tag("figure", Markup(inline(chart)), tag("figcaption", _caption(chart)), aria_label=chart.title)
-        for chart in drawn
-    ]
-    return section("How did it learn?", *figures) if figures else Markup("")
+def _two_lines(name: str, below: str) -> Markup:
+    return Markup(markup(name) + tag("span", below, class_="small"))
+
+
+def _curves(chart: Chart, level: int) -> Markup:
+    figure = tag("figure", Markup(inline(chart)), tag("figcaption", _caption(chart)), aria_label=chart.title)
+    return section("How did it learn?", figure, level=level)
 
 
 def _caption(chart: Chart) -> str:
@@ -116,23 +151,42 @@ def _caption(chart: Chart) -> str:
     return "; ".join(ends + levels) + "."
 
 
-def _examples(examples: Sequence[Example]) -> Markup:
+def _person(person: Person, level: int) -> Markup:
+    most = ", ".join(f"{name} ({count})" for name, count in person.favourites.items())
+    lists = [
+        tag(
+            "div",
+            tag("h4", f"{own.method} recommends", tag("span", own.guarantee.line(), class_="small")),
+            _items(own.items, own.fits),
+            tag("p", _fitting(own, next(iter(person.favourites))), class_="note"),
+        )
+        for own in person.lists
+    ]
     return section(
-        "What does one user get?",
-        *(
-            tag(
-                "div",
-                tag("div", tag("h3", f"User {e.user} has"), _items(e.history)),
-                tag("div", tag("h3", f"{e.method} recommends"), _items(e.recommended)),
-                class_="columns",
-            )
-            for e in examples
-        ),
+        "What does one person get?",
+        tag("p", f"{person.user} has {counted(person.used, 'item')}, most of them of: {most}."),
+        table(person.fit_head(), person.fit_rows(), numbers=range(1, 5)),
+        tag("p", OVERLAP_NOTE, class_="note"),
+        tag("div", tag("div", tag("h4", f"{person.user} had lately"), _items(person.latest)), *lists, class_="columns"),
+        tag("p", _FITS_NOTE, class_="note"),
+        level=level,
     )
 
 
-def _items(items: Sequence[tuple[str, str]]) -> Markup:
-    return tag("ol", *(tag("li", tag("code", item), " ", title) for item, title in items))
+def _fitting(own: Listed, main: str) -> str:
+    count = len(own.items)
+    return f"{own.fit.main:.0f} of {count} of {main}, {sum(own.fits)} of {count} in bold; overlap {own.fit.overlap:.0%}"
+
+
+def _items(items: Sequence[Item], fits: Sequence[bool] = ()) -> Markup:
+    marks = [*fits, *[False] * (len(items) - len(fits))]
+    return tag(
+        "ol",
+        *(
+            tag("li", item.named(), **({"class_": "fits"} if fit else {}))
+            for item, fit in zip(items, marks, strict=True)
+        ),
+    )
 
 
 def _traffic(runs: Sequence[RunSummary]) -> Markup:
@@ -141,8 +195,15 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
         return Markup("")
     rows = []
     for run in federated:
-        sizes = (run.down_bytes, run.up_bytes, *run.bytes_of_one_visit())
-        rows.append([run.label, f"{run.rounds:,}", *(human_bytes(size) for size in sizes), f"{run.seconds:.1f}"])
+        down, up = (f"{human_bytes(size)} each" for size in run.bytes_of_one_visit())
+        rows.append(
+            [
+                _two_lines(run.label, run.visits()),
+                _two_lines(human_bytes(run.down_bytes), down),
+                _two_lines(human_bytes(run.up_bytes), up),
+                f"{run.seconds:.1f}",
+            ]
+        )
     return section(
         "What crossed the network?",
         table(_TRAFFIC_HEAD, rows, numbers=range(1, len(_TRAFFIC_HEAD))),
@@ -169,15 +230,13 @@ def _sizes(run: RunSummary) -> str:
     return f"{counted(run.users, 'user')}, {counted(run.items, 'item')}, {counted(run.rows, 'row')}"
 
 
-def _making(runs: Sequence[RunSummary], story: Story) -> Markup:
-    first = runs[0]
-    rows = [
-        *([("Command", tag("code", story.command))] if story.command else []),
-        ("Data", f"{first.data}: {_sizes(first)}"),
-        ("Protocol, seed", f"{first.protocol}, {first.seed}"),
-        *provenance().items(),
-        *((f"{run.label}, {run.seconds:.1f} s", tag("code", run.command())) for run in runs),
-    ]
+def _making(parts: Sequence[Part], command: str) -> Markup:
+    rows: list[tuple[object, object]] = [("Command", tag("code", command))] if command else []
+    for part in parts:
+        first = part.runs[0]
+        rows.append(("Data", f"{first.data}: {_sizes(first)}; protocol {first.protocol}, seed {first.seed}"))
+        rows += [(f"{run.label}, {run.seconds:.1f} s", tag("code", run.command())) for run in part.runs]
+    rows += provenance().items()
     return section("How was it made?", tag("dl", *(_pair(*row) for row in rows), class_="facts"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from veilrec._files import replacing
 from veilrec.report.units import byte_scale, spelt
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette without its yellow and black, which vanish on light and on dark pages.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# What methods are compared with has a colour of its own in every chart; methods share the others.
+_BESIDE = {"popularity": COLOURS[5], "random": "#8a8f98"}
+_METHODS = COLOURS[:5]
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ((0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1.5, 2)), (0, (1, 2.5)), (0, (9, 3)))
 _INK = "#3d4451"  # replaced by the page's own text colour where the picture is part of a page
@@ -49,12 +53,14 @@ _STYLE: Any = {
     "legend.frameon": False,
 }
 BEST_POSSIBLE = "best possible"
+_CENTRALISED = " (centralised)"
 _SPLITS = {"test": "test part", "valid": "validation part"}
 _KINDS = {
     "proven": ("proven claim", COLOURS[2], "o"),
     "known-bad": ("published claim, known to be false", COLOURS[1], "X"),
     "planted": ("planted bug", COLOURS[3], "D"),
 }
+_INCHES = (4.8, 4.3)  # of a chart: 460 pixels in a page that has them
 _ROW_INCHES = 0.21
 _AUDIT_TITLE = "Claimed and audited epsilon, per message and trusting nobody unless a row says otherwise"
 
@@ -78,7 +84,7 @@ class Chart:
     y_label: str
     curves: Sequence[Curve]
     levels: Mapping[str, float] = field(default_factory=dict)  # label -> height of a horizontal line
-    colours: Mapping[str, int] = field(default_factory=dict)  # label -> number of its colour, the same in all charts
+    numbers: Mapping[str, int] = field(default_factory=dict)  # method -> number of its colour, the same in all charts
 
 
 def picture(chart: Chart) -> str:
@@ -103,7 +109,8 @@ def _style() -> Iterator[None]:
 
 
 def _draw(chart: Chart) -> Figure:
-    figure = Figure(figsize=(8.4, 3.9), layout="constrained")
+    """Narrow, with the legend below: on a phone the letters are still as large as those of a footnote."""
+    figure = Figure(figsize=_INCHES, layout="constrained")
     axes = figure.add_subplot()
     final = _draw_curves(axes, chart) | _draw_levels(axes, chart)
     axes.set_title(chart.title, loc="left", fontsize=12)
@@ -115,18 +122,18 @@ def _draw(chart: Chart) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
     best_first = sorted(zip(handles, labels, strict=True), key=lambda pair: -final[pair[1]])
     if best_first:
-        axes.legend(*zip(*best_first, strict=True), loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6)
+        figure.legend(*zip(*best_first, strict=True), loc="outside lower left", ncols=2, handlelength=2.6)
     return figure
 
 
 def _draw_curves(axes: Axes, chart: Chart) -> dict[str, float]:
     for position, curve in enumerate(chart.curves):
-        number = chart.colours.get(curve.label, position)
+        number = chart.numbers.get(curve.label, position)
         axes.plot(
             curve.x,
             curve.y,
             label=curve.label,
-            color=COLOURS[number % len(COLOURS)],
+            color=_METHODS[number % len(_METHODS)],
             marker=_MARKERS[number % len(_MARKERS)],
         )
     return {curve.label: curve.y[-1] for curve in chart.curves if curve.y}
@@ -134,11 +141,15 @@ def _draw_curves(axes: Axes, chart: Chart) -> dict[str, float]:
 
 def _draw_levels(axes: Axes, chart: Chart) -> dict[str, float]:
     for position, (label, height) in enumerate(chart.levels.items()):
-        number = chart.colours.get(label, len(chart.curves) + position)
-        axes.axhline(
-            height, label=label, color=COLOURS[number % len(COLOURS)], linestyle=_DASHES[position % len(_DASHES)]
-        )
+        axes.axhline(height, label=label, color=_level_colour(chart, label), linestyle=_DASHES[position % len(_DASHES)])
     return dict(chart.levels)
+
+
+def _level_colour(chart: Chart, label: str) -> str:
+    if label == BEST_POSSIBLE:
+        return _INK
+    number = chart.numbers.get(label.removesuffix(_CENTRALISED), len(chart.curves))
+    return _BESIDE.get(label, _METHODS[number % len(_METHODS)])
 
 
 def _svg(figure: Figure, background: str) -> str:
@@ -147,85 +158,46 @@ def _svg(figure: Figure, background: str) -> str:
     return target.getvalue()
 
 
-def charts(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> list[Chart]:
-    """All charts that these runs have points for."""
-    colours = _colours(runs)
-    learning = [run for run in runs if run.kind == "federated" and run.points]
-    drawn = []
-    if learning:
-        drawn = [
-            over_rounds(runs, metric, best_possible, colours),
-            _over_bytes(learning, metric, _levels(runs, metric, best_possible), colours),
-        ]
-    with_loss = [run for run in runs if sum(point.loss is not None for point in run.points) > 1]
-    return [*drawn, _losses(with_loss, colours)] if with_loss else drawn
+def colour_numbers(runs: Iterable[RunSummary]) -> dict[str, int]:
+    """A number for every method of a page, for all of its charts; runs of one label share it."""
+    return {label: number for number, label in enumerate(dict.fromkeys(run.label for run in runs))}
 
 
-def over_rounds(
+def over_bytes(
     runs: Sequence[RunSummary],
     metric: str,
     best_possible: Mapping[str, float],
-    colours: Mapping[str, int] | None = None,
-) -> Chart:
-    """The metric of each federated method after each round, between what it is compared with."""
+    numbers: Mapping[str, int] | None = None,
+) -> Chart | None:
+    """The metric of each federated method against what it has sent, between what it is compared with.
+
+    Rounds of different methods are not alike, bytes are. Without a federated run there is nothing to draw. The
+    numbers are those of `colour_numbers`, where a page has other charts.
+    """
     learning = [run for run in runs if run.kind == "federated" and run.points]
+    if not learning:
+        return None
+    size, unit = byte_scale(max(_sent(run.points[-1]) for run in learning))
     return Chart(
-        "rounds",
-        f"{spelt(metric)} over rounds",
-        "Round",
+        f"{_name(runs[0].dataset)}-bytes",
+        f"{spelt(metric)} by what was sent",
+        f"Sent so far, both ways, all devices ({unit})",
         _y_label(learning, metric),
-        [Curve(run.label, [p.round for p in run.points], _values(run.points, metric)) for run in learning],
+        [Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in learning],
         _levels(runs, metric, best_possible),
-        colours or _colours(runs),
+        colour_numbers(runs) if numbers is None else numbers,
     )
 
 
-def _over_bytes(
-    runs: Sequence[RunSummary], metric: str, levels: Mapping[str, float], colours: Mapping[str, int]
-) -> Chart:
-    size, unit = byte_scale(max(_sent(run.points[-1]) for run in runs))
-    curves = [Curve(run.label, [_sent(p) / size for p in run.points], _values(run.points, metric)) for run in runs]
-    return Chart(
-        "bytes",
-        f"{spelt(metric)} over bytes",
-        f"Sent so far, both ways, all devices together ({unit})",
-        _y_label(runs, metric),
-        curves,
-        levels,
-        colours,
-    )
-
-
-def _losses(runs: Sequence[RunSummary], colours: Mapping[str, int]) -> Chart:
-    curves = []
-    for run in runs:
-        known = [(100 * p.round / run.rounds, p.loss) for p in run.points if p.loss is not None]
-        curves.append(Curve(run.label, [at for at, _ in known], [loss for _, loss in known]))
-    return Chart(
-        "loss",
-        "Training loss",
-        "Share of all rounds or epochs (%)",
-        "Mean loss per example (nats)",
-        curves,
-        {},
-        colours,
-    )
+def _name(dataset: str) -> str:
+    """A data set's name as part of an id."""
+    return re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-") or "data"
 
 
 def _levels(runs: Sequence[RunSummary], metric: str, best_possible: Mapping[str, float]) -> dict[str, float]:
-    levels = {f"{run.label} (centralised)": run.metrics[metric] for run in runs if run.kind == "centralised"}
+    levels = {f"{run.label}{_CENTRALISED}": run.metrics[metric] for run in runs if run.kind == "centralised"}
     levels |= {name: values[metric] for name, values in runs[0].baselines.items()}
     return levels | ({BEST_POSSIBLE: best_possible[metric]} if metric in best_possible else {})
-
-
-def _colours(runs: Sequence[RunSummary]) -> dict[str, int]:
-    """A number for every label, so that a method has one colour in all charts."""
-    labels: dict[str, int] = {}
-    for run in runs:
-        labels[f"{run.label} (centralised)"] = labels[run.label] = len(set(labels.values()))
-    for name in (*runs[0].baselines, BEST_POSSIBLE):
-        labels[name] = len(set(labels.values()))
-    return labels
 
 
 def _values(points: Sequence[Point], metric: str) -> list[float]:
@@ -244,9 +216,10 @@ def _y_label(runs: Sequence[RunSummary], metric: str) -> str:
 def save_audit(verdicts: Sequence[Verdict], path: Path) -> None:
     """Write claimed against audited epsilon as SVG or PNG, by the ending of the path."""
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": "veilrec", "text.parse_math": False, "font.size": 9}
-    with mpl.rc_context(style):
-        metadata: Any = {"Date": None, "Creator": None} if path.suffix == ".svg" else None
-        draw_audit(verdicts).savefig(path, facecolor="white", dpi=150, metadata=metadata)
+    ending = path.suffix.removeprefix(".")
+    with mpl.rc_context(style), replacing(path) as part:
+        metadata: Any = {"Date": None, "Creator": None} if ending == "svg" else None
+        draw_audit(verdicts).savefig(part, format=ending, facecolor="white", dpi=150, metadata=metadata)
 
 
 def draw_audit(verdicts: Sequence[Verdict]) -> Figure:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from veilrec._words import counted
 from veilrec.errors import BadInput, bad_line
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
@@ -57,6 +58,17 @@ class RunSummary:
     split: str  # which part the points were measured on: test or valid
     points: tuple[Point, ...]
     noise: str = "seeded"  # or secure
+    config: Mapping[str, Any] = field(default_factory=dict)  # every setting of the method, in groups
+
+    def devices_a_round(self) -> float:
+        """How many devices took part in a round, on average."""
+        return self.points[-1].devices / max(self.points[-1].round, 1) if self.points else 0.0
+
+    def visits(self) -> str:
+        """How many rounds of how many devices: 300 rounds of 100 devices."""
+        devices = self.devices_a_round()
+        about = "all " if devices == self.users else "" if devices.is_integer() else "about "
+        return f"{counted(self.rounds, 'round')} of {about}{counted(round(devices), 'device')}"
 
     def bytes_of_one_visit(self) -> tuple[float, float]:
         """What one device receives and sends in one round, on average."""
@@ -110,6 +122,7 @@ def read_run(folder: Path) -> RunSummary:
             split=split,
             points=points,
             noise=config.get("noise", "seeded"),
+            config=dict(config.get("config") or {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(

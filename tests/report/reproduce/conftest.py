@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.reproduce.toys import TOY
-from veilrec.report.reproduce.running import Options, Study, execute, make_study
+from veilrec.report.reproduce.running import execute
+from veilrec.report.reproduce.study import Options, Study, make_study
 from veilrec.report.reproduce.summary import Summary, summarise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_pictures_name_every_line_and_are_always_the_same(toy_summary, tmp_path,
         figures.save(summary, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    for words in ("FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick"):
+    for words in ("FedMF (tuned)", "DP-FedMF (tuned, proven)", "popularity", "quick, 3 rounds, not for quoting"):
         assert words in text
     assert ("paper" if picture == "points" else "DP-FedMF in the paper") in text
 
@@ -57,6 +58,10 @@ def test_a_colour_is_a_method_and_a_dash_a_way_to_run_it(toy_summary):
     assert [line.get_linestyle() for line in private] == ["--", "-"]  # as published, proven
     assert drawn["FedMF (tuned)"].get_color() != private[0].get_color()
     assert figure.axes[0].get_xscale() == "log"
+    figure.canvas.draw()
+    ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels(which="both")]
+    assert {"1", "2"} <= set(ticks)
+    assert all(float(tick) > 0.0 for tick in ticks)  # numbers, no formulas
 
 
 def test_bytes_are_labelled_as_people_say_them(toy_summary):
@@ -71,3 +76,40 @@ def test_bytes_are_labelled_as_people_say_them(toy_summary):
 def test_png_by_the_ending(toy_summary, tmp_path):
     figures.save(toy_summary, tmp_path / "toy.png")
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_calculated_makes_no_gap_between_the_other_columns(toy_summary):
+    metrics = ("hr@10", "ndcg@10", "up_bytes")
+    summary = replace(drawn_as(toy_summary, picture="rounds", metrics=metrics), calculated=laplace_budgets())
+    figure = figures.draw(summary)
+    figure.canvas.draw()
+    boxes = [axes.get_window_extent() for axes in figure.axes]
+    gaps = [right.x0 - left.x1 for left, right in pairwise(boxes[:3])]
+    assert max(gaps) - min(gaps) < 30  # pixels: labels differ a little
+    names = [tick.get_window_extent() for tick in figure.axes[3].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(names))
+
+
+def test_ticks_stand_where_something_was_measured(toy_summary):
+    panel = toy_summary.panels[0]
+    line = panel.lines[0]
+    for places, scale in (((0.005, 0.015, 0.025), "linear"), ((100.0, 300.0, 10000.0), "log")):
+        rows = [replace(line.variant.row, label=f"{at:g}", at=at) for at in places]
+        lines = tuple(replace(line, variant=replace(line.variant, row=row)) for row in rows)
+        along = drawn_as(toy_summary, picture="along", metrics=("hr@10",))
+        axes = figures.draw(replace(along, panels=(replace(panel, lines=lines),))).axes[0]
+        assert axes.get_xscale() == scale
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == [f"{at:g}" for at in places]
+
+
+def test_numbers_of_other_data_are_said_to_be(toy_summary):
+    panel = toy_summary.panels[0]
+    same = replace(toy_summary, panels=(replace(panel, data=panel.panel.data),))
+    other = replace(toy_summary, panels=(replace(panel, data="frappe"),))
+    for picture in ("points", "rounds"):
+        labels = [
+            " ".join(figures.draw(drawn_as(summary, picture=picture)).axes[0].get_legend_handles_labels()[1])
+            for summary in (same, other)
+        ]
+        assert "paper" in labels[0] and "other data" not in labels[0]
+        assert f"paper (on {panel.panel.published_on}: other data)" in labels[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from veilrec.errors import BadInput
@@ -12,6 +10,7 @@ from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.experiment import Printed, percent
 from veilrec.report.reproduce.registry import EXPERIMENTS, experiment
 
+POPULAR = "private-popularity"
 ROWS = [
     pytest.param(panel, row, id=f"{name}-{panel.data}-{row.label}")
     for name, one in EXPERIMENTS.items()
@@ -88,13 +87,9 @@ def test_rows_fit_their_methods(panel, row):
 
 @pytest.mark.parametrize(("panel", "row"), ROWS)
 def test_the_methods_own_copy_of_the_numbers_agrees(panel, row):
-    module = METHODS[row.method].partition(":")[0] if row.method in METHODS else "base"
-    own = (
-        getattr(importlib.import_module(f"veilrec.methods.{module}"), "PAPER", {})
-        if row.method != "priv-fedncf-sub"
-        else {}
+    numbers = get(row.method).published.get(
+        {"MSN-News": "msn-news", "Adressa": "adressa"}.get(panel.published_on, panel.data), {}
     )
-    numbers = own.get({"MSN-News": "msn-news", "Adressa": "adressa"}.get(panel.published_on, panel.data), {})
     if not isinstance(numbers, dict):  # AUC, MRR, nDCG@5, nDCG@10 in per cent
         numbers = dict(zip(("auc", "mrr", "ndcg@5", "ndcg@10"), (n / 100 for n in numbers), strict=True))
     for metric in numbers.keys() & row.printed.keys():
@@ -105,3 +100,25 @@ def test_the_methods_own_copy_of_the_numbers_agrees(panel, row):
 def test_per_cent_keeps_every_digit():
     assert percent("64.50", "0.10") == Printed("0.6450", "0.0010")
     assert str(Printed("0.650")) == "0.650"
+
+
+def test_private_popularity_stands_beside_every_curve_over_epsilon() -> None:
+    """What a private method has to beat at the same price, in the same terms, is drawn in the same picture."""
+    over_epsilon = [found for found in EXPERIMENTS.values() if found.x_label.startswith("epsilon")]
+    assert over_epsilon
+    for found in over_epsilon:
+        for panel in found.panels:
+            at = {name: {row.at for row in panel.rows if row.method == name} for name in ("dp-fedmf", POPULAR)}
+            assert at["dp-fedmf"]
+            assert at["dp-fedmf"] <= at[POPULAR]
+            for row in panel.rows:
+                if row.method == POPULAR:
+                    assert row.settings == (f"privacy.epsilon={row.at:g}",)
+
+
+def test_notes_are_of_the_presets_and_columns_that_are_shown():
+    table, sent = EXPERIMENTS["fedmf-table2"], EXPERIMENTS["fedmf-communication"]
+    assert any(note.startswith("Preset paper") for note in table.notes_on(["paper", "tuned"]))
+    assert not any("Preset paper" in note or "Bytes" in note for note in table.notes_on(["tuned"]))
+    assert any(note.startswith("Millions of parameters") for note in table.notes_on(["tuned"]))
+    assert any(note.startswith("Bytes") for note in sent.notes_on(["paper"]))

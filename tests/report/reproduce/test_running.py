@@ -12,16 +12,18 @@ from veilrec.errors import BadInput
 from veilrec.methods.ratings import fedmf
 from veilrec.report.reproduce.experiment import Row
 from veilrec.report.reproduce.registry import EXPERIMENTS
-from veilrec.report.reproduce.running import Options, Trial, execute, finished, make_study
+from veilrec.report.reproduce.running import execute
+from veilrec.report.reproduce.study import Options, make_study
 from veilrec.runs.folder import read_config
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.request import Request
+from veilrec.runs.trials import Trial, finished, title
 
 OUT = Path("nowhere")
 
 
-def variants(experiment, **options):
-    study = make_study(experiment, Options(data=DATA, **options), OUT)
+def variants(experiment, data=DATA, **options):
+    study = make_study(experiment, Options(data=data, **options), OUT)
     return [(v.row.label, v.preset, v.calibration, v.problem) for p in study.panels for v in p.variants]
 
 
@@ -48,8 +50,8 @@ def test_rows_can_be_left_out():
 def test_a_row_may_ask_for_training_without_noise():
     row = Row("FedNewsRec", "fednewsrec", presets=("tuned",), calibrations=("as-published", "none"))
     expected = [("FedNewsRec", "tuned", "as-published", ""), ("FedNewsRec", "tuned", "none", "")]
-    assert variants(with_rows(row)) == expected
-    assert variants(with_rows(row), calibrations=("none",)) == expected[1:]
+    assert variants(with_rows(row), "synthetic-news") == expected
+    assert variants(with_rows(row), "synthetic-news", calibrations=("none",)) == expected[1:]
 
 
 def test_published_noise_has_settings_of_its_own():
@@ -125,18 +127,53 @@ def test_every_setting_has_a_folder_of_its_own():
     assert len({folder(), folder(settings=SMALL), folder(protocol="loo-full")}) == 3
 
 
-def test_a_share_of_the_users_is_a_cohort():
-    row = Row("FedMF", "fedmf", presets=("tuned",), share=0.1)
-    (trial,) = make_study(with_rows(row), Options(seeds=1, data=DATA), OUT).trials()
-    assert trial.request.settings == ("cohort.size=15",)
-
-
 def test_a_rows_own_settings_come_after_those_of_quick():
     quick = replace(with_rows(Row("FedMF", "fedmf", settings=("cohort.size=7",))).quick, settings=SMALL)
     study = make_study(
         replace(with_rows(Row("FedMF", "fedmf", settings=("cohort.size=7",))), quick=quick), Options(quick=True), OUT
     )
-    assert study.trials()[0].request.settings == (*SMALL, "cohort.size=7")
+    (trial,) = study.trials()
+    assert trial.request.settings == ("cohort.size=20", "cohort.size=7")  # quick says how many rounds there are
+    assert trial.request.rounds == 3
+
+
+def test_quick_never_has_more_rounds_than_the_whole_and_the_title_says_how_many_there_are():
+    rows = Row("FedMF", "fedmf", settings=("rounds=40",), presets=("tuned",)), MF
+    fedmf_trial, mf_trial = make_study(with_rows(*rows), Options(quick=True), OUT).trials()
+    assert title(fedmf_trial) == "fedmf on synthetic-ratings, tuned, 3 rounds, seed 0"
+    assert title(mf_trial) == "mf on synthetic-ratings, tuned, 1 epoch, seed 0"
+    whole = make_study(with_rows(rows[0]), Options(seeds=1, data=DATA), OUT).trials()[0]
+    assert title(whole) == "fedmf on synthetic-ratings, tuned, 40 rounds, seed 0"
+    few = replace(with_rows(Row("Two", "fedmf", settings=("rounds=2",))), quick=replace(TOY.quick, rounds=9))
+    assert make_study(few, Options(quick=True), OUT).trials()[0].request.rounds == 9  # of the preset's 100
+
+
+def test_the_papers_totals_are_of_its_rounds_and_stand_beside_no_others():
+    def printed(**options):
+        return [set(v.row.printed) for v in make_study(TOY, Options(data=DATA, **options), OUT).panels[0].variants]
+
+    assert printed()[0] == {"hr@10", "paper_params"}
+    assert printed(quick=True)[0] == {"hr@10"}
+
+
+def test_quick_leaves_out_what_small_data_is_too_small_for(no_data):
+    study = make_study(EXPERIMENTS["fednewsrec-fig4"], Options(quick=True), OUT)
+    assert {variant.row.at for variant in study.panels[0].variants} == {100, 300}  # of 500 users
+
+
+def test_data_that_no_row_learns_from_is_refused():
+    with pytest.raises(
+        BadInput, match="no row of fednewsrec-fig7 can be run: .* does not learn from synthetic-ratings"
+    ):
+        make_study(EXPERIMENTS["fednewsrec-fig7"], Options(data=DATA), OUT)
+    with pytest.raises(BadInput, match=r"none\.csv is not there"):
+        make_study(TOY, Options(data="csv:none.csv"), OUT)
+
+
+def test_no_preset_of_a_papers_row_is_missing():
+    for name, experiment in EXPERIMENTS.items():
+        study = make_study(experiment, Options(quick=True, skip_missing=True), OUT)
+        assert [line for line in study.left_out() if "not available" in line] == [], name
 
 
 @pytest.mark.parametrize(
@@ -252,7 +289,7 @@ def test_another_run_in_the_folder_is_trained_anew(tmp_path, old, new, why):
     assert not finished(trial)
     result = execute([trial], say=said.append)[trial.folder].result
     kept = trial.folder.with_name(f"{trial.folder.name}-before-1")
-    run = "fedmf on synthetic-ratings, tuned cohort.size=20 rounds=3, seed 0"
+    run = "fedmf on synthetic-ratings, tuned cohort.size=20, 3 rounds, seed 0"
     assert said == [f"{run}: trained anew, because {why}; the old run is now {kept.name}."]
     assert (kept / "result.json").exists()
     assert finished(trial)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
@@ -14,6 +15,7 @@ Picture = Literal["points", "rounds", "along"]
 
 BOTH_PRESETS = ("paper", "tuned")
 BOTH_CALIBRATIONS = ("as-published", "proven")
+TOTALS = ("paper_params", "down_bytes", "up_bytes", "selection_bytes")  # they grow with every round
 CALIBRATIONS = (*BOTH_CALIBRATIONS, "none")  # none: the same training without noise, where a row asks for it
 
 
@@ -49,7 +51,6 @@ class Row:
     presets: tuple[str, ...] = BOTH_PRESETS
     calibrations: tuple[str, ...] = BOTH_CALIBRATIONS  # of a method that has them
     at: float | None = None  # where on the x axis, for a picture "along" something
-    share: float | None = None  # of all devices that learn, in a round; None: as the method is set
     tuned_as_published: tuple[str, ...] = ()  # settings over preset tuned where the noise is as published
 
 
@@ -73,6 +74,7 @@ class Quick:
     rounds: int
     epochs: int = 1  # of centralised methods
     settings: tuple[str, ...] = ()  # of every federated method, before those of a row
+    furthest: float = math.inf  # rows that lie further along are left out: small data has no such many
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,15 @@ class Calculated:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What a reader has to know of rows of one preset, or of a column; said only where there are such."""
+
+    text: str
+    preset: str = ""
+    metric: str = ""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """One name that `veilrec reproduce` knows."""
 
@@ -103,10 +114,20 @@ class Experiment:
     title: str
     paper: str
     protocol: str
+    protocols: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # another one, by data set
     metrics: tuple[str, ...]  # of result.json: metrics, or amounts of communication
     picture: Picture
     panels: tuple[Panel, ...]
     quick: Quick
-    notes: tuple[str, ...] = ()
+    notes: tuple[str | Note, ...] = ()
     x_label: str = "Round"
     calculated: Callable[[], Calculated] = Calculated
+
+    def notes_on(self, presets: Collection[str]) -> tuple[str, ...]:
+        """The notes that concern what is shown, where rows of these presets are."""
+        every = (note if isinstance(note, Note) else Note(note) for note in self.notes)
+        return tuple(
+            note.text
+            for note in every
+            if note.preset in ("", *presets) and (not note.metric or note.metric in self.metrics)
+        )

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from PIL import Image
 
 from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.experiment import Calculated
-from veilrec.report.reproduce.running import Variant
-from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, name_of
+from veilrec.report.reproduce.study import Variant
+from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, lengths_of, name_of
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _STYLE: Any = {
 }
 _WIDTH, _HEIGHT, _LINE_HEIGHT = 4.2, 3.2, 0.24
 _DOTS, _PALETTE = 100, 256  # dots an inch and colours of a PNG: small enough for a page
+_FAR = 10  # times the smallest
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":")
 _INK = "#3d4451"
@@ -71,8 +72,9 @@ def draw(summary: Summary) -> Figure:
     figure.suptitle(_title(summary), fontsize=9.5, wrap=True)
     if not n_rows:
         return figure
-    axes = figure.subplots(n_rows, n_columns, squeeze=False)
-    for row, panel in zip(axes, shown, strict=False):
+    parts = figure.subfigures(n_rows, 1, squeeze=False)[:, 0]  # each with columns of its own width
+    for part, panel in zip(parts, shown, strict=False):
+        row = part.subplots(1, n_columns, squeeze=False)[0]
         for place, metric in zip(row, experiment.metrics, strict=True):
             _PICTURES[experiment.picture](place, panel, metric)
             place.set_title(f"{panel.panel.source}, {panel.data.partition(':')[0]}", loc="left", fontsize=9)
@@ -83,13 +85,14 @@ def draw(summary: Summary) -> Figure:
                 place.tick_params(labelleft=False)  # the same lines as on the left
         _legend(row[-1], *_distinct(row))
     if calculated.curves:
-        _draw_calculated(axes[-1], calculated)
+        _draw_calculated(parts[-1].add_subplot(1, n_columns, 1), calculated)
     return figure
 
 
 def _title(summary: Summary) -> str:
     study = summary.study
-    quick = " (quick, not for quoting)" if study.quick else ""
+    lengths = "".join(f"{lengths_of(panel)}, " for panel in summary.panels)
+    quick = f" (quick, {lengths}not for quoting)" if study.quick else ""
     spread = f"; mean and standard deviation of {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
     return f"{study.experiment.name}{quick}: {study.experiment.title}{spread}"
 
@@ -132,12 +135,12 @@ def _points(axes: Axes, panel: PanelSummary, metric: str) -> None:
             color=COLOURS[1],
             markerfacecolor="none",
             linestyle="none",
-            label="paper",
+            label=f"paper{_other_data(panel)}",
         )
     _baselines(axes, panel, metric, vertical=True)
     axes.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=7.5)
     axes.set_ylim(max(len(lines), 1) - 0.5, -0.5)
-    axes.set_xlim(left=0.0)
+    axes.set_xlim(0.0, 1.04 * axes.get_xlim()[1])  # room for the whole of the last marker
     axes.set_xlabel(name_of(metric))
     if metric.endswith("_bytes"):
         axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -160,7 +163,9 @@ def _rounds(axes: Axes, panel: PanelSummary, metric: str) -> None:
     _printed_levels(axes, panel, metric, labels)
     _baselines(axes, panel, metric, vertical=False)
     axes.set_xscale("log")  # private runs end after some ten rounds, the paper's after 400
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _printed_levels(axes: Axes, panel: PanelSummary, metric: str, labels: Sequence[str]) -> None:
@@ -176,8 +181,14 @@ def _printed_levels(axes: Axes, panel: PanelSummary, metric: str, labels: Sequen
                 markerfacecolor="none",
                 linestyle="none",
                 color=COLOURS[labels.index(label) % len(COLOURS)],
-                label=f"{label} in the paper",
+                label=f"{label} in the paper{_other_data(panel)}",
             )
+
+
+def _other_data(panel: PanelSummary) -> str:
+    """Behind what the paper prints, where it is of other data than ours."""
+    on = panel.panel.published_on
+    return f" (on {on}: other data)" if on and panel.data.partition(":")[0] != panel.panel.data else ""
 
 
 def _dash(variant: Variant) -> str:
@@ -199,10 +210,22 @@ def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
         axes.errorbar(
             at, [m.mean for m in ours], yerr=[m.sd or 0.0 for m in ours], label=name, capsize=2, **_style(number)
         )
-    for line in panel.lines:
-        if metric in line.measured and line.variant.row.at is None:  # a row that stands for itself
-            axes.axhline(line.measured[metric].mean, color="#0072b2", label=line.variant.row.label)
+    alone = [line for line in panel.lines if metric in line.measured and line.variant.row.at is None]
+    for number, line in enumerate(alone, len(groups)):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.axhline(line.measured[metric].mean, color=colour, label=line.variant.row.label)
     _baselines(axes, panel, metric, vertical=False)
+    _ticks_at(axes, [line.variant.row.at or 0.0 for lines in groups.values() for line in lines])
+
+
+def _ticks_at(axes: Axes, places: Sequence[float]) -> None:
+    """Ticks where something was measured; places that lie far apart are drawn on a logarithmic axis."""
+    if not places:
+        return
+    if max(places) >= _FAR * min(places) > 0.0:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(sorted(set(places)), [f"{place:g}" for place in sorted(set(places))])
 
 
 _PICTURES = {"points": _points, "rounds": _rounds, "along": _along}
@@ -223,13 +246,11 @@ def _style(number: int) -> dict[str, Any]:
     }
 
 
-def _draw_calculated(row: Sequence[Axes], calculated: Calculated) -> None:
-    first = row[0]
+def _draw_calculated(axes: Axes, calculated: Calculated) -> None:
     for number, curve in enumerate(calculated.curves):
-        first.plot(curve.x, curve.y, label=curve.label, **_style(number))
-    first.set(yscale="log", xlabel=calculated.x_label, ylabel=calculated.y_label)
-    first.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    first.yaxis.set_minor_formatter(NullFormatter())
-    _legend(first, *first.get_legend_handles_labels())
-    for unused in row[1:]:
-        unused.set_axis_off()
+        axes.plot(curve.x, curve.y, label=curve.label, **_style(number))
+    axes.set(yscale="log", xlabel=calculated.x_label, ylabel=calculated.y_label)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    _ticks_at(axes, [place for curve in calculated.curves for place in curve.x])
+    _legend(axes, *axes.get_legend_handles_labels())

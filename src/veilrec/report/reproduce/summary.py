@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from veilrec._words import counted
+from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.machine import provenance
 from veilrec.report.reproduce.experiment import Calculated, Grid, Panel, Printed
-from veilrec.report.reproduce.running import Outcome, Study, StudyPanel, Variant
+from veilrec.report.reproduce.running import Outcome
+from veilrec.report.reproduce.study import Study, StudyPanel, Variant
 from veilrec.report.run_summary import Point
 from veilrec.report.units import byte_scale, spelt
 
@@ -70,6 +73,7 @@ class PanelSummary:
 
     panel: Panel
     data: str
+    protocol: str
     lines: tuple[Line, ...]
     baselines: Mapping[str, Mapping[str, Measured]]
 
@@ -88,7 +92,9 @@ def summarise(study: Study, outcomes: Mapping[Path, Outcome]) -> Summary:
     """Put the runs together, seed by seed."""
     panels = tuple(_panel(panel, outcomes) for panel in study.panels)
     found = [note for panel in panels for note in _against_popularity(panel)]
-    return Summary(study, panels, (*study.notes, *study.experiment.notes, *found), study.experiment.calculated())
+    presets = {variant.preset for panel in study.panels for variant in panel.variants}
+    notes = (*study.notes, *study.experiment.notes_on(presets), *found)
+    return Summary(study, panels, notes, study.experiment.calculated())
 
 
 def amounts(result: Mapping[str, Any]) -> dict[str, float]:
@@ -102,7 +108,7 @@ def amounts(result: Mapping[str, Any]) -> dict[str, float]:
 def _panel(panel: StudyPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
     lines = tuple(_line(variant, outcomes) for variant in panel.variants)
     baselines = next((line.baselines for line in lines if line.baselines), {})
-    return PanelSummary(panel.panel, panel.data, lines, baselines)
+    return PanelSummary(panel.panel, panel.data, panel.protocol, lines, baselines)
 
 
 def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
@@ -180,7 +186,22 @@ def _results(panel: PanelSummary, summary: Summary) -> Grid:
     data = panel.data.partition(":")[0]
     where = f"{panel.panel.published_on} in the paper, {data} here" if panel.panel.published_on else data
     title = f"{panel.panel.source} ({where})"
-    return Grid(f"QUICK, not for quoting: {title}" if summary.study.quick else title, head, rows, frozenset({0, 1}))
+    if summary.study.quick:
+        title = f"QUICK, not for quoting: {title}, {lengths_of(panel)}"
+    return Grid(title, head, rows, frozenset({0, 1}))
+
+
+def lengths_of(panel: PanelSummary) -> str:
+    """How many rounds and epochs the runs really had."""
+    found: dict[str, set[int]] = {}
+    for line in panel.lines:
+        if line.rounds is not None:
+            unit = "round" if get(line.variant.row.method).kind == "federated" else "epoch"
+            found.setdefault(unit, set()).add(line.rounds)
+    return ", ".join(
+        counted(max(lengths), unit) if len(lengths) == 1 else f"{min(lengths)} to {max(lengths)} {unit}s"
+        for unit, lengths in sorted(found.items(), reverse=True)
+    )
 
 
 def _cells(
@@ -246,6 +267,11 @@ def problems(summary: Summary) -> list[str]:
     ]
 
 
+def failed(summary: Summary) -> bool:
+    """Whether a row was not run, or not with all its seeds; those that were left out by request do not count."""
+    return any(line.problem and not line.variant.missing for panel in summary.panels for line in panel.lines)
+
+
 def to_json(summary: Summary, command: str) -> dict[str, Any]:
     """Everything, for machines."""
     study, experiment = summary.study, summary.study.experiment
@@ -274,6 +300,7 @@ def _panel_json(panel: PanelSummary) -> dict[str, Any]:
         "source": panel.panel.source,
         "published_on": panel.panel.published_on,
         "data": panel.data.partition(":")[0],
+        "protocol": panel.protocol,
         "rows": [_line_json(line) for line in panel.lines],
         "baselines": {
             name: {metric: value.to_json() for metric, value in values.items()}

@@ -1,0 +1,320 @@
+"""A comparison to read: a table for people, CSV for programs, LaTeX for a paper, a page, and JSON."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from veilrec._files import write_json, write_text
+from veilrec._version import __version__
+from veilrec._words import counted
+from veilrec.report.html import Markup, document, section, table, tag
+from veilrec.report.machine import provenance
+from veilrec.report.units import human_bytes, meaning, spelt
+from veilrec.runs.comparison import LEVEL, Comparison, Entry, Pair, Spread
+
+NAME = "comparison"  # of the files
+_SHOWN = ("auc", "mrr", "ndcg@5", "ndcg@10", "hr@10")  # as many as fit beside each other; the files have all
+_LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts; the columns in `numbers` are right-aligned."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: frozenset[int] = frozenset()
+
+
+def save(comparison: Comparison, command: str) -> list[str]:
+    """Write every form into the comparison's folder; the names of the files, a picture only where one can be drawn."""
+    folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex", f"{NAME}.html"]
+    write_json(folder / names[0], to_json(comparison, command))
+    write_text(folder / names[1], to_csv(comparison))
+    write_text(folder / names[2], pairs_to_csv(comparison))
+    write_text(folder / names[3], to_latex(comparison))
+    picture = _picture(comparison)
+    if picture is not None:
+        names.append(picture.name)
+    write_text(folder / names[4], to_html(comparison, command, picture))
+    return names
+
+
+def _picture(comparison: Comparison) -> Path | None:
+    try:
+        from veilrec.report.comparison_picture import save_picture
+    except ModuleNotFoundError:  # matplotlib is an extra
+        return None
+    path = comparison.folder / f"{NAME}.png"
+    save_picture(comparison, path)
+    return path
+
+
+def title(comparison: Comparison) -> str:
+    """What was compared."""
+    c = comparison
+    where = f"{c.dataset}, {c.protocol}, {counted(len(c.seeds), 'seed')}, {counted(c.cases, 'case')} a seed"
+    return f"{where}; {lengths}" if (lengths := c.how_long()) else where
+
+
+def grids(comparison: Comparison) -> list[Grid]:
+    """The scores with their guarantees, and the pairs."""
+    shown = _metrics(comparison)
+    head = ["method", *(spelt(name) for name in shown), "from devices", "privacy"]
+    rows = []
+    for entry in comparison.entries:
+        cells = [_words(entry.metrics[name]) if name in entry.metrics else "failed" for name in shown]
+        sent = "" if entry.up_bytes is None else human_bytes(entry.up_bytes)
+        promised = "" if entry.problem else entry.guarantee.line()
+        rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
+    scores = Grid(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
+    return [scores, _pair_grid(comparison)]
+
+
+def _pair_grid(comparison: Comparison) -> Grid:
+    rows = [
+        [pair.first, pair.second, f"{pair.difference:+.4f}", _p(pair.p_value), _p(pair.corrected), _verdict(pair)]
+        for pair in comparison.pairs
+    ]
+    head = ["first", "second", f"{spelt(comparison.metric)}, first - second", "p", "p (Holm)", "better"]
+    return Grid("Pairs", head, rows, frozenset((2, 3, 4)))
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What has to be said below the tables."""
+    private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
+    statements = [f"Privacy of {e.label}: {e.guarantee.line()}. {' '.join(_about(e))}".strip() for e in private]
+    return [*warnings(comparison), comparison.how_spread(), f"{_STARS} {comparison.how_tested()}", *statements]
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """What nobody should overlook: what failed, and what ranks no better than popularity."""
+    c = comparison
+    failed = [f"{entry.label} failed: {entry.problem.rstrip('.')}." for entry in c.entries if entry.problem]
+    popularity = next((e.metrics[c.metric].mean for e in c.measured if e.label == "popularity"), None)
+    no_better = [
+        f"{entry.label} ranks no better than popularity ({spelt(c.metric)} {entry.metrics[c.metric].mean:.4f},"
+        f" popularity {popularity:.4f})."
+        for entry in c.measured
+        if popularity is not None and entry.kind != "baseline" and entry.metrics[c.metric].mean <= popularity
+    ]
+    return failed + no_better
+
+
+_STARS = "* the best; = not different from it."
+
+
+def _about(entry: Entry) -> list[str]:
+    """What belongs to a guarantee; where a paper promised too much, what the honest number counts."""
+    note = [f"The honest number: {entry.guarantee.honest_note}."] if entry.guarantee.honest_note else []
+    return [*note, *entry.guarantee.caveats]
+
+
+def _mark(comparison: Comparison, entry: Entry) -> str:
+    """Whether it is the best, or not told apart from it."""
+    best = comparison.best.label
+    if entry.problem:
+        return ""
+    if entry.label == best:
+        return " *"
+    pair = next((p for p in comparison.pairs if {p.first, p.second} == {entry.label, best}), None)
+    return " =" if pair is not None and pair.corrected >= LEVEL else ""
+
+
+def _verdict(pair: Pair) -> str:
+    if pair.corrected >= LEVEL:
+        return "neither"
+    return pair.first if pair.difference > 0 else pair.second
+
+
+def _metrics(comparison: Comparison) -> list[str]:
+    names = comparison.measured[0].metrics
+    return [comparison.metric, *(name for name in _SHOWN if name in names and name != comparison.metric)][:3]
+
+
+def _words(spread: Spread) -> str:
+    return f"{spread.mean:.4f}" if spread.sd is None else f"{spread.mean:.4f} ± {spread.sd:.4f}"
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.1g}"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """A line an entry: mean and standard deviation of every metric, cost, and every field of the guarantee."""
+    rows: list[dict[str, Any]] = []
+    for plain, entry in zip(comparison.table, comparison.entries, strict=True):
+        promised = entry.guarantee.to_json()
+        del promised["caveats"]
+        row = {key: value for key, value in plain.items() if key not in ("guarantee", "problem")}
+        row |= {"preset": entry.preset, "settings": " ".join(entry.settings), "rounds": entry.rounds}
+        row |= {f"guarantee_{key}": value for key, value in promised.items()}
+        rows.append(row | {"problem": plain["problem"]})
+    return _as_csv(list(rows[-1]), rows)
+
+
+def pairs_to_csv(comparison: Comparison) -> str:
+    """A line a pair."""
+    names = ("first", "second", "metric", "difference", "p_value", "p_holm")
+    rows = [
+        dict(zip(names, (p.first, p.second, comparison.metric, p.difference, p.p_value, p.corrected), strict=True))
+        for p in comparison.pairs
+    ]
+    return _as_csv(names, rows)
+
+
+def _as_csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    target = io.StringIO()
+    writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return target.getvalue()
+
+
+def to_latex(comparison: Comparison) -> str:
+    """Two tables for booktabs, the best in bold face, and in the captions how they were made."""
+    scores, pairs = grids(comparison)
+    best = comparison.best.label + " *"
+    return "\n".join(
+        [
+            f"% veilrec {__version__}; needs \\usepackage{{booktabs}}",
+            _tabular(
+                scores,
+                " ".join([f"{scores.title}.", comparison.how_spread(), _STARS, *warnings(comparison)]),
+                bold=best,
+            ),
+            _tabular(pairs, f"{scores.title}. {comparison.how_tested()}"),
+        ]
+    )
+
+
+def _tabular(grid: Grid, caption: str, bold: str = "") -> str:
+    columns = "".join("r" if column in grid.numbers else "l" for column in range(len(grid.head)))
+    last = len(grid.head) - 1
+    if grid.head[last] == "privacy":
+        columns = columns[:-1] + "p{0.3\\linewidth}"  # a guarantee is a sentence
+    lines = [
+        r"\begin{table*}",
+        r"\centering\small",
+        f"\\caption{{{_tex(caption)}}}",
+        f"\\begin{{tabular}}{{{columns}}}",
+    ]
+    lines += [r"\toprule", " & ".join(_tex(text) for text in grid.head) + r" \\", r"\midrule"]
+    for row in grid.rows:
+        cells = [_tex(text) for text in row]
+        if row[0] == bold:
+            cells[:2] = [f"\\textbf{{{cell}}}" for cell in cells[:2]]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}", ""])
+
+
+def _tex(text: str) -> str:
+    escaped = "".join(_LATEX.get(letter, letter) for letter in text.replace("\\", "/"))
+    return escaped.replace("±", r"$\pm$").replace("^", r"\^{}").replace("<", "$<$").replace(">", "$>$")
+
+
+def to_html(comparison: Comparison, command: str, picture: Path | None = None) -> str:
+    """A page that loads nothing."""
+    scores, pairs = grids(comparison)
+    drawn = []
+    if picture is not None:
+        source = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+        alt = f"{spelt(comparison.metric)} of every method, which the table has as numbers"
+        drawn = [tag("figure", Markup(f'<img src="{source}" alt="{alt}" style="max-width:100%">'))]
+    private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
+    statements = [
+        part
+        for entry in private
+        for part in (
+            tag("dt", entry.label, ": ", tag("strong", entry.guarantee.line())),
+            tag("dd", *(tag("p", words) for words in _about(entry))),
+        )
+    ]
+    return document(
+        f"Comparison on {comparison.dataset}",
+        [
+            section(
+                "How good are they?",
+                table(scores.head, scores.rows, numbers=scores.numbers),
+                *(tag("p", words) for words in warnings(comparison)),
+                *(tag("p", words, class_="note") for words in (scores.title, comparison.how_spread(), _STARS)),
+                tag("p", meaning(comparison.metric), class_="note"),
+                *drawn,
+            ),
+            section(
+                "Is the difference more than chance?",
+                table(pairs.head, pairs.rows, numbers=pairs.numbers),
+                tag("p", comparison.how_tested(), class_="note"),
+            ),
+            *([section("What is protected?", tag("dl", *statements))] if statements else []),
+            _making(comparison, command),
+        ],
+    )
+
+
+def _making(comparison: Comparison, command: str) -> Markup:
+    facts = [("Command", tag("code", command)), ("Data", comparison.data), *provenance().items()]
+    facts += [
+        ("Settings of " + e.label, tag("code", " ".join(e.settings) or "none")) for e in comparison.measured if e.runs
+    ]
+    terms = (part for name, fact in facts for part in (tag("dt", name), tag("dd", fact)))
+    return section("How was it made?", tag("dl", *terms, class_="facts"))
+
+
+def to_json(comparison: Comparison, command: str) -> dict[str, Any]:
+    """Everything, with every seed's values."""
+    c = comparison
+    return {
+        "command": command,
+        "data": c.data,
+        "dataset": c.dataset,
+        "protocol": c.protocol,
+        "seeds": list(c.seeds),
+        "users": c.users,
+        "cases": c.cases,
+        "metric": c.metric,
+        "spread": c.how_spread(),
+        "test": c.how_tested(),
+        "methods": [_entry_json(entry) for entry in c.entries],
+        "pairs": [
+            {
+                "first": p.first,
+                "second": p.second,
+                "difference": p.difference,
+                "p_value": p.p_value,
+                "p_holm": p.corrected,
+            }
+            for p in c.pairs
+        ],
+        "notes": list(c.notes),
+        "warnings": warnings(c),
+        "out": str(c.folder),
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "label": entry.label,
+        "method": entry.method,
+        "kind": entry.kind,
+        "preset": entry.preset or None,
+        "settings": list(entry.settings),
+        "rounds": entry.rounds,
+        "metrics": {
+            name: {"mean": spread.mean, "sd": spread.sd, "n": len(spread.values), "values": list(spread.values)}
+            for name, spread in entry.metrics.items()
+        },
+        "guarantee": entry.guarantee.to_json(),
+        "seconds": entry.seconds,
+        "down_bytes": entry.down_bytes,
+        "up_bytes": entry.up_bytes,
+        "runs": [str(run) for run in entry.runs],
+        "problem": entry.problem or None,
+    }

@@ -1,0 +1,191 @@
+"""A comparison in every form: the same numbers, no epsilon alone, nothing that breaks a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.report import comparison as report
+from veilrec.report.comparison_picture import draw
+from veilrec.runs.comparison import Comparison, Entry, Pair, Spread
+
+PRIVATE = Guarantee("proven", "user", "add-remove", 4.0, 1e-6, "whole run", "server", ("A caveat.",))
+LINE = "(4, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
+
+
+def spreads(value: float) -> dict[str, Spread]:
+    return {"hr@10": Spread((value, value + 0.2)), "ndcg@10": Spread((value / 2, value / 2 + 0.1))}
+
+
+@pytest.fixture
+def compared(tmp_path) -> Comparison:
+    return Comparison(
+        data="ml-100k",
+        dataset="ml-100k",
+        protocol="loo-99",
+        seeds=(0, 1),
+        metric="ndcg@10",
+        entries=(
+            Entry(
+                "mf:dim=8,start=0.1",
+                "mf",
+                "centralised",
+                spreads(0.5),
+                settings=("dim=8",),
+                preset="tuned",
+                rounds=7,
+                runs=(Path("a"),),
+            ),
+            Entry(
+                "dp-fedmf:privacy.epsilon=4", "dp-fedmf", "federated", spreads(0.4), PRIVATE, seconds=3.0, up_bytes=2e6
+            ),
+            Entry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
+            Entry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
+            Entry("popularity", "popularity", "baseline", spreads(0.2)),
+        ),
+        pairs=(
+            Pair("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
+            Pair("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
+            Pair("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
+        ),
+        users=943,
+        cases=943,
+        folder=tmp_path,
+    )
+
+
+def test_the_table_marks_the_best_and_what_is_not_told_apart_from_it(compared):
+    scores, pairs = report.grids(compared)
+    assert [row[0] for row in scores.rows] == [
+        "mf:dim=8,start=0.1 *",
+        "dp-fedmf:privacy.epsilon=4 =",
+        "slow_mf",
+        "nr_ms",
+        "popularity",
+    ]
+    assert scores.rows[0][1] == "0.3000 ± 0.0707"  # mean of 0.25 and 0.35, standard deviation of a sample
+    assert scores.rows[1][-1] == LINE
+    assert [row[-1] for row in pairs.rows] == ["neither", "mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4"]
+
+
+def test_it_says_which_test_and_which_spread(compared):
+    words = " ".join(report.notes(compared))
+    assert "Paired sign-flip permutation test of ndcg@10 over 943 users" in words
+    assert "Holm for 3 pairs" in words
+    assert "standard deviation over n = 2 seeds" in words
+    assert "there is no spread" in replace(compared, seeds=(0,)).how_spread()
+
+
+def test_an_epsilon_never_stands_alone(compared):
+    for text in (report.to_latex(compared), report.to_html(compared, ""), " ".join(report.notes(compared))):
+        assert LINE in re.sub(r"\s+", " ", text)
+    row = list(csv.DictReader(io.StringIO(report.to_csv(compared))))[1]
+    promised = {
+        key: row[f"guarantee_{key}"] for key in ("basis", "unit", "adjacency", "epsilon", "delta", "scope", "trust")
+    }
+    assert promised == {
+        "basis": "proven",
+        "unit": "user",
+        "adjacency": "add-remove",
+        "epsilon": "4.0",
+        "delta": "1e-06",
+        "scope": "whole run",
+        "trust": "server",
+    }
+    labels = [text.get_text().replace("\n", " ") for text in draw(compared).axes[0].get_yticklabels()]
+    assert f"dp-fedmf:privacy.epsilon=4 {LINE}" in labels
+    assert "A caveat." in report.to_html(compared, "")
+
+
+def test_rounds_and_presets_stand_in_every_form(compared):
+    told = "rounds (epochs): mf:dim=8,start=0.1 7, slow_mf 9; preset: mf:dim=8,start=0.1 tuned, slow_mf paper"
+    assert report.grids(compared)[0].title.endswith(told)
+    assert told.replace("_", r"\_") in report.to_latex(compared)
+    assert told in report.to_html(compared, "")
+    assert told in draw(compared).axes[0].get_title(loc="left").replace("\n", " ")
+    alike = replace(compared, entries=tuple(replace(e, rounds=2, preset="small") for e in compared.entries))
+    assert alike.how_long() == "rounds (epochs): 2; preset: small"
+
+
+def test_what_failed_and_what_is_no_better_than_popularity_is_said_below(compared):
+    told = [
+        "nr_ms failed: needs 100% <news> & titles.",
+        "slow_mf ranks no better than popularity (nDCG@10 0.1000, popularity 0.1500).",
+    ]
+    assert report.notes(compared)[:2] == told
+    assert report.to_json(compared, "")["warnings"] == told
+    failed = report.grids(compared)[0].rows[3]
+    assert failed == ["nr_ms", "failed", "failed", "", ""]
+    for text in (report.to_latex(compared), report.to_html(compared, "")):
+        assert "ranks no better than popularity" in text
+
+
+def test_csv_has_every_metric_and_reads_back(compared):
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(compared))))
+    assert [row["method"] for row in rows] == [entry.label for entry in compared.entries]
+    assert float(rows[0]["ndcg@10"]) == pytest.approx(0.3)
+    assert float(rows[0]["ndcg@10_sd"]) == pytest.approx(0.1 / 2**0.5)
+    assert (rows[3]["ndcg@10"], rows[3]["problem"]) == ("", "needs 100% <news> & titles")
+    pairs = list(csv.DictReader(io.StringIO(report.pairs_to_csv(compared))))
+    assert [float(row["p_holm"]) for row in pairs] == [0.06, 0.0003, 0.0004]
+
+
+def test_latex_is_escaped_and_in_balance(compared):
+    text = report.to_latex(compared)
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert r"nr\_ms" in body and r"100\% $<$news$>$ \& titles" in body
+    assert not re.search(r"(?<!\\)[_#%]", body)
+    assert body.count("{") - body.count(r"\{") == body.count("}") - body.count(r"\}")
+    assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == 2
+    for line in body.splitlines():
+        if line.endswith(r"\\"):
+            assert len(re.findall(r"(?<!\\)&", line)) in (4, 5)  # columns of the scores, of the pairs
+    assert r"\textbf{mf:dim=8,start=0.1 *} & \textbf{0.3000 $\pm$ 0.0707}" in body
+
+
+def test_html_is_escaped_and_loads_nothing(compared):
+    page = report.to_html(compared, "veilrec compare mf")
+    assert "&lt;news&gt;" in page and "<news>" not in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    assert "<dt>Command</dt><dd><code>veilrec compare mf</code></dd><dt>Data</dt><dd>ml-100k</dd>" in page
+    assert not re.search(r"&lt;/?(?:dt|dd|p|code|strong)", page)
+
+
+def test_json_has_every_seed(compared):
+    found = json.loads(json.dumps(report.to_json(compared, "veilrec compare mf")))
+    assert found["methods"][0]["metrics"]["hr@10"]["values"] == [0.5, 0.7]
+    assert found["methods"][0]["metrics"]["hr@10"]["n"] == 2
+    assert found["methods"][1]["guarantee"]["epsilon"] == 4.0
+    assert found["methods"][3]["problem"] and found["methods"][3]["metrics"] == {}
+    assert found["pairs"][0]["p_holm"] == 0.06
+
+
+def test_every_form_is_written(compared):
+    names = report.save(compared, "veilrec compare mf")
+    assert sorted(names) == sorted(path.name for path in compared.folder.iterdir())
+    picture = (compared.folder / "comparison.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert "data:image/png;base64," in (compared.folder / "comparison.html").read_text()
+
+
+def test_the_picture_has_a_bar_a_method_with_its_interval(compared):
+    axes = draw(compared).axes[0]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.3, 0.25, 0.15, 0.1])  # best first
+    (interval,) = [c for c in axes.collections if len(c.get_segments()) == 4]
+    low, high = interval.get_segments()[0][:, 0]
+    assert (low, high) == pytest.approx((0.3 - 0.0707107, 0.3 + 0.0707107), abs=1e-6)
+    one = replace(
+        compared,
+        seeds=(0,),
+        entries=tuple(
+            replace(e, metrics={k: Spread(s.values[:1]) for k, s in e.metrics.items()}) for e in compared.entries
+        ),
+    )
+    assert len(draw(one).axes[0].collections) == 0

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.report.conftest import DATA
+from veilrec._csr import Csr
+from veilrec.data.datasets import load
+from veilrec.data.population import Population
+from veilrec.errors import BadInput
+from veilrec.report.person import Fit, Item, Person, _by_chance, _count, _favourites, _fit, _popular, meet
+from veilrec.runs.saved import SavedModel, open_model
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    return load(DATA)
+
+
+@pytest.fixture(scope="module")
+def models(run_folders: dict[str, Path]) -> list[SavedModel]:
+    return [open_model(folder) for folder in run_folders.values()]
+
+
+@pytest.fixture(scope="module")
+def person(models: list[SavedModel], population: Population) -> Person:
+    return meet(models, population)
+
+
+def test_the_person_is_the_first_with_ten_items(person: Person, models: list[SavedModel]) -> None:
+    used = models[0].devices.used
+    index = next(user for user in range(len(used)) if len(used.row(user)) >= 10)
+    assert person.user == models[0].devices.users[index]
+    assert person.used == len(used.row(index))
+    assert [item.item for item in person.latest] == [models[0].items[i] for i in used.row(index)[::-1][:10]]
+
+
+def test_lists_are_what_the_models_recommend_and_fits_are_counted_from_categories(
+    person: Person, models: list[SavedModel]
+) -> None:
+    assert [own.method for own in person.lists] == ["fedmf", "mf", "popularity"]
+    for own, model in zip(person.lists, models, strict=False):
+        assert [item.item for item in own.items] == [r.item for r in model.recommend_user(person.user, 10)]
+        assert own.guarantee == model.guarantee
+    for own in person.lists:
+        assert len(own.items) == len(own.fits) == 10
+        assert own.fits == tuple(item.category in person.favourites for item in own.items)
+        main = next(iter(person.favourites))
+        assert own.fit.main == sum(item.category == main for item in own.items)
+        assert own.fit.favourites == sum(own.fits)
+
+
+def test_favourites_and_chance_are_counted(person: Person, models: list[SavedModel], population: Population) -> None:
+    known = population.catalogue
+    assert known is not None
+    used = models[0].devices.used.row(population.users.find(person.user) or 0)
+    categories = [known.categories[item] for item in used.tolist()]
+    counts = sorted((categories.count(name) for name in set(categories)), reverse=True)
+    assert list(person.favourites.values()) == counts[:3]
+    assert all(categories.count(name) == count for name, count in person.favourites.items())
+    of_these = sum(name in person.favourites for name in known.categories)
+    assert person.chance.favourites == pytest.approx(10 * of_these / population.n_items)
+    mains = list(known.categories).count(next(iter(person.favourites)))
+    assert person.chance.main == pytest.approx(10 * mains / population.n_items)
+
+
+def test_the_mean_is_over_everybody(person: Person, models: list[SavedModel], population: Population) -> None:
+    names = list(population.catalogue.categories)  # type: ignore[union-attr]
+    overlaps = []
+    for best in models[0].recommend_everybody(10):
+        own = [names[item] for item in models[0].devices.used.row(best.user).tolist()]
+        listed = [names[item] for item in best.items.tolist()]
+        overlaps.append(sum(min(own.count(c) / len(own), listed.count(c) / len(listed)) for c in set(own)))
+    assert person.lists[0].fit.mean_overlap == pytest.approx(np.mean(overlaps))
+
+
+def test_a_list_that_misses_the_main_interest_does_not_fit_as_well_as_one_that_has_it() -> None:
+    counts = np.array([[30, 7, 4, 4], [0, 0, 0, 0]])  # travel, health, food, others; and somebody without any
+    misses, has, mixed = (
+        _fit(counts, np.array([listed, [10, 0, 0, 0]]), 0, [0, 1, 2])
+        for listed in ([0, 8, 2, 0], [10, 0, 0, 0], [6, 2, 1, 1])
+    )
+    assert misses == Fit(0, 10, pytest.approx(11 / 45), pytest.approx(11 / 45))
+    assert has == Fit(10, 10, pytest.approx(30 / 45), pytest.approx(30 / 45))
+    assert mixed.overlap == pytest.approx(0.6 + 7 / 45 + 4 / 45 + 4 / 45)
+
+
+def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average() -> None:
+    """20,000 draws: the mean's deviation is below 0.001, so it misses 0.005 never by chance."""
+    counts, sizes = np.array([[30, 7, 4, 4]]), np.array([9, 21, 30, 40])
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, 10, 20_000) / 10
+    expected = np.minimum(drawn, counts / counts.sum()).sum(axis=1).mean()
+    chance = _by_chance(counts, sizes, 0, [0, 1, 2])
+    assert chance == Fit(0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005))
+
+
+def test_nobody_gets_what_he_has_not_as_a_favourite() -> None:
+    used = Csr(np.array([0, 2, 2]), np.array([0, 1], np.int32))
+    chosen = _favourites(_count(used, np.array([4, 4, 0, 1]), 5))
+    assert chosen.tolist() == [[False] * 4 + [True], [False] * 5]
+
+
+def test_popularity_counts_users_and_leaves_out_what_is_used() -> None:
+    used = Csr(np.array([0, 2, 3, 4]), np.array([2, 0, 2, 1], np.int32))
+    assert [row.tolist() for row in _popular(used, 4)] == [[1, 3], [0, 1, 3], [2, 0, 3]]
+
+
+def test_a_category_is_said_once_and_long_titles_are_cut() -> None:
+    assert Item("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
+    assert Item("i", "Rain again", "weather").named() == "Rain again (weather)"
+    assert Item("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
+
+
+def test_without_titles_there_is_nothing_to_tell(models: list[SavedModel], population: Population) -> None:
+    with pytest.raises(BadInput, match="no titles and categories"):
+        meet(models, replace(population, catalogue=None))
