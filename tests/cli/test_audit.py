@@ -245,6 +245,7 @@ def test_every_private_method_is_audited_with_all():
         "priv-fedncf-sub-compress",
         "fednewsrec",
         "fednewsrec-head",
+        "private-popularity",
     }
 
 

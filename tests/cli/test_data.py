@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -66,7 +68,7 @@ def test_check_counts_and_names_what_is_odd(elsewhere):
     report = run_json("check", "csv:log.csv")
     assert (report["users"], report["items"], report["rows"]) == (2, 2, 3)
     assert report["facts"]["duplicates_merged"] == 1
-    assert "1 rows that repeated another exactly and were merged" in report["odd"]
+    assert "1 row that repeated another exactly and was merged" in report["odd"]
     text = run("check", "csv:log.csv")
     assert "items per user" in text
     assert "what is odd" in text
@@ -76,7 +78,10 @@ def test_import_writes_a_packed_population(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     (elsewhere / "more.csv").write_text("user,item,rating\nw,c,1\n")
     summary = run_json("import", "log.csv", "more.csv", "--out", "shop", "--name", "my shop")
-    assert summary == {"folder": "shop", "name": "my shop", "users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
+    counts = {"users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
+    nothing = {"blank_lines": 0, "ids_stripped": 0, "rows_left_out": 0, "left_out": {}}
+    columns = {"columns_used": "", "columns_ignored": ""}
+    assert summary == {"folder": "shop", "name": "my shop", **counts, **nothing, **columns}
     assert packed.load(elsewhere / "shop").name == "my shop"
     assert run_json("check", "csv:shop")["users"] == 3
     assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")
@@ -111,12 +116,117 @@ def test_bad_files_leave_nothing_behind(elsewhere, content, fault):
     assert [path.name for path in elsewhere.iterdir()] == ["log.csv"]
 
 
+MESSY = "Kunde;Artikel;Note;Datum\nanna;film 7;4,5;01.05.2024\n\n ben ;film 2;3,0;02.05.2024\nben;film 7;gut;heute\n"
+OPTIONS = ("--user-column", "kunde", "--item-column", "Artikel", "--rating-column", "Note", "--time-column", "Datum")
+HOW = (*OPTIONS, "--time-format", "%d.%m.%Y", "--decimal", ",", "--separator", ";", "--encoding", "cp1252")
+
+
+def test_a_messy_file_is_imported_and_then_needs_no_options(elsewhere):
+    (elsewhere / "log.csv").write_text(MESSY, encoding="cp1252")
+    with pytest.raises(AssertionError):
+        refused("import", "log.csv", "--out", "shop", *HOW)  # has more than one line
+    assert not (elsewhere / "shop").exists()
+    summary = run_json("import", "log.csv", "--out", "shop", *HOW, "--skip-bad")
+    assert summary["left_out"] == {"Note is not a number": 1, "Datum is not a time in the format %d.%m.%Y": 1}
+    assert (summary["rows"], summary["rows_left_out"], summary["blank_lines"], summary["ids_stripped"]) == (2, 1, 1, 1)
+    checked = run_json("check", "csv:log.csv", *HOW, "--skip-bad")
+    assert (checked["rows"], checked["last_time"]) == (2, "2024-05-02T00:00:00Z")
+    assert "1 blank line passed over" in checked["odd"]
+    again = run_json("check", "csv:shop")
+    assert {key: again[key] for key in ("users", "items", "rows", "facts", "odd", "ratings")} == {
+        key: checked[key] for key in ("users", "items", "rows", "facts", "odd", "ratings")
+    }
+    result = CliRunner().invoke(app, ["import", "log.csv", "--out", "other", *HOW, "--skip-bad"])
+    assert "1 bad row left out: Note is not a number (1); Datum is not a time" in result.stderr
+    assert "use it as --data csv:other" in result.stdout
+
+
+def test_other_options_are_another_entry_of_the_cache(elsewhere):
+    (elsewhere / "log.csv").write_text("user,item,a,b\nu,x,1,4\nu,y,2,5\n")
+    ratings = [run_json("check", "csv:log.csv", "--rating-column", name)["ratings"] for name in ("a", "b", "a")]
+    assert ratings[0] == ratings[2] != ratings[1]
+    assert run_json("check", "csv:log.csv")["ratings"] == []
+
+
+def test_options_for_files_go_with_csv_files_only(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    run("import", "log.csv", "--out", "shop")
+    assert "what was imported is read as it is" in refused("check", "csv:shop", "--skip-bad")
+    assert "are for csv:FILE" in refused("check", "synthetic-ratings:users=50", "--decimal", ",")
+    assert "are for --kind csv" in refused(
+        "import", "log.csv", "--out", "x", "--kind", "impressions", "--time-format", "%Y"
+    )
+
+
+FULL = (OSError(errno.ENOSPC, "No space left on device"), OSError("80 requested and 8 written"))  # numpy's own words
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_full_disk_is_one_line_and_leaves_nothing(elsewhere, monkeypatch, error):
+    (elsewhere / "log.csv").write_text(LOG)
+    real, calls = np.save, []
+
+    def full(path, array, **options):
+        calls.append(path)
+        if len(calls) == 3:
+            Path(path).write_bytes(b"half of it")
+            raise error
+        real(path, array, **options)
+
+    monkeypatch.setattr(packed.np, "save", full)
+    assert refused("import", "log.csv", "--out", "new/shop") == (
+        "new/shop cannot be written (No space left on device): make room, or give another place"
+    )
+    assert len(calls) == 3
+    assert [path.name for path in elsewhere.rglob("*") if path.is_file()] == ["log.csv"]
+
+
 def test_import_refuses_to_overwrite(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     (elsewhere / "shop").mkdir()
     (elsewhere / "shop" / "mine.txt").write_text("precious")
     assert "exists already" in refused("import", "log.csv", "--out", "shop")
     assert (elsewhere / "shop" / "mine.txt").read_text() == "precious"
+
+
+def test_a_grown_log_replaces_an_earlier_import_and_nothing_else(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    assert run_json("import", "log.csv", "--out", "shop")["name"] == "shop"
+    (elsewhere / "log.csv").write_text(LOG + "new,z,1\n")
+    assert "exists already" in refused("import", "log.csv", "--out", "shop")
+    run("import", "log.csv", "--out", "shop", "--replace", "--kind", "CSV")
+    assert "new" in list(packed.load(elsewhere / "shop").users)
+    (elsewhere / "log.csv").write_text("user,item\n")
+    refused("import", "log.csv", "--out", "shop", "--replace")
+    assert "new" in list(packed.load(elsewhere / "shop").users)
+    (elsewhere / "mine").mkdir()
+    (elsewhere / "mine" / "mine.txt").write_text("precious")
+    (elsewhere / "log.csv").write_text(LOG)
+    assert "exists already" in refused("import", "log.csv", "--out", "mine", "--replace")
+
+
+def test_a_packed_folder_is_asked_for_by_what_it_holds(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    run("import", "log.csv", "--out", "shop")
+    assert "write csv:shop" in refused("check", "impressions:shop")
+    line = {"user": "u", "time": 1000, "shown": ["a", "b"], "clicked": ["b"]}
+    (elsewhere / "log.jsonl").write_text(json.dumps(line))
+    run("import", "log.jsonl", "--out", "feed", "--kind", "impressions")
+    assert "write impressions:feed" in refused("check", "csv:feed")
+
+
+def test_own_logs_are_called_as_their_files(elsewhere):
+    (elsewhere / "log.csv").write_text(LOG)
+    assert run_json("check", "csv:log.csv")["name"] == "log"
+    (elsewhere / "adressa.csv").write_text(LOG)  # whose protocol goes by its name
+    assert run_json("check", "csv:adressa.csv")["name"] == "csv"
+
+
+def test_times_after_2100_are_said_by_import_as_by_check(elsewhere):
+    (elsewhere / "log.csv").write_text("user,item,time\nu,a,5\nu,b,9000000000\n")
+    result = CliRunner().invoke(app, ["import", "log.csv", "--out", "shop"])
+    assert "there are times after the year 2100" in result.stderr
+    assert any("after the year 2100" in line for line in run_json("check", "csv:log.csv")["odd"])
 
 
 def test_unknown_names_list_the_nearest():

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from veilrec.cli import doctor, main
 from veilrec.cli.main import app
 from veilrec.cli.output import metrics_table
-from veilrec.methods.registry import METHODS
+from veilrec.methods.describe import listed
+from veilrec.methods.registry import METHODS, PAPERS
 
 HEAVY = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "scipy", "dp_accounting", "opendp")
 MOST_SECONDS = 0.3  # for `import veilrec`
@@ -86,14 +87,44 @@ def test_doctor_keeps_brackets_and_cuts_nothing_off():
     assert "…" not in text
 
 
-def test_methods_fit_into_80_columns(monkeypatch: pytest.MonkeyPatch):
+def test_methods_are_a_line_each_and_fit_into_80_columns(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
-    text = CliRunner().invoke(app, ["methods"]).output
-    assert max(len(line) for line in text.splitlines()) <= 80
-    assert "…" not in text
-    assert set(METHODS) <= set(text.split())
-    epsilons = text.count("-DP per")
-    assert epsilons == text.count("trusting:") > 0
+    lines = CliRunner().invoke(app, ["methods"]).output.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert set(METHODS) <= {line.split()[0] for line in lines}
+    assert len(lines) == len(METHODS) + len(PAPERS) + 1
+    monkeypatch.delenv("COLUMNS")
+    whole = CliRunner().invoke(app, ["methods"]).output
+    assert all(entry["summary"] in whole for entry in listed())
+
+
+def test_one_method_is_told_in_full():
+    text = CliRunner().invoke(app, ["methods", "DP-FedMF"]).output
+    assert text.count("-DP per") == text.count("trusting:") == 1
+    for words in ("privacy.epsilon=8.0", "tuned@ml-1m: rounds=15", "hr@10=0.515", "Algorithm 2"):
+        assert words in text
+    about = json.loads(CliRunner().invoke(app, ["methods", "fedmf", "--json"]).output)
+    assert (about["name"], about["private_relative"]) == ("fedmf", "dp-fedmf")
+
+
+def test_filters_of_methods():
+    told = json.loads(CliRunner().invoke(app, ["methods", "--private", "--data", "ML-1M", "--json"]).output)
+    assert {"dp-fedmf"} <= {entry["name"] for entry in told["methods"]}
+    assert all(entry["private"] for entry in told["methods"])
+    assert "No method is left" in CliRunner().invoke(app, ["methods", "--private", "--paper", "references"]).output
+    assert "leave them out" in str(CliRunner().invoke(app, ["methods", "fedmf", "--private"]).exception)
+
+
+def test_the_list_of_methods_and_completion_import_nothing_heavy():
+    for code in (
+        "from veilrec.cli.methods import methods; methods()",
+        "from veilrec.cli.output import method_names; method_names('fed')",
+    ):
+        assert not {*HEAVY, "numpy", "pydantic"} & imported_by(code)
+
+
+def test_ranking_imports_neither_numba_nor_scipy():
+    assert not {"numba", "scipy", "torch", "polars"} & imported_by("import veilrec.runs.saved")
 
 
 def test_a_title_wider_than_its_table_stays_on_one_line():

@@ -82,7 +82,7 @@ def test_recommends_titles_to_known_and_new_users(folder: Path) -> None:
 def test_a_user_that_nobody_knows_is_told_what_to_give(folder: Path) -> None:
     done = veilrec("recommend", str(folder / "run"), "--user", "stranger")
     assert isinstance(done.exception, BadInput)
-    assert "for a new user give --history" in str(done.exception)
+    assert "for somebody who was not in the training give --history" in str(done.exception)
 
 
 def test_data_check_has_the_text_in_json(folder: Path) -> None:

@@ -79,6 +79,31 @@ def test_show_as_json(finished: Path) -> None:
     assert "epsilon" not in settings  # it stands in the guarantee, with its unit and the rest
 
 
+def test_show_as_a_page(finished: Path, tmp_path: Path) -> None:
+    written = tmp_path / "privacy.html"
+    assert str(written) in run("show", str(finished), "--html", str(written))
+    text = written.read_text()
+    assert "<svg" in text
+    assert "A person&#x27;s device" in text
+    assert GUARANTEE.line() in text
+    assert run_json("show", str(finished), "--html", str(written))["html"] == str(written)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("popularity", "Nothing stays with the person"), ("random", "nobody&#x27;s data"), ("of-tomorrow", "s device")],
+)
+def test_the_picture_shows_where_data_is_used(finished: Path, tmp_path: Path, method: str, words: str) -> None:
+    result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}
+    (finished / "result.json").write_text(json.dumps(result))
+    run("show", str(finished), "--html", str(tmp_path / "page.html"))
+    assert words in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_is_not_written_over_other_files(finished: Path) -> None:
+    assert "is no report of veilrec" in refused("show", str(finished), "--html", str(finished / "config.yaml"))
+
+
 def test_show_of_a_run_without_privacy_settings(finished: Path) -> None:
     (finished / "config.yaml").write_text("method: popularity\n")
     assert run_json("show", str(finished))["noise"] == []
@@ -133,6 +158,28 @@ def test_account_gives_the_epsilon_and_the_terms() -> None:
     assert "per user (replace-one), whole run, trusting: server, proven" in run(*arguments)
     everybody = run_json("account", "--noise-multiplier", "4.224679", "--rounds", "1", "--delta", "1e-6")
     assert everybody["epsilon"] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "guess"),
+    [
+        ("account --noise-multiplier 2.06512 --rounds 10 --delta 1e-6", 0.213, 0.778),
+        ("account --noise-multiplier 4 --rounds 20 --delta 1e-6", 0.113, 0.712),
+        ("calibrate --mechanism randomised-response --epsilon 1", 0.027, 0.731),
+        ("calibrate --mechanism laplace --epsilon 1", 0.027, 0.697),
+        # two of five answers tell: (1 + keep - other) / 2 with keep 0.8339 and other 0.0415
+        ("calibrate --mechanism k-ary --epsilon 3 --candidates 5", 0.201, 0.896),
+        ("calibrate --mechanism laplace --epsilon 1 --padding 0.5", 0.027, 0.731),  # only its epsilon is known
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6", 0.018, 0.547),
+        # half of the time a pad: (0.01 + Phi(Phi^-1(0.01) + 0.35364)) / 2
+        ("calibrate --mechanism gaussian --epsilon 1 --delta 1e-6 --padding 0.5", 0.017, 0.535),
+    ],
+)
+def test_how_many_a_test_finds(arguments: str, found: float, guess: float) -> None:
+    told = run_json(*arguments.split())
+    assert round(told["detected_at_1_percent_false_alarms"], 3) == found
+    assert round(told["best_guess"], 3) == guess
+    assert ("alone" in told["detection"]) == ("laplace --epsilon 1 --padding" in arguments)
 
 
 def test_what_a_number_means_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

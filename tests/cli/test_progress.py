@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from veilrec.cli.progress import PlainLines, following
+from veilrec.cli.progress import LiveBar, PlainLines, following
 from veilrec.runs.checkpoint import Progress
 from veilrec.simulate.trainer import StepReport
 
@@ -21,13 +21,31 @@ def after(rounds: int, seconds: float) -> Progress:
 def test_a_long_run_says_once_how_long_it_will_take(capsys: pytest.CaptureFixture[str]) -> None:
     lines = PlainLines("nrms on mind: epoch", 8)
     lines.on_round(after(1, 150.0), StepReport())
+    assert capsys.readouterr().err == ""
     lines.on_round(after(2, 290.0), StepReport())
-    lines.on_metrics(after(2, 290.0), {"auc": 0.61})
+    lines.on_round(after(3, 430.0), StepReport())
+    lines.on_metrics(after(3, 430.0), {"auc": 0.61})
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "nrms on mind: epoch 1/8  2 min each, about 18 min of learning left",
-        "nrms on mind: epoch 2/8  auc 0.6100",
+        "nrms on mind: epoch 2/8  2 min each, about 14 min of learning left",
+        "nrms on mind: epoch 3/8  auc 0.6100",
     ]
+
+
+def test_a_first_round_that_compiled_is_no_part_of_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines("fednewsrec: round", 100)
+    for done in range(1, 101):
+        lines.on_round(after(done, 83.0 + 0.2 * (done - 1)), StepReport())
+    assert capsys.readouterr().err == ""  # 20 seconds are no long wait
+
+
+def test_short_rounds_are_averaged_before_anything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PlainLines("fedmf: round", 1001)
+    seconds = 40.0
+    for done in range(1, 30):
+        lines.on_round(after(done, seconds), StepReport())
+        seconds += 0.75 if done % 2 else 0.25  # half a second each
+    assert capsys.readouterr().err == "fedmf: round 7/1001  0.5 s each, about 8 min of learning left\n"
 
 
 def test_a_first_round_that_may_have_compiled_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,14 +54,30 @@ def test_a_first_round_that_may_have_compiled_says_nothing(capsys: pytest.Captur
     assert capsys.readouterr().err == ""
     lines.on_round(after(51, 503.0), StepReport())
     lines.on_round(after(52, 506.0), StepReport())
-    expected = "fednewsrec on mind: round 51/100  3 s each, about 2 min of learning left\n"
+    expected = "fednewsrec on mind: round 51/100  3.0 s each, about 2 min of learning left\n"
     assert capsys.readouterr().err == expected
 
 
 def test_a_short_or_finished_run_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    PlainLines("mf on small: epoch", 8).on_round(after(1, 2.0), StepReport())
+    small = PlainLines("mf on small: epoch", 8)
+    small.on_round(after(1, 2.0), StepReport())
+    small.on_round(after(2, 6.0), StepReport())
     PlainLines("nrms on mind: epoch", 1).on_round(after(1, 2000.0), StepReport())
     assert capsys.readouterr().err == ""
+
+
+def test_the_bar_leaves_out_the_first_round_and_knows_rounds_of_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with following("nrms", 10) as listener:
+        assert isinstance(listener, LiveBar)
+        bar, now = listener._bar, [0.0]
+        monkeypatch.setattr(bar, "get_time", lambda: now[0])
+        left = []
+        for done, seconds in ((1, 500.0), (2, 600.0), (3, 700.0)):
+            now[0] = seconds
+            listener.on_round(after(done, seconds), StepReport())
+            left.append(bar.tasks[0].time_remaining)
+    assert left == [None, 800.0, 700.0]
 
 
 class Terminal(io.StringIO):

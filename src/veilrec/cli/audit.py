@@ -48,11 +48,11 @@ def audit(
 
         veilrec audit attention --json
     """
-    from veilrec.methods.registry import METHODS
+    from veilrec.methods.registry import exists
 
     if plot is not None:
         _check_plot(plot)
-    if name in METHODS:
+    if exists(name):
         passed = _audit_method(name, settings or (), seed=seed, quick=quick, plot=plot, json_output=json_output)
     else:
         passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
@@ -85,7 +85,8 @@ def _audit_mechanisms(
     from veilrec.errors import BadInput
     from veilrec.privacy.audit import auditor
 
-    cases = auditor.select(name) if name == "all" else _select(name)
+    name = _known(name)
+    cases = auditor.select(name)
     if settings:
         raise BadInput(f"--set is for methods, and {name} is none: leave it out, or name a method such as dp-fedmf")
     result = auditor.audit(cases, quick=quick, seed=seed, progress=_shown)
@@ -116,17 +117,13 @@ def _audit_mechanisms(
     return passed
 
 
-def _select(name: str) -> tuple[Case, ...]:
-    """The cases of a mechanism; a name of nothing is told what there is."""
-    from veilrec.errors import unknown_name
-    from veilrec.methods.registry import METHODS
+def _known(name: str) -> str:
+    """The name of a mechanism as it is written; a name of nothing is told what there is, methods included."""
+    from veilrec.errors import known_name
+    from veilrec.methods.registry import names
     from veilrec.privacy.audit.auditor import all_cases
 
-    chosen = tuple(case for case in all_cases() if case.name == name)
-    if not chosen:
-        names = {"all", *(case.name for case in all_cases()), *METHODS}
-        raise unknown_name("mechanism or method", name, sorted(names))
-    return chosen
+    return known_name("mechanism or method", name, {"all", *(case.name for case in all_cases()), *names()})
 
 
 def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:

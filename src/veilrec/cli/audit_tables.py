@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from veilrec._words import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from veilrec.methods.audit import MethodAudit
     from veilrec.simulate.checks import Check, Value
 
+_FOUND_NOTHING = 0.0005  # an epsilon that is printed as 0.000
 _MEANING = (
     "How to read it: every line was measured in the plan that trains, on made-up people, and held against what the "
     "statement needs; what is drawn by chance may miss its mark by as much as chance explains. A line that fails "
@@ -27,9 +30,14 @@ def print_method(found: MethodAudit, console: Console) -> None:
         canary = found.canary
         console.print(
             f"Canary: from the models of {canary.runs} runs with one person's data and as many without, epsilon is at "
-            f"least {canary.epsilon_lower:.3f} (confidence {canary.confidence:g}, {canary.rounds} rounds, 12 people); "
-            f"claimed is {found.claimed.epsilon:g}."
+            f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_terms(found)}; confidence "
+            f"{canary.confidence:g}, {counted(canary.rounds, 'round')}, 12 people); claimed is {found.claimed.line()}."
         )
+        if canary.epsilon_lower < _FOUND_NOTHING:
+            console.print(
+                f"The canary found nothing: {canary.runs} runs a side can hardly find anything where so little is "
+                "given away, so that this says nothing for or against the claim. The checks above decide."
+            )
     console.print(_MEANING)
     console.print(
         f"Such an audit fails a sound method by chance with probability at most {found.false_alarm_rate:.2g}."
@@ -48,15 +56,15 @@ def print_methods(methods: Sequence[MethodAudit], skipped: Mapping[str, str]) ->
     if not methods and not skipped:
         return
     console = Console()
-    table = Table(title="Methods: the plan that trains, against its statement")
-    for name, justify in (("method", "left"), ("claimed", "right"), ("canary", "right"), ("checks", "right")):
+    table = Table(title="Methods: the plan that trains, against its statement (canary: epsilon in the terms claimed)")
+    for name, justify in (("method", "left"), ("claimed", "left"), ("canary", "right"), ("checks", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("verdict")
     for found in methods:
         holding = sum(check.holds for check in found.checks)
         lower = "" if found.canary is None else f"≥ {found.canary.epsilon_lower:.3f}"
         verdict = "holds" if found.holds else "FAILED"
-        table.add_row(found.method, f"{found.claimed.epsilon:g}", lower, f"{holding} of {len(found.checks)}", verdict)
+        table.add_row(found.method, found.claimed.line(), lower, f"{holding} of {len(found.checks)}", verdict)
     console.print(table)
     console.print("`veilrec audit METHOD` says what each of the checks is.")
     for name, why in skipped.items():
@@ -75,8 +83,16 @@ def failures(found: MethodAudit) -> list[str]:
         if not check.holds
     ]
     if found.canary is not None and not found.canary.holds:
-        lines.append(f"canary: the released models prove an epsilon of at least {found.canary.epsilon_lower:.3f}")
+        lines.append(
+            f"canary: the released models prove an epsilon of at least {found.canary.epsilon_lower:.3f} "
+            f"({_terms(found)}); claimed is {found.claimed.line()}"
+        )
     return lines
+
+
+def _terms(found: MethodAudit) -> str:
+    g = found.claimed
+    return f"per {g.unit}, {g.adjacency}, {g.scope}, trusting: {g.trust}, at delta {g.delta:g}, measured"
 
 
 def _checks(checks: Sequence[Check]) -> Table:

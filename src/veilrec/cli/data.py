@@ -11,11 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.output import Json, print_json
+from veilrec.cli.output import Json, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.data.datasets import Dataset
+    from veilrec.data.own_csv import CsvOptions
     from veilrec.data.population import Population
+
+_COLUMN = "Its column in the header, or its number with --no-header. Default: a common name such as"
+UserColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} user, userId, customer_id.")]
+ItemColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} item, movieId, product_id.")]
+RatingColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} rating, stars. none: there is none.")]
+TimeColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} time, timestamp. none: there is none.")]
+TimeFormat = Annotated[
+    str | None, typer.Option(help="As '%d.%m.%Y %H:%M', in UTC. Default: seconds since 1970, or ISO 8601.")
+]
+Decimal = Annotated[
+    str | None, typer.Option(help="What stands before the decimals of a rating: . or , Default: a point.")
+]
+Separator = Annotated[
+    str | None, typer.Option(help="Between fields: ';', ',', tab, '|' ... Default: what splits the header.")
+]
+Encoding = Annotated[str | None, typer.Option(help="As cp1252, latin-1, utf-16. Default: utf-8.")]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="The first line is data; columns are 1, 2, 3, ...")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that cannot be read, and say how many.")]
 
 app = typer.Typer(
     name="data",
@@ -68,13 +87,25 @@ def list_datasets(as_json: Json = False) -> None:
 @app.command()
 def check(
     spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="The data set; see `veilrec data list`.")],
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
+    time_format: TimeFormat = None,
+    decimal: Decimal = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    no_header: NoHeader = False,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
     """Count users, items and rows, show how long histories are, and say what is odd.
 
+    The options from --user-column on are for csv:FILE, and the same as those of `veilrec data import`.
+
     Example: veilrec data check ml-1m
 
-    Example: veilrec data check csv:clicks.csv
+    Example: veilrec data check csv:clicks.csv --time-format '%d.%m.%Y' --skip-bad
 
     Example: veilrec data check synthetic-ratings:users=5000,items=2000,seed=1
     """
@@ -82,7 +113,19 @@ def check(
     from veilrec.data.check import render
     from veilrec.data.datasets import load
 
-    report = check_population(load(spec))
+    options = _csv_options(
+        user_column=user_column,
+        item_column=item_column,
+        rating_column=rating_column,
+        time_column=time_column,
+        time_format=time_format,
+        decimal=decimal,
+        separator=separator,
+        encoding=encoding,
+        header=not no_header,
+        skip_bad=skip_bad,
+    )
+    report = check_population(load(spec, csv=options))
     if as_json:
         print_json(report.as_json())
         return
@@ -94,20 +137,41 @@ def check(
 @app.command("import")
 def import_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Your files, plain or .gz.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
-    kind: Annotated[OwnKind, typer.Option("--kind", help="What the files hold.")] = OwnKind.csv,
-    name: Annotated[str | None, typer.Option("--name", help="A name for the data set in reports.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write; a new one, or --replace.")],
+    kind: Annotated[OwnKind, typer.Option("--kind", case_sensitive=False, help="What the files hold.")] = OwnKind.csv,
+    name: Annotated[
+        str | None, typer.Option("--name", help="A name for the data set in reports. Default: the folder's.")
+    ] = None,
+    replace_old: Annotated[
+        bool, typer.Option("--replace", help="Give up what an earlier import wrote there, once the new one is whole.")
+    ] = False,
+    user_column: UserColumn = None,
+    item_column: ItemColumn = None,
+    rating_column: RatingColumn = None,
+    time_column: TimeColumn = None,
+    time_format: TimeFormat = None,
+    decimal: Decimal = None,
+    separator: Separator = None,
+    encoding: Encoding = None,
+    no_header: NoHeader = False,
+    skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
     """Turn your own files into a packed data set that starts at once, however large it is.
 
-    --kind csv: a header line that names user and item, and if you have them rating and time (seconds since
-    1970 or ISO 8601), in any order; separated by commas, tabs or semicolons. Several files are read as one.
+    --kind csv: a header line that names user and item, and if you have them rating and time, in any order; CSV, gzip
+    or parquet. Several files are read as one. The options from --user-column on say what the files do not say
+    themselves, and need not be repeated: the packed data set is used as --data csv:FOLDER.
 
     --kind impressions: one JSON object a line, `{"user": "u1", "time": "2026-01-31T10:00:00Z", "shown":
     ["a", "b"], "clicked": ["b"]}`, and to describe items `{"item": "a", "title": "Rain by noon"}`.
 
     Example: veilrec data import clicks.csv --out shop
+
+    Example: veilrec data import orders.csv --user-column Kunde --item-column Artikel --separator ';' --decimal ','
+    --time-column Datum --time-format '%d.%m.%Y %H:%M' --encoding cp1252 --skip-bad --out shop
+
+    Example: veilrec data import clicks.csv --out shop --replace
 
     Example: veilrec data check csv:shop
 
@@ -117,21 +181,37 @@ def import_files(
 
     from veilrec._files import refuse_existing
     from veilrec.data import packed
+    from veilrec.data.check import about_times, last_time, notices
+    from veilrec.data.datasets import named_after
 
-    refuse_existing(out)
-    population = _read_own(files, kind)
-    if name is not None:
-        population = replace(population, name=name)
-    packed.save(population, out)
+    if not (replace_old and packed.is_packed(out)):
+        refuse_existing(out)
+    options = _csv_options(
+        user_column=user_column,
+        item_column=item_column,
+        rating_column=rating_column,
+        time_column=time_column,
+        time_format=time_format,
+        decimal=decimal,
+        separator=separator,
+        encoding=encoding,
+        header=not no_header,
+        skip_bad=skip_bad,
+    )
+    population = _read_own(files, kind, options)
+    population = replace(population, name=name or named_after(out, population.name))
+    packed.save(population, out, replace=replace_old)
     summary = {"folder": str(out), **_counts(population)}
     if as_json:
         print_json(summary)
-    else:
-        typer.echo(
-            f"{out}: {counted(population.n_users, 'user')}, {counted(population.n_items, 'item')}, "
-            f"{counted(summary['rows'], 'row')}, {counted(summary['duplicates_merged'], 'repeated row')} merged; "
-            f"use it as --data {kind.value}:{out}"
-        )
+        return
+    for line in (*notices(population.facts), *about_times(last_time(population))):
+        say(line)
+    typer.echo(
+        f"{out}: {counted(population.n_users, 'user')}, {counted(population.n_items, 'item')}, "
+        f"{counted(summary['rows'], 'row')}, {counted(summary['duplicates_merged'], 'repeated row')} merged; "
+        f"use it as --data {kind.value}:{out}"
+    )
 
 
 @app.command()
@@ -176,7 +256,9 @@ def fetch(
 def export(
     spec: Annotated[str, typer.Argument(metavar="NAME[:PATH]", help="A data set with impressions.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write; it must not exist yet.")],
-    format_: Annotated[ExportFormat, typer.Option("--format", help="The format to write.")] = ExportFormat.mind,
+    format_: Annotated[
+        ExportFormat, typer.Option("--format", case_sensitive=False, help="The format to write.")
+    ] = ExportFormat.mind,
     as_json: Json = False,
 ) -> None:
     """Write a data set in a public format, for other tools: MIND's behaviors.tsv and news.tsv.
@@ -211,27 +293,46 @@ def _listed(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _read_own(files: list[Path], kind: OwnKind) -> Population:
+def _csv_options(**chosen: Any) -> CsvOptions | None:
+    """What was asked for; None where nothing was."""
+    from veilrec.data.own_csv import CsvOptions
+
+    asked = CsvOptions(**chosen)
+    return None if asked == CsvOptions() else asked
+
+
+def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None) -> Population:
     from veilrec.errors import BadInput
 
     if kind is OwnKind.csv:
-        from veilrec.data import own_logs
+        from veilrec.data.own_csv import read_csv
 
-        return own_logs.read_csv(*files)
+        return read_csv(*files, options=options)
     if len(files) > 1:
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
-    from veilrec.data import own_logs
+    if options is not None:
+        raise BadInput("options for columns, times and encodings are for --kind csv: leave them out for impressions")
+    from veilrec.data.own_logs import read_impressions
 
-    return own_logs.read_impressions(files[0])
+    return read_impressions(files[0])
 
 
 def _counts(population: Population) -> dict[str, Any]:
+    from veilrec.data.own_csv import LEFT_OUT
+
+    facts = population.facts
     return {
         "name": population.name,
         "users": population.n_users,
         "items": population.n_items,
         "rows": len(population.interactions),
-        "duplicates_merged": population.facts.get("duplicates_merged", 0),
+        "duplicates_merged": facts.get("duplicates_merged", 0),
+        "blank_lines": facts.get("blank_lines", 0),
+        "ids_stripped": facts.get("ids_stripped", 0),
+        "rows_left_out": facts.get("rows_left_out", 0),
+        "left_out": {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)},
+        "columns_used": facts.get("columns_used", ""),
+        "columns_ignored": facts.get("columns_ignored", ""),
     }
 
 

@@ -1,34 +1,44 @@
-"""`veilrec demo`: from nothing to a measured federated recommender and a report, in about a minute."""
+"""`veilrec demo`: from nothing to measured federated recommenders, one of them private, and a report."""
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, metrics_table, print_json, say
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from veilrec.report.demo import Finding, Scenario
+    from veilrec.report.demo import Finding
+    from veilrec.report.person import Person
     from veilrec.runs.request import Request
+
+
+_WORDS = 4  # of a title, in a terminal
 
 
 class Kind(StrEnum):
     """Which made-up data the demo learns from."""
 
+    all = "all"
     ratings = "ratings"
     news = "news"
 
 
 def demo(
-    kind: Annotated[Kind, typer.Option(help="Made-up data: uses of items, or news with impressions.")] = Kind.ratings,
+    kind: Annotated[
+        Kind, typer.Option(case_sensitive=False, help="Made-up data: films, news with impressions, or both.")
+    ] = Kind.all,
     seed: Annotated[int, typer.Option(min=0, help="Decides the data and every draw.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path(
         "veilrec-demo"
@@ -36,7 +46,7 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
     json_output: Json = False,
 ) -> None:
-    """Train on made-up data, compare with popularity, chance and centralised methods, and write a report.
+    """Train on made-up films and news, with and without privacy, compare, show what one person gets, write a report.
 
     Needs no download and no network. Everything that it does, `veilrec train` does for your own data.
 
@@ -46,32 +56,45 @@ def demo(
 
         veilrec demo --kind news --seed 3 --report news.html
     """
-    from veilrec.report.demo import check_places, choose_scenario, finish
+    from veilrec.report.demo import check_places, choose_scenarios, find, keep, workshop
 
     started = time.perf_counter()
-    scenario = choose_scenario(kind.value, seed)
-    check_places(scenario, out, report)
-    say(f"1. Make up {scenario.what}.")
-    for number, (request, aim) in enumerate(zip(scenario.requests, scenario.aims, strict=True), 2):
-        say(f"{number}. {aim}")
-        _train(request, out / request.method)
-    last = len(scenario.requests) + 2
-    say(f"{last}. Compare them, recommend to one user, and write the report.")
-    finding = finish(scenario, out, report, _command(kind, seed, out, report))
+    scenarios = choose_scenarios(kind.value, seed)
+    check_places(out, report)
+    findings = []
+    with workshop(out) as room:
+        for scenario in scenarios:
+            say(f"Make up {scenario.what}.")
+            for training in scenario.trainings:
+                say(training.aim)
+                _train(training.request, room / training.folder)
+            say("Compare them, and recommend to one person.")
+            findings.append(find(scenario, room))
+        made = keep(findings, room, out, report, _command(kind, seed, out, report))
     if json_output:
-        print_json(finding.as_json() | {"seconds": round(time.perf_counter() - started, 1)})
+        print_json(made | {"seconds": round(time.perf_counter() - started, 1)})
     else:
-        _show(scenario, finding, report, out)
+        _show(findings, report, out)
 
 
 def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
     """The command as it would be typed, without what is the default anyway."""
-    given = [("--kind", kind.value, "ratings"), ("--seed", str(seed), "0"), ("--out", str(out), "veilrec-demo")]
+    given = [("--kind", kind.value, "all"), ("--seed", str(seed), "0"), ("--out", str(out), "veilrec-demo")]
     given.append(("--report", str(report), "report.html"))
-    return " ".join(["veilrec demo", *(f"{name} {value}" for name, value, usual in given if value != usual)])
+    words = [word for name, value, usual in given if value != usual for word in (name, value)]
+    return shlex.join(["veilrec", "demo", *words])
 
 
-def _train(request: Request, folder: Path) -> dict[str, Any]:
+def typed_name() -> str:
+    """How this command was called, so that what is printed can be pasted: veilrec, or a path to it."""
+    called = Path(sys.argv[0])
+    on_path = shutil.which("veilrec")
+    if called.stem != "veilrec" or (on_path and Path(on_path).absolute() == called.absolute()):
+        return "veilrec"
+    return shlex.quote(str(called))
+
+
+def _train(request: Request, folder: Path) -> None:
     from veilrec.cli.progress import following
     from veilrec.methods.registry import get
     from veilrec.runs.request import prepare
@@ -80,33 +103,82 @@ def _train(request: Request, folder: Path) -> dict[str, Any]:
     prepared = prepare(request)
     unit = "round" if get(request.method).kind == "federated" else "epoch"
     with following(f"   {request.method}", prepared.schedule.rounds, unit=unit) as listener:
-        return train(prepared, folder, listeners=(listener,))
+        train(prepared, folder, listeners=(listener,))
 
 
-def _show(scenario: Scenario, finding: Finding, report: Path, out: Path) -> None:
+def _show(findings: list[Finding], report: Path, out: Path) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(metrics_table(f"{scenario.data}, {finding.protocol}, seed {scenario.seed}", finding.scores))
-    for metric, value in finding.best_possible.items():
-        console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
-    console.print(_recommended(scenario, finding))
-    console.print(
-        f"{scenario.main}: {counted(finding.rounds, 'round')}, to devices {human_bytes(finding.down_bytes)}, "
-        f"from devices {human_bytes(finding.up_bytes)}."
-    )
-    console.print(f"Privacy: {finding.guarantee.line()}.", *finding.guarantee.caveats, soft_wrap=True)
+    for finding in findings:
+        _show_part(console, finding)
+    console.print("A simulated run protects nobody.", markup=False)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
     console.print("Next:", markup=False)
-    console.print(f"  veilrec recommend {out / scenario.main} --user {finding.user}", soft_wrap=True, markup=False)
-    console.print(f"  veilrec train {scenario.main} --data csv:YOUR-FILE.csv", soft_wrap=True, markup=False)
+    first, name = findings[0], typed_name()
+    private = next((run for run in first.runs if run.guarantee.basis != "none"), first.runs[0])
+    for step in (
+        ["recommend", str(out / first.runs[0].folder), "--user", first.person.user],
+        ["privacy", "show", str(out / private.folder)],
+        ["train", first.runs[0].method, "--data", "csv:YOUR-FILE.csv"],
+    ):
+        console.print(f"  {name} {shlex.join(step)}", soft_wrap=True, markup=False)
 
 
-def _recommended(scenario: Scenario, finding: Finding) -> Table:
+def _show_part(console: Console, finding: Finding) -> None:
+    scenario, runs = finding.scenario, finding.runs
+    console.print(metrics_table(f"{scenario.title}: {scenario.data}, {runs[0].protocol}", finding.scores))
+    for metric, value in finding.best_possible.items():
+        console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
+    for run in runs:
+        sent = (
+            f"{run.visits()}, to devices {human_bytes(run.down_bytes)}, from devices {human_bytes(run.up_bytes)}; "
+            if run.kind == "federated"
+            else "all data in one place; "
+        )
+        console.print(f"{run.label}: {sent}{run.guarantee.line()}.", markup=False)
+    _show_person(console, finding.person)
+
+
+def _show_person(console: Console, person: Person) -> None:
+    from veilrec.report.person import OVERLAP_NOTE
+
+    most = ", ".join(f"{name} ({count})" for name, count in person.favourites.items())
+    lately = "; ".join(item.named(_WORDS) for item in person.latest[:3])
+    console.print(f"{person.user} has {person.used} items, most of: {most}. Lately: {lately}.", markup=False)
+    console.print(_recommended(person))
+    console.print(_fitting(person))
+    console.print(OVERLAP_NOTE, markup=False)
+    console.print()
+
+
+def _fitting(person: Person) -> Table:
+    """How well every list fits the person."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("", "item", "title", title=f"{scenario.main} recommends to user {escape(finding.user)}")
-    for place, (item, title) in enumerate(finding.recommended, 1):
-        table.add_row(str(place), escape(item), escape(title))
+    first, *numbers = person.fit_head()
+    table = Table(first)
+    for name in numbers:
+        table.add_column(escape(name), justify="right")
+    for row in person.fit_rows():
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _recommended(person: Person) -> Table:
+    """What the first two methods recommend to the person, side by side."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    lists = person.lists[:2]
+    table = Table("", *(f"{own.method} recommends (* favourite)" for own in lists))
+    for place in range(max(len(own.items) for own in lists)):
+        cells = [
+            f"{'* ' if own.fits[place] else ''}{escape(own.items[place].named(_WORDS))}"
+            if place < len(own.items)
+            else ""
+            for own in lists
+        ]
+        table.add_row(str(place + 1), *cells)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -10,8 +11,24 @@ from typer.core import TyperGroup
 
 from veilrec._extras import missing_part
 from veilrec._version import __version__
-from veilrec.cli import audit, bench, data, demo, doctor, methods, privacy, recommend, reproduce, train
-from veilrec.errors import VeilrecError
+from veilrec.cli import (
+    audit,
+    bench,
+    check,
+    compare,
+    data,
+    demo,
+    doctor,
+    methods,
+    new,
+    privacy,
+    recommend,
+    reproduce,
+    train,
+    tune,
+)
+from veilrec.cli.output import open_streams, say
+from veilrec.errors import VeilrecError, file_trouble
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
@@ -23,14 +40,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
         "Recommenders that learn from people without watching them.\n\n"
-        "Start with `veilrec demo`: it trains on embedded data and writes a report in under two minutes. "
-        "Then `veilrec data list`, `veilrec methods`, and `veilrec train fedmf --data ml-100k`."
+        "Start with `veilrec demo`: it trains on made-up data and writes a report. The first time takes about two "
+        "minutes, because code is compiled; later times take about one.\n\n"
+        "After that, see what there is with `veilrec data list` and `veilrec methods`, and train on real data with "
+        "`veilrec train fedmf --data ml-100k`."
     ),
 )
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("methods")(methods.methods)
+app.add_typer(new.app, name="new")
+app.add_typer(check.app, name="check")
 app.command("train")(train.train)
+app.command("compare")(compare.compare)
+app.command("tune")(tune.tune)
 app.command("evaluate")(recommend.evaluate)
 app.command("recommend")(recommend.recommend)
 app.add_typer(privacy.app, name="privacy")
@@ -57,29 +80,47 @@ def main(
 
 def run() -> None:
     """Entry point: what the user can put right becomes one line and exit code 2, never a traceback."""
+    open_streams()
+    code = _attempt()
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # the disk that it goes to is full, or nobody reads it any more
+        if not isinstance(error, BrokenPipeError):
+            _say(file_trouble(error))
+        code = code or 2
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python says it again on leaving
+    sys.exit(code)
+
+
+def _attempt() -> int | str | None:
     try:
         app()
     except SystemExit as leaving:
         if leaving.code == INTERRUPTED:  # typer turns Ctrl-C into this code without a word
-            typer.echo("veilrec: interrupted", err=True)
-        raise
+            _say("interrupted")
+        return leaving.code
     except ModuleNotFoundError as error:
         missing = missing_part(_command(), error)
         if missing is None:
             raise
-        typer.echo(str(missing), err=True)
-        sys.exit(missing.exit_code)
+        say(str(missing))
+        return missing.exit_code
     except VeilrecError as error:
-        typer.echo(f"veilrec: {error}", err=True)
-        sys.exit(error.exit_code)
+        _say(str(error))
+        return error.exit_code
     except OSError as error:
-        typer.echo(f"veilrec: {_file_trouble(error)}", err=True)
-        sys.exit(2)
+        _say(file_trouble(error))
+        return 2
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        typer.echo("veilrec: not enough memory: take less data, a smaller model or a smaller cohort", err=True)
-        sys.exit(2)
+        _say("not enough memory: take less data, a smaller model or a smaller cohort")
+        return 2
+    return 0
+
+
+def _say(line: str) -> None:
+    say(f"veilrec: {line}")
 
 
 def _command() -> str:
@@ -96,9 +137,3 @@ def _command() -> str:
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory has run out; torch says so in words alone."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
-
-
-def _file_trouble(error: OSError) -> str:
-    if error.filename is None:
-        return f"{error.strerror or error}: check the files and folders that were given"
-    return f"{error.filename} cannot be used ({error.strerror}): give a place that can be read and written"

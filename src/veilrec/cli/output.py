@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +17,36 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 _COLUMNS = ("auc", "mrr", "ndcg@5", "hr@10", "ndcg@10")  # the rest stands in result.json
+_SPELT = {"≥": ">=", "±": "+/-", "…": "...", "█": "#", "▏": "|"}  # the signs that we print ourselves
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    """One JSON object on standard output: JSON is UTF-8, so any other output gets ASCII with escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    if not is_utf8 or any("\ud800" <= sign <= "\udfff" for sign in text):  # a file name may hold bytes of no letter
+        text = json.dumps(value, indent=2)
+    sys.stdout.write(text + "\n")
+
+
+def open_streams() -> None:
+    """From now on nothing that is printed can fail for its letters: what a terminal cannot show is spelt or is a `?`.
+
+    What whoever started us has closed is open to nowhere.
+    """
+    codecs.register_error("veilrec", _spelt)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="veilrec")
+
+
+def _spelt(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_SPELT.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
 
 
 def say(text: str) -> None:
@@ -45,9 +73,9 @@ def metrics_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
 
 def method_names(typed: str) -> list[str]:
     """Methods to train that start with what was typed, for the shell to complete."""
-    from veilrec.methods.registry import METHODS
+    from veilrec.methods.registry import names
 
-    return [name for name in METHODS if name.startswith(typed)]
+    return [name for name in names() if name.startswith(typed.lower())]
 
 
 def data_names(typed: str) -> list[str]:

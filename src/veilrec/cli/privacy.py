@@ -16,6 +16,7 @@ from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
     from veilrec.privacy.calculator import Setting
+    from veilrec.privacy.statement import Statement
 
 app = typer.Typer(
     name="privacy",
@@ -54,37 +55,62 @@ class Sampled(StrEnum):
 
 @app.command()
 def show(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")], json_output: Json = False
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")],
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one page for screen and paper, with a picture, to this file.")
+    ] = None,
+    json_output: Json = False,
 ) -> None:
     """The privacy statement of a run: what is protected, how strongly, against whom, and what is not.
 
-    Example: veilrec privacy show runs/dp-fedmf-ml-1m-seed0
+    Examples:
+
+        veilrec privacy show runs/dp-fedmf-ml-1m-seed0
+
+        veilrec privacy show runs/dp-fedmf-ml-1m-seed0 --html privacy.html
     """
     from veilrec.privacy.guarantee import Guarantee
     from veilrec.privacy.statement import Statement
-    from veilrec.runs.noise import obstacle
+    from veilrec.runs.noise import kept_obstacle
 
     result, config = _read_run(run)
     guarantee = Guarantee.from_json(result["guarantee"])
-    reason = obstacle(guarantee, str(config.get("noise", "seeded")))
+    reason = kept_obstacle(guarantee, str(config.get("noise", "seeded")))
+    own, before = _noise(result.get("noise")), _earlier(result.get("start_from"))
     statement = Statement(
         guarantee,
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
-        noise=(*_noise(result.get("noise")), *_settings(config)),
+        noise=(*own, *_settings(config), *before.values()),
         simulated=True,  # `veilrec train` simulates all devices in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
         publishable=reason is None,
+        seeded=guarantee.basis == "proven" and reason is not None,
+        adds_noise=bool(own),
+        earlier=tuple(before),
     )
+    if html is not None:
+        _write_page(statement, html)
     if json_output:
-        print_json(statement.to_json() | {"run": str(run)})
-    else:
+        print_json(statement.to_json() | {"run": str(run)} | ({} if html is None else {"html": str(html)}))
+    elif html is None:
         typer.echo(statement.text())
+    else:
+        typer.echo(f"The statement is in {html}. A browser prints it, or saves it as PDF.")
+
+
+def _write_page(statement: Statement, path: Path) -> None:
+    from veilrec.methods.registry import METHODS, get
+    from veilrec.report.privacy_page import write_page
+
+    kind = get(statement.method).kind if statement.method in METHODS else "federated"  # or of another version
+    data_used = statement.method != "random"
+    write_page(statement, path, where="nowhere" if not data_used else "devices" if kind == "federated" else "one place")
 
 
 @app.command()
 def calibrate(
-    mechanism: Annotated[Planned, typer.Option(help="What protects the message.")],
+    mechanism: Annotated[Planned, typer.Option(case_sensitive=False, help="What protects the message.")],
     epsilon: Annotated[float, typer.Option(help="The epsilon of one message that is wanted, above 0.")],
     delta: Annotated[
         float | None,
@@ -143,9 +169,15 @@ def account(
     ],
     rounds: Annotated[int, typer.Option(help="Rounds of training.")],
     delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
-    mechanism: Annotated[Mechanism, typer.Option(help="What protects the sum.")] = Mechanism.gaussian,
+    mechanism: Annotated[
+        Mechanism, typer.Option(case_sensitive=False, help="What protects the sum.")
+    ] = Mechanism.gaussian,
     sampling: Annotated[
-        Sampled, typer.Option(help="Who takes part in a round: all (none), a fixed number, each by chance (poisson).")
+        Sampled,
+        typer.Option(
+            case_sensitive=False,
+            help="Who takes part in a round: all (none), a fixed number, each by chance (poisson).",
+        ),
     ] = Sampled.none,
     population: Annotated[int | None, typer.Option(help="Number of users. fixed and poisson need it.")] = None,
     cohort: Annotated[
@@ -179,19 +211,23 @@ def account(
     plan = epsilon_of_training(
         noise_multiplier,
         delta,
-        Rounds(rounds=rounds, sampling=sampling.value, population=population or 1, cohort=cohort or 1),
+        Rounds(rounds=rounds, sampling=sampling.value, population=_or_one(population), cohort=_or_one(cohort)),
     )
     people = {} if population is None or cohort is None else {"population": population, "cohort": cohort}
     _tell({"mechanism": mechanism.value, "sampling": sampling.value, **people, "rounds": rounds}, plan, json_output)
 
 
+def _or_one(count: int | None) -> int:
+    return 1 if count is None else count
+
+
 def _tell(asked: dict[str, Any], plan: Setting, json_output: bool) -> None:
+    from veilrec.privacy.statement import detection_to_json, meaning
+
     facts = asked | dict(plan.settings)
     if json_output:
-        print_json(facts | plan.guarantee.to_json())
+        print_json(facts | plan.guarantee.to_json() | detection_to_json(plan.guarantee))
         return
-    from veilrec.privacy.statement import meaning
-
     for name, value in facts.items():
         typer.echo(f"{name.replace('_', ' ')}: {f'{value:.7g}' if isinstance(value, float) else value}")
     typer.echo(f"guarantee: {plan.guarantee.line()}")
@@ -207,7 +243,7 @@ def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     config = read_config(run)
     path = run / "result.json"
     try:
-        result = json.loads(path.read_text())
+        result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise BadInput(
             f"{path} cannot be read: finish the run first with `veilrec train ... --out {run} --resume`"
@@ -230,6 +266,17 @@ def _noise(facts: object) -> tuple[str, ...]:
         return ()  # a run without noise on sums
 
 
+def _earlier(start_from: object) -> dict[str, str]:
+    """The noise of every run that a run goes on from, the latest first, as far as result.json knows it."""
+    told: dict[str, str] = {}
+    while isinstance(start_from, dict):
+        name = Path(str(start_from.get("run", "unknown"))).name
+        noise = _noise(start_from.get("noise")) or ("what noise it added is not known here.",)
+        told[name] = f"The earlier run {name} that the model comes from: {noise[0]}"
+        start_from = start_from.get("start_from")
+    return told
+
+
 def _settings(config: dict[str, Any]) -> tuple[str, ...]:
     """What the run was set to do about privacy, from its config.yaml; epsilon and delta stand in the guarantee."""
     settings = config.get("config")
@@ -239,7 +286,10 @@ def _settings(config: dict[str, Any]) -> tuple[str, ...]:
     words = [f"{name.replace('_', ' ')} {value}" for name, value in chosen.items()]
     cohort = settings.get("cohort")
     if isinstance(cohort, dict):
-        words += [f"cohort {name.replace('_', ' ')} {value}" for name, value in cohort.items()]
+        everybody = cohort.get("size") == 0
+        words += ["everybody in every round"] if everybody else []
+        shown = {name: value for name, value in cohort.items() if not (everybody and name == "size")}
+        words += [f"cohort {name.replace('_', ' ')} {value}" for name, value in shown.items()]
     calibration = f"calibration {settings['calibration']}, " if "calibration" in settings else ""
     rounds = config.get("rounds")
     words = [counted(rounds, "round"), *words] if isinstance(rounds, int) else words

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FOLLOWED = ("hr@10", "ndcg@10", "auc", "mrr")  # as many as fit into a line
-_COMPILING = 30.0  # seconds, at most, of a first round
+_TIMED = 3.0  # seconds of rounds after the first, before their mean says anything
+_REMEMBERED = 3600.0  # seconds of rounds that the bar, which leaves out the first too, takes the mean of
+_SHORT = 10.0  # seconds; of shorter rounds tenths are told
 _LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
 
 
@@ -40,21 +42,25 @@ class PlainLines:
     def __init__(self, title: str, rounds: int) -> None:
         self._title = title
         self._rounds = rounds
-        self._seconds: float | None = None  # of learning, up to the end of the first round
+        self._first: tuple[int, float] | None = None  # rounds and seconds of learning when the first round ended
         self._has_told = False
 
     def on_round(self, progress: Progress, report: StepReport) -> None:
-        """Say once how long the rest will take, if that is long; by the second round if the first compiled."""
+        """Say once how long the rest will take, if that is long; the first round, which may compile, does not count."""
         if self._has_told:
             return
-        first, self._seconds = self._seconds, progress.learning_seconds
-        each = self._seconds / progress.rounds_done if first is None else self._seconds - first
-        if first is None and each < _COMPILING:
+        if self._first is None:
+            self._first = progress.rounds_done, progress.learning_seconds
+            return
+        rounds, seconds = progress.rounds_done - self._first[0], progress.learning_seconds - self._first[1]
+        if seconds < _TIMED:
             return
         self._has_told = True
+        each = seconds / rounds
         left = each * (self._rounds - progress.rounds_done)
         if left >= _LONG_WAIT:
-            self._say(progress, f"{human_seconds(each)} each, about {human_seconds(left)} of learning left")
+            time = f"{each:.1f} s" if each < _SHORT else human_seconds(each)
+            self._say(progress, f"{time} each, about {human_seconds(left)} of learning left")
 
     def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Say how good the model is now."""
@@ -105,6 +111,7 @@ def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Liste
         MofNCompleteColumn(),
         TextColumn(f"{unit}s"),
         TimeRemainingColumn(),
+        speed_estimate_period=_REMEMBERED,
     )
     words = Text(no_wrap=True, overflow="ellipsis")
     with Live(Group(bar, words), console=Console(stderr=True)):

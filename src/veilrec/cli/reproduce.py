@@ -13,7 +13,7 @@ from veilrec.cli.output import Json, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.running import Options
+    from veilrec.report.reproduce.study import Options
     from veilrec.report.reproduce.summary import Summary
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
@@ -41,6 +41,13 @@ def reproduce(
     method: Annotated[
         list[str] | None, typer.Option(help="Only the rows of this method; may be repeated. Default: all.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE over the preset, of every row that has such a setting."),
+    ] = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out the rows that need a package or file that is not here.")
+    ] = False,
     jobs: Annotated[int, typer.Option(help="Runs at the same time, each in a process with one thread.")] = 1,
     out: Annotated[
         Path | None,
@@ -51,7 +58,8 @@ def reproduce(
     """Run a paper's experiment again: its numbers, ours with their spread, popularity, and the epsilon that holds.
 
     Writes TABLE.json, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on where it
-    stopped, and reads what is finished; remove the folder to start anew.
+    stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are looked for
+    before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1.
 
     Examples:
 
@@ -61,19 +69,31 @@ def reproduce(
 
         veilrec reproduce fedmf-table2 --method dp-fedmf --method priv-fedmf-sub --calibration proven
 
-        veilrec reproduce fednewsrec-table2 --data mind:MINDsmall
+        veilrec reproduce fednewsrec-table2 --data mind:MINDsmall --set text.words=glove.6B.300d.txt
     """
     from veilrec.report.reproduce.registry import experiment
-    from veilrec.report.reproduce.running import Options
+    from veilrec.report.reproduce.study import Options
+    from veilrec.report.reproduce.summary import failed
 
     if table is None:
         _list(json_output)
         return
-    experiment(table)  # an unknown name is refused before anything else
-    only = (tuple(names or ()) for names in (preset, calibration, method))
-    options = Options(seeds, quick, data, protocol, *only)
+    table = experiment(table).name  # an unknown name is refused before anything else
+    options = Options(
+        seeds=seeds,
+        quick=quick,
+        data=data,
+        protocol=protocol,
+        presets=tuple(preset or ()),
+        calibrations=tuple(name.strip().lower() for name in calibration or ()),
+        methods=tuple(method or ()),
+        settings=tuple(settings or ()),
+        skip_missing=skip_missing,
+    )
     summary, folder = _run(table, options, jobs, out)
     _finish(summary, _command(table, options), folder, json_output)
+    if failed(summary):
+        raise typer.Exit(1)
 
 
 def _list(json_output: bool) -> None:
@@ -90,13 +110,26 @@ def _list(json_output: bool) -> None:
 def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Summary, Path]:
     import os
 
+    from veilrec._extras import require
+    from veilrec._files import check_place
     from veilrec.cli.progress import following
+    from veilrec.errors import BadInput
     from veilrec.report.reproduce.registry import experiment
-    from veilrec.report.reproduce.running import execute, make_study
+    from veilrec.report.reproduce.running import execute
+    from veilrec.report.reproduce.study import make_study
     from veilrec.report.reproduce.summary import summarise
 
+    for part in ("matplotlib", "PIL"):
+        require("veilrec reproduce", part)
     folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, and runs need a folder: choose another --out")
+    check_place(folder)
     study = make_study(experiment(table), options, folder)
+    for line in study.notes:
+        say(line)
+    for line in study.left_out():
+        say(line)
     say(f"{table}: {counted(len(study.trials()), 'run')} on {', '.join(p.data for p in study.panels)}, in {folder}")
     return summarise(study, execute(study.trials(), jobs=jobs, say=say, follow=following)), folder
 
@@ -146,4 +179,11 @@ def _command(table: str, options: Options) -> str:
     words += [f"--preset {preset}" for preset in options.presets]
     words += [f"--calibration {calibration}" for calibration in options.calibrations]
     words += [f"--method {method}" for method in options.methods]
+    words += [f"--set {_without_folder(setting)}" for setting in options.settings]
+    words += ["--skip-missing"] if options.skip_missing else []
     return " ".join(words)
+
+
+def _without_folder(setting: str) -> str:
+    name, _, value = setting.partition("=")
+    return f"{name}={Path(value).name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names
+from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names, say
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
@@ -23,11 +23,18 @@ class Noise(StrEnum):
     secure = "secure"
 
 
+_PARAMETERS = {"patience": "early_stop"}  # named otherwise on the command line than in a request
 DATA_HELP = "Data set: NAME, NAME:FOLDER with its official files, or csv:FILE. See `veilrec data list`."
 
 
 def train(
-    method: Annotated[str, typer.Argument(help="Method to train. See `veilrec methods`.", autocompletion=method_names)],
+    context: typer.Context,
+    method: Annotated[
+        str | None,
+        typer.Argument(
+            help="Method to train (see `veilrec methods`), or FILE.py with your own.", autocompletion=method_names
+        ),
+    ] = None,
     data: Annotated[str, typer.Option(help=DATA_HELP, autocompletion=data_names)] = "synthetic-ratings",
     rounds: Annotated[
         int | None, typer.Option(help="Rounds (epochs for centralised methods). Default: the method's.")
@@ -48,10 +55,19 @@ def train(
         typer.Option(help="Private methods: proven (noise that holds, the default) or as-published (the paper's)."),
     ] = None,
     noise: Annotated[
-        Noise, typer.Option(help="seeded: the same again from --seed. secure: from a secret, as publishing needs.")
+        Noise,
+        typer.Option(
+            case_sensitive=False, help="seeded: the same again from --seed. secure: from a secret, as publishing needs."
+        ),
     ] = Noise.seeded,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, e.g. --set local.epochs=3. May be repeated.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Train as a file says: config.yaml of a run, best.yaml of a search. Options here win over it."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/METHOD-DATA-seedN.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --out.")] = False,
@@ -62,6 +78,12 @@ def train(
     early_stop: Annotated[
         int | None,
         typer.Option(help="Hold out a validation part and stop after so many evaluations without gain on it."),
+    ] = None,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="Then train on everything for the rounds that --early-stop found best.")
+    ] = False,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="Start from the model of this earlier run; data may have grown.")
     ] = None,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
@@ -78,54 +100,90 @@ def train(
 
         veilrec train fedmf --data ml-1m --out runs/long --resume
 
+        veilrec train fedmf --data csv:grown.csv --from runs/mine --rounds 20 --out runs/next
+
         veilrec train dp-fedmf --data ml-1m --noise secure --out runs/to-publish
+
+        veilrec train --config runs/mine/config.yaml --seed 2
     """
-    from veilrec.errors import BadInput
-    from veilrec.methods.registry import get
+    from veilrec.errors import BadInput, VeilrecError, file_trouble, is_full
+    from veilrec.methods.registry import get, refused
+    from veilrec.runs.config_file import make_request, read_config_file
+    from veilrec.runs.folder import CONFIG, check_out
     from veilrec.runs.loop import Interrupted
-    from veilrec.runs.request import Request, default_out
+    from veilrec.runs.refit import with_found_rounds
+    from veilrec.runs.request import as_meant, default_out, in_full
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
-    chosen = [] if calibration is None else [f"calibration={calibration}"]
-    request = Request(
-        method=method,
-        data=data,
-        seed=seed,
-        protocol=protocol,
-        preset=preset,
-        settings=(*chosen, *(settings or ())),
-        rounds=rounds,
-        evaluate_every=evaluate_every,
-        checkpoint_every=checkpoint_every,
-        patience=early_stop,
-        noise=noise.value,
-    )
+    chosen = [] if calibration is None else [f"calibration={calibration.strip().lower()}"]
+    options = {
+        "method": method,
+        "data": data,
+        "seed": seed,
+        "protocol": protocol,
+        "preset": preset,
+        "rounds": rounds,
+        "evaluate_every": evaluate_every,
+        "checkpoint_every": checkpoint_every,
+        "patience": early_stop,
+        "noise": noise.value,
+        "start_from": start_from,
+    }
+    for line in refused():
+        say(f"veilrec: {line}")
+    file = None if config is None else read_config_file(config)
+    given = options if file is None else _typed(context, options)
+    request, notes = make_request(file, given, (*chosen, *(settings or ())))
+    for note in notes:
+        say(f"{config}: {note}")
+    request = in_full(request)
     folder = out or default_out(request)
-    unit = "round" if get(method).kind == "federated" else "epoch"
+    unit = "round" if get(as_meant(request).method).kind == "federated" else "epoch"
+
+    def search(asked: Request, place: Path, goes_on: bool) -> dict[str, Any]:
+        return _train(asked, place, goes_on, list(log or ()), unit)
+
     try:
+        if refit:
+            resumed, resume = resume, resume and folder.exists()  # which it does not before the search is done
+            check_out(folder, resume=resume)
+            request = with_found_rounds(request, folder, search, resume=resumed)
         result = _train(request, folder, resume, list(log or ()), unit)
     except Interrupted as stop:
         raise Interrupted(f"{stop}\nGo on with: the same command and --out {folder} --resume") from None
+    except OSError as error:
+        if not is_full(error) or not (folder / CONFIG).exists():
+            raise
+        line = f"{file_trouble(error)}; then go on with the same command and --out {folder} --resume"
+        raise VeilrecError(line) from None
     if json_output:
         print_json(result | {"out": str(folder)})
     else:
         _print_result(result, folder)
 
 
+def _typed(context: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were typed and are not merely usual."""
+    usual = ("DEFAULT", "DEFAULT_MAP")
+    sources = {name: context.get_parameter_source(_PARAMETERS.get(name, name)) for name in options}
+    return {name: value for name, value in options.items() if (found := sources[name]) and found.name not in usual}
+
+
 def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str) -> dict[str, Any]:
     from veilrec.cli.progress import following
     from veilrec.runs import training
     from veilrec.runs.folder import check_out
-    from veilrec.runs.loggers import make_loggers
+    from veilrec.runs.loggers import check_loggers, make_loggers
     from veilrec.runs.noise import kept_secret
     from veilrec.runs.request import prepare
 
     check_out(folder, resume=resume)
+    check_loggers(log)
     prepared = prepare(request, secret=kept_secret(folder) if resume else None)
     for note in prepared.notes:
-        typer.echo(f"{request.method}: {note}", err=True)
-    title = f"{request.method} on {prepared.population.name}"
+        say(f"{prepared.method.name}: {note}")
+    title = f"{prepared.method.name} on {prepared.population.name}"
     loggers = make_loggers(log, folder)
     with following(title, prepared.schedule.rounds, unit=unit) as listener:
         return training.train(prepared, folder, resume=resume, listeners=(listener, *loggers))
@@ -139,6 +197,8 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}"
     console = Console()
     console.print(metrics_table(title, {result["method"]: result["metrics"]} | result["baselines"]))
+    for warning in result["warnings"]:
+        console.print(warning)
     traffic = result["communication"]
     if traffic["up_bytes"]:
         timed = "compilation included" if result["rounds"] == 1 else "after the first round"
