@@ -2,63 +2,134 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from veilrec.errors import BadInput
 
+_LONGEST_NAME = 100  # characters of a name that a temporary one repeats
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
-    part = Path(name)
-    try:
-        yield part
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.chmod(0o644)
-        part.replace(path)
-        sync(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def refuse_existing(target: Path) -> None:
-    """Raise unless the path is free: nothing there, or an empty folder."""
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput(f"{target} exists already: give another folder, or remove it first")
+    with _named(path), _parent_of(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".part")
+        os.close(handle)
+        part = Path(name)
+        try:
+            yield part
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.chmod(0o644)
+            part.replace(path)
+            sync(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def _named(path: Path) -> Iterator[None]:
+    """What a disk refuses is an OSError with the path that was asked for, whatever wrote to its temporary name."""
+    try:
+        yield
+    except Exception as error:
+        code, where = _code_of(error), getattr(error, "filename", None)
+        if code is None or (where is not None and not str(where).startswith(str(path.parent / _prefix(path)))):
+            raise
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def _code_of(error: Exception) -> int | None:
+    """What the system said; libraries that write by themselves tell it in words alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if isinstance(error, OSError) and re.search(r"requested and \d+ written", str(error)):  # numpy
+        return errno.ENOSPC
+    told = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, polars
+    return None if told is None else int(told[1])
+
+
+@contextmanager
+def _parent_of(path: Path) -> Iterator[None]:
+    """The folder of a path, made if it is not there, and then gone after an error unless something else is in it."""
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:_LONGEST_NAME]}."
+
+
+def refuse_existing(target: Path) -> None:
+    """Raise unless the path is free, nothing there or an empty folder, and can be written."""
+    check_place(target)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput(f"{target} exists already: give another name, or remove it first")
+
+
+def check_place(target: Path) -> None:
+    """Refuse a file or folder that cannot be written, before any work; nothing is made."""
+    try:
+        there = next(place for place in (target, *target.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there if there != target or target.is_dir() else target.absolute().parent):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"{target} cannot be used ({error.strerror}): give a place that can be written, in a folder of your own"
+        ) from None
+
+
+@contextmanager
+def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
 
-    A target that holds something already is refused, so that nothing is ever overwritten or mixed.
+    A target that holds something already is refused, so that nothing is ever overwritten or mixed; with `replace` it
+    is given up when the new one is whole.
     """
-    refuse_existing(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part"))
-    try:
-        yield part
-        for inner, _, names in os.walk(part):
-            for name in names:
-                sync(Path(inner) / name)
-            sync(Path(inner))
-        part.chmod(0o755)
-        part.rename(target)
-        sync(target.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    if not replace:
+        refuse_existing(target)
+    with _named(target), _parent_of(target):
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".part"))
+        try:
+            yield part
+            for inner, _, names in os.walk(part):
+                for name in names:
+                    sync(Path(inner) / name)
+                sync(Path(inner))
+            part.chmod(0o755)
+            if replace:
+                _give_up(target)
+            part.rename(target)
+            sync(target.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _give_up(target: Path) -> None:
+    """Remove what is there, a folder out of sight at once."""
+    if target.is_symlink() or target.is_file():
+        target.unlink()
+    elif target.exists():
+        old = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".old"))
+        target.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def sync(path: Path) -> None:

@@ -14,6 +14,7 @@ from veilrec.runs.folder import check_out, read_result
 
 if TYPE_CHECKING:
     from veilrec.data.population import Population
+    from veilrec.runs.comparison import Comparison
     from veilrec.runs.saved import Recommendation, SavedModel
 
 
@@ -22,6 +23,8 @@ class Run:
     """A finished run; it needs its folder and nothing else, but for `evaluate`, which measures on the data."""
 
     folder: Path
+    method: str | None = None
+    """The file of the method that trained it, where that is not installed and ranks in a way of its own."""
 
     @cached_property
     def result(self) -> Mapping[str, Any]:
@@ -44,23 +47,39 @@ class Run:
         """The model with its vocabularies."""
         from veilrec.runs.saved import open_model
 
-        return open_model(self.folder)
+        return open_model(self.folder, self.method)
 
     def recommend(
         self, history: Sequence[str] | None = None, *, user: str | None = None, k: int = 10
     ) -> list[Recommendation]:
-        """The best items for somebody with this history of item ids, the latest last, or for a user of the run."""
+        """The best items for somebody with this history of item ids, the latest last, or for a user of the run.
+
+        Items that the model does not know are passed over: `Run.model.split_history` says which.
+        """
         if (history is None) == (user is None):
             raise BadInput("give either a history of item ids or a user of the run")
+        if isinstance(history, str):
+            raise BadInput(f"the history is the text {history!r}: give a list of item ids, [{history!r}]")
         if k < 1:
             raise BadInput(f"k is {k}: ask for at least 1 item")
         return self.model.recommend(history, k) if history is not None else self.model.recommend_user(str(user), k)
 
-    def evaluate(self, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
-        """Measured again, by another protocol or on other data if asked; as `veilrec evaluate --json` prints it."""
+    def evaluate(
+        self,
+        protocol: str | None = None,
+        *,
+        data: str | None = None,
+        metrics: Literal["main", "all"] = "main",
+        per_user: str | Path | None = None,
+    ) -> dict[str, Any]:
+        """Measured again, by another protocol or on other data if asked; as `veilrec evaluate --json` prints it.
+
+        `metrics="all"` adds those of whole lists; `per_user` is a .csv or .parquet file for the metrics of every case.
+        """
         from veilrec.runs.evaluation import evaluate_run
 
-        return evaluate_run(self.folder, protocol, data)
+        file = None if per_user is None else Path(per_user)
+        return evaluate_run(self.folder, protocol, data, metrics=metrics, per_user=file, method=self.method)
 
 
 def load(data: str) -> Population:
@@ -71,41 +90,96 @@ def load(data: str) -> Population:
 
 
 def train(
-    method: str,
-    data: str,
+    method: str | None = None,
+    data: str | None = None,
     *,
+    config: str | Path | None = None,
     out: str | Path | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     rounds: int | None = None,
     protocol: str | None = None,
-    preset: str = "tuned",
+    preset: str | None = None,
     settings: Mapping[str, Any] | Iterable[str] = (),
-    noise: Literal["seeded", "secure"] = "seeded",
+    noise: Literal["seeded", "secure"] | None = None,
+    start_from: str | Path | Run | None = None,
 ) -> Run:
-    """Train a method and save the run; `settings` are those of `--set`, as a mapping or as "name=value"."""
-    from veilrec.runs.request import Request, default_out, prepare
+    """Train a method and save the run; `settings` are those of `--set`, as a mapping or as "name=value".
+
+    With `config`, a config.yaml or best.yaml, what is not given here is as the file says. `start_from` is an earlier
+    run, whose model is where this one starts.
+    """
+    from veilrec.runs.config_file import as_settings, make_request, read_config_file
+    from veilrec.runs.request import default_out, prepare
     from veilrec.runs.training import train as run_to_the_end
 
-    chosen = [f"{k}={v}" for k, v in settings.items()] if isinstance(settings, Mapping) else list(settings)
-    request = Request(method, data, seed, protocol, preset, tuple(chosen), rounds, noise=noise)
+    earlier = start_from.folder if isinstance(start_from, Run) else start_from
+    asked: dict[str, Any] = {
+        "method": method,
+        "data": data,
+        "seed": seed,
+        "protocol": protocol,
+        "preset": preset,
+        "rounds": rounds,
+        "noise": noise,
+        "start_from": earlier,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    file = None if config is None else read_config_file(Path(config))
+    request, _ = make_request(file, given, as_settings(settings))
     folder = default_out(request) if out is None else Path(out)
     check_out(folder, resume=False)
     run_to_the_end(prepare(request), folder)
     return Run(folder)
 
 
-def open(folder: str | Path) -> Run:
-    """A run that was trained before."""
-    run = Run(Path(folder))
+def compare(
+    methods: Sequence[str],
+    data: str,
+    *,
+    seeds: int = 3,
+    protocol: str | None = None,
+    preset: str | None = None,
+    rounds: int | None = None,
+    settings: Mapping[str, Any] | Iterable[str] = (),
+    metric: str | None = None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+) -> Comparison:
+    """Train what is missing and compare: `table` and `pairs` of what comes back; as `veilrec compare`, without files.
+
+    A method may have settings of its own: "dp-fedmf:privacy.epsilon=4".
+    """
+    from veilrec.runs import comparison
+    from veilrec.runs.config_file import as_settings
+
+    if isinstance(methods, str):
+        raise BadInput(f"methods is the text {methods!r}: give a list of methods, [{methods!r}]")
+    return comparison.compare(
+        methods,
+        data,
+        seeds=seeds,
+        protocol=protocol,
+        preset=preset,
+        rounds=rounds,
+        settings=as_settings(settings),
+        metric=metric,
+        out=None if out is None else Path(out),
+        jobs=jobs,
+    )
+
+
+def open(folder: str | Path, *, method: str | None = None) -> Run:
+    """A run that was trained before; `method`: the file of an outside method that ranks in a way of its own."""
+    run = Run(Path(folder), method)
     read_result(run.folder)  # refuses a folder that is no finished run
     return run
 
 
 def audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
     """Attack the plan of a method, or a mechanism; as `veilrec audit NAME --json` prints it."""
-    from veilrec.methods.registry import METHODS
+    from veilrec.methods.registry import exists
 
-    if name in METHODS:
+    if exists(name):
         from veilrec.methods.audit import audit_method
 
         return audit_method(name, quick=quick, seed=seed).to_json()
