@@ -47,8 +47,14 @@ def test_what_cannot_be_meant_is_refused_in_one_line(run: veilrec.Run, tmp_path:
         run.recommend()
     with pytest.raises(BadInput, match="at least 1 item"):
         run.recommend(user="u", k=0)
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match=r"the history is the text 'i001': give a list of item ids, \['i001'\]"):
+        run.recommend("i001")
+    with pytest.raises(BadInput, match=r"methods is the text 'ease': give a list of methods, \['ease'\]"):
+        veilrec.compare("ease", DATA)
+    with pytest.raises(BadInput, match="has no result.json"):
         veilrec.open(tmp_path)
+    with pytest.raises(BadInput, match="there is no run .*nowhere"):
+        veilrec.open(tmp_path / "nowhere")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         veilrec.nothing  # noqa: B018
 
@@ -63,3 +69,15 @@ def test_importing_it_imports_nothing_heavy() -> None:
     script = "import sys, veilrec; veilrec.__version__; dir(veilrec); sys.exit(any(m in sys.modules for m in %r))"
     heavy = ("numpy", "torch", "numba", "polars", "matplotlib", "scipy", "pydantic")
     assert subprocess.run([sys.executable, "-c", script % (heavy,)], check=False).returncode == 0
+
+
+def test_a_run_by_a_file_and_a_comparison(run: veilrec.Run, tmp_path: Path) -> None:
+    again = veilrec.train(config=run.folder / "config.yaml", out=tmp_path / "again")
+    assert again.result["weights_sha256"] == run.result["weights_sha256"]
+    other = veilrec.train(config=run.folder, seed=2, settings={"local.dim": 4}, out=tmp_path / "other")
+    assert other.result["seed"] == 2
+    compared = veilrec.compare(["ease"], DATA, seeds=2, out=tmp_path / "compared")
+    assert [row["method"] for row in compared.table] == ["ease", "popularity", "random"]
+    assert {"ndcg@10", "ndcg@10_sd", "guarantee"} <= set(compared.table[0])
+    with pytest.raises(BadInput, match="names no method"):
+        veilrec.train(data=DATA)

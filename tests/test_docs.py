@@ -19,7 +19,7 @@ from veilrec.evaluate.protocols import PROTOCOLS
 from veilrec.methods.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _COMMAND = typer.main.get_command(app)
 _BEFORE_A_COMMAND = {"--help", "--version", "--install-completion"}
 
@@ -68,7 +68,8 @@ def _parsed(words: list[str]) -> Mapping[str, Any]:
 def test_the_command_exists(text: str) -> None:
     given = _parsed(shlex.split(text.replace("[", "").replace("]", ""))[1:])
     methods = given.get("method") or ()
-    assert set([methods] if isinstance(methods, str) else methods) <= {"METHOD", *METHODS}
+    named = [name for name in ([methods] if isinstance(methods, str) else methods) if not name.endswith(".py")]
+    assert set(named) <= {"METHOD", *METHODS}
     for name in ("data", "spec"):
         assert (given.get(name) or "").partition(":")[0] in {"", "NAME", *DATASETS}
     assert given.get("protocol") in {None, "P", *PROTOCOLS}
@@ -124,6 +125,22 @@ def test_the_python_example_runs_and_prints_what_it_says(
         assert capsys.readouterr().out.split() == promised
 
 
+def test_the_walk_through_of_a_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "researcher.md").read_text(encoding="utf-8")
+    section = page.partition("## A method of your own\n")[2]
+    lines = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0].splitlines()
+    assert [line.split()[1] for line in lines] == ["new", "check", "train", "recommend", "evaluate"]
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        done = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert done.exit_code == 0, done.output
+    written = (tmp_path / "my-method" / "src" / "my_method.py").read_text()
+    for name in re.findall(r"^\| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE):
+        assert name in written, name
+    entry = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[0]
+    assert entry in (tmp_path / "my-method" / "pyproject.toml").read_text()
+
+
 PRINTED = [
     pytest.param(command, name, value, id=f"{page.name}:{command}")
     for page in PAGES
@@ -139,6 +156,33 @@ def test_the_calculator_prints_the_number_beside_it(command: str, name: str, val
     assert done.exit_code == 0, done.output
     digits = len(value.partition(".")[2])
     assert f"{json.loads(done.stdout)[name]:.{digits}f}" == value
+
+
+def _officers_table(first_column: str) -> list[list[str]]:
+    """The cells of a table of docs/privacy-officer.md, found by its first heading."""
+    text = (ROOT / "docs" / "privacy-officer.md").read_text(encoding="utf-8")
+    lines = text[text.index(f"| {first_column}") :].splitlines()
+    rows = lines[2 : next(number for number, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("first_column", "arguments", "epsilon_at"),
+    [
+        ("epsilon, of everything", "calibrate --mechanism gaussian --epsilon {} --delta 1e-6", 0),
+        ("releases", "account --noise-multiplier 4.2247 --rounds {} --delta 1e-6", 2),
+    ],
+)
+def test_the_officers_tables_are_what_the_calculators_print(first_column: str, arguments: str, epsilon_at: int) -> None:
+    rows = _officers_table(first_column)
+    assert len(rows) > 5
+    for row in rows:
+        done = CliRunner().invoke(app, ["privacy", *arguments.format(row[0]).split(), "--json"])
+        told = json.loads(done.stdout)
+        assert float(row[epsilon_at]) == pytest.approx(told["epsilon"], abs=0.005)
+        found, guess = row[-2], row[-1].removesuffix(" %")
+        assert f"{100 * told['detected_at_1_percent_false_alarms']:.{len(found.partition('.')[2])}f}" == found
+        assert f"{100 * told['best_guess']:.1f}" == guess
 
 
 def _audited() -> list[list[str]]:

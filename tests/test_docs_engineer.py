@@ -1,0 +1,78 @@
+"""docs/engineer.md: an engineer's commands, one after the other in one folder, as they stand on the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from veilrec.cli.main import app
+
+PAGE = (Path(__file__).parent.parent / "docs" / "engineer.md").read_text(encoding="utf-8")
+SECTIONS = ("Bring your own log", "Choose a method by simulation", "Train again when the log has grown")
+QUICK = ("--rounds", "2", "--set", "cohort.size=30")  # the page's own numbers take minutes
+
+
+def commands() -> list[str]:
+    """Lines of shell in the sections about own logs."""
+    found = []
+    for section in SECTIONS:
+        text = re.search(rf"^## {section}$(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+        assert text is not None, section
+        for block in re.findall(r"^```sh\n(.*?)^```", text.group(1), re.MULTILINE | re.DOTALL):
+            found += block.splitlines()
+    return found
+
+
+def write_files(folder: Path) -> None:
+    people = ["anna", *(f"u{n}" for n in range(1, 60))]
+    rows = [f"{person},film-{(3 * n + k * k) % 30}" for n, person in enumerate(people) for k in range(6)]
+    (folder / "clicks.csv").write_text("\n".join(["user,item", *rows]))
+    grown = [*rows, "anna,film-99", "zoe,film-99", "zoe,film-1", "zoe,film-4"]
+    (folder / "grown.csv").write_text("\n".join(["user,item", *grown]))
+    (folder / "no-header.csv").write_text("film-1,anna\nfilm-2,anna\nfilm-1,ben\n")
+    (folder / "ids.txt").write_text("film-7\nfilm-2\nTea, milk and sugar\n")
+    good = ["Jörg;Käse;4,5;01.05.2024 18:30", "Jörg;Brot;2,0;02.05.2024 18:30", "Jörg;Brot;gut;gestern", "Jörg;Brot"]
+    (folder / "orders.csv").write_bytes("\r\n".join(["Besteller;Ware;Note;Tag", *good]).encode("cp1252"))
+    shown = [{"user": f"u{n}", "time": 1000 + n, "shown": ["a", "b"], "clicked": ["ab"[n % 2]]} for n in range(9)]
+    (folder / "shown.jsonl").write_text("".join(json.dumps(line) + "\n" for line in shown))
+
+
+def quick(words: list[str]) -> list[str]:
+    """The same command with fewer rounds."""
+    if words[1] != "train" or words[2] in ("popularity", "ease"):
+        return words
+    at = words.index("--rounds") if "--rounds" in words else None
+    kept = words if at is None else words[:at] + words[at + 2 :]
+    return [*kept, *(QUICK if "--from" not in words else (*QUICK, "--set", "cohort.sampling=poisson"))]
+
+
+def test_the_commands_about_own_logs_work_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
+    write_files(tmp_path)
+    lines = commands()
+    assert len(lines) >= 20
+    for line in lines:
+        done = CliRunner().invoke(app, quick(shlex.split(line))[1:])
+        assert done.exit_code == 0, (line, done.output, done.exception)
+    runs = {path.name: json.loads((path / "result.json").read_text()) for path in (tmp_path / "runs").iterdir()}
+    assert runs["fedmf"]["rounds"] == runs["fedmf-search"]["best_round"]
+    assert runs["fedmf"]["rounds_from"] == str(Path("runs") / "fedmf-search")
+    assert runs["dp-2"]["guarantee"]["epsilon"] == 2 * runs["dp-1"]["guarantee"]["epsilon"] == 8.0
+    assert runs["fedmf-2"]["start_from"]["carried_over"]["new_items"] == 1
+
+
+def test_the_faults_on_the_page_are_those_that_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    line = next(line for line in commands() if "orders.csv" in line)
+    words = [word for word in shlex.split(line)[1:] if word != "--skip-bad"]
+    told = f"veilrec: {CliRunner().invoke(app, words).exception}"
+    assert [row.strip() for row in told.splitlines()] == [
+        row.strip() for row in PAGE[PAGE.index("veilrec: orders.csv") :].partition("```")[0].strip().splitlines()
+    ]
