@@ -5,25 +5,31 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs site docker-check clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# What the demo needs, and nothing for developers; after that `make test` adds the rest, and the other way round.
+$(VENV)/.demo-ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -c constraints.txt -e '.[train,report]'
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.demo-ready
 	$(INSTALL) -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## train on embedded data and write report.html
+demo: $(VENV)/.demo-ready  ## install (once), train on made-up data and write report.html
 	$(BIN)/veilrec demo --report report.html
 
 test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-check: $(VENV)/.ready  ## style, types, and the walls of the house
+check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
 
 .venv-bench/.ready: pyproject.toml constraints-bench.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
@@ -36,5 +42,11 @@ bench: .venv-bench/.ready  ## against the peers, which live in an environment of
 docs: $(VENV)/.ready  ## check that every command in README and docs exists
 	$(BIN)/python -m pytest tests/test_docs.py
 
+site: $(VENV)/.ready  ## docs/ as a site: open site/index.html
+	$(BIN)/mkdocs build --strict --quiet
+
+docker-check: $(VENV)/.ready  ## the steps of the Dockerfile in a temporary folder: without Docker, in minutes
+	$(BIN)/python tests/docker_steps.py
+
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache report.html veilrec-demo runs
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache site report.html veilrec-demo runs
