@@ -156,8 +156,8 @@ def _news(seed: int) -> Scenario:
         ),
         (
             "About half of what is shown on the test day was never clicked before: only a method that reads titles can"
-            " rank it. Settings were chosen on news made up with seed 11. fednewsrec is trained here without its noise;"
-            " with a proof it needs more readers than these.",
+            " rank it. Settings were chosen on the test part of news made up with seed 11, not on this one. fednewsrec"
+            " is trained here without its noise; with a proof it needs more readers than these.",
         ),
     )
 
