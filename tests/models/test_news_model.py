@@ -8,7 +8,8 @@ import torch
 from veilrec.models import news_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsShape, encode_in_parts, latest, news_input
-from veilrec.models.news_networks import Fm, make_model
+from veilrec.models.news_models import make_model
+from veilrec.models.news_networks import Fm
 
 
 @pytest.mark.parametrize("network", ["nrms", "naml", "dkn"])

@@ -25,6 +25,8 @@ class NewsSizes:
     category_dim: int = 16
     recent: int = 20  # the latest clicks that short-term models look at
     dropout: float = 0.1  # in centralised training only
+    basis: int = 5  # B: basis vectors, of models that have them
+    attention_clip: float = 1.0  # theta: longest attention over them
 
     @property
     def dim(self) -> int:

@@ -72,6 +72,10 @@ class NewsModel(nn.Module, ABC):
         known = mask.any(-1, keepdim=True)
         return torch.where(known, self.encode_user(history, mask), self.newcomer)
 
+    def learning_user(self, history: Tensor, batch: Batch) -> Tensor:
+        """User vectors of the histories of a batch in training: those of `user`, or less exact ones."""
+        return self.user(history, batch.history_mask)
+
     def project_clicks(self, states: Tensor) -> Tensor:
         """What `user_from` needs of every news, so that it is computed once: the states, or more."""
         return states
@@ -162,8 +166,10 @@ class Batch:
     histories: Tensor  # [u, h], row of `news`; 0 where the mask is False
     history_mask: Tensor
     history_of: Tensor  # [b], row of `histories`
-    candidates: Tensor  # [b, 1 + negatives], row of `news`
+    candidates: Tensor  # [b, 1 + negatives], row of `news`; the first is learnt as the click
     candidate_mask: Tensor
+    padded: Tensor | None = None  # [u, h], clicks that a device replaced by the pad
+    noise: Tensor | None = None  # [u, B], what its mechanism added to the attention over basis vectors
 
 
 def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> Batch:
@@ -199,7 +205,7 @@ def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
 def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
     """The same for news whose states are known: [m, ...]."""
     if model.is_dot_product:
-        users = model.user(states[batch.histories], batch.history_mask)[batch.history_of]
+        users = model.learning_user(states[batch.histories], batch)[batch.history_of]
         scores = (states[batch.candidates] @ users.unsqueeze(-1)).squeeze(-1)
     else:
         scores = _scores_by_history(model, states, batch)

@@ -1,4 +1,4 @@
-"""The networks of news recommendation that are compared, and the table of all news models by name.
+"""The networks of news recommendation that are compared.
 
 First those in which a user has a vector of the same space as the news; then those that read the history anew for every
 candidate. Where one differs from its paper, its docstring says how.
@@ -6,15 +6,11 @@ candidate. Where one differs from its paper, its docstring says how.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from veilrec.errors import unknown_name
-from veilrec.models.fednewsrec import FedNewsRec
 from veilrec.models.layers import (
     AdditiveAttention,
     CnnEncoder,
@@ -430,33 +426,3 @@ def _tower(width: int, dim: int, depth: int) -> nn.Sequential:
     for number in range(depth):
         layers += [nn.Linear(dim if number else width, dim), nn.ReLU()]
     return nn.Sequential(*layers)
-
-
-MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
-    "fednewsrec": FedNewsRec,
-    "fednewsrec-long": partial(FedNewsRec, interests="long"),
-    "fednewsrec-short": partial(FedNewsRec, interests="short"),
-    "nrms": Nrms,
-    "naml": Naml,
-    "lstur-ini": partial(Lstur, join="ini"),
-    "lstur-con": partial(Lstur, join="con"),
-    "npa": Npa,
-    "ebnr": Ebnr,
-    "dkn": Dkn,
-    "dan": Dan,
-    "fm": Fm,
-    "dfm": Dfm,
-    "plm-nr": PlmNr,
-    "sentence-head": SentenceHead,
-}
-
-
-def make_model(name: str, sizes: NewsSizes, shape: NewsShape, generator: torch.Generator) -> NewsModel:
-    """A model with starting weights drawn from the generator."""
-    if name not in MODELS:
-        raise unknown_name("news model", name, MODELS)
-    with torch.device("meta"):  # so that torch's global generator is left alone
-        model = MODELS[name](sizes, shape)
-    model.to_empty(device="cpu")
-    model.start(generator)
-    return model

@@ -18,7 +18,7 @@ from veilrec.methods.news.common import SizeConfig, TextConfig
 from veilrec.methods.news.sentences import SentenceAxes, learnt_sentences, sentence_vectors
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, news_input
-from veilrec.models.news_networks import make_model
+from veilrec.models.news_models import make_model
 from veilrec.models.word_vectors import WordVectors, read_word_vectors
 
 

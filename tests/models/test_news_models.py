@@ -11,7 +11,7 @@ from torch import Tensor
 from veilrec.errors import BadInput
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, trimmed
-from veilrec.models.news_networks import MODELS, make_model
+from veilrec.models.news_models import MODELS, make_model
 
 SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
 SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
