@@ -29,6 +29,9 @@ NOISE = 7  # of simulations, which protect nobody
 REPORT = 8  # which items a simulated device reports, and which bits of its report are turned round
 PARTICIPANTS = 9  # who takes part in a run at all, where that is not everybody
 HISTOGRAM = 10  # noise of a simulated histogram, which protects nobody
+JUDGES = 11  # who never learns, and only compares the trained model with the start
+COMPARISON = 12  # noise of that comparison
+LOCAL_NOISE = 13  # what a device adds to its data before it learns
 
 
 @jit

@@ -75,3 +75,31 @@ def test_no_guarantee_says_so_and_keeps_its_caveats() -> None:
 def test_json_has_every_field() -> None:
     statement = Guarantee(**FULL, caveats=("one",))
     assert json.loads(json.dumps(statement.to_json())) == asdict(statement) | {"caveats": ["one"]}
+
+
+def test_a_refuted_claim_is_never_printed_as_if_it_held() -> None:
+    claim = Guarantee(
+        basis="as published",
+        unit="click",
+        adjacency="replace-one",
+        epsilon=10.0,
+        delta=0.0,
+        scope="per message",
+        trust="nobody",
+        caveats=("A simulated run protects nobody.",),
+        honest_note="No epsilon is finite: the history is sent in the clear.",
+    )
+    assert claim.line().endswith("as published; that does not hold")
+    assert claim.remarks() == (
+        "No epsilon is finite: the history is sent in the clear.",
+        "A simulated run protects nobody.",
+    )
+
+
+def test_an_honest_number_comes_with_what_it_counts() -> None:
+    terms = {"unit": "user", "adjacency": "replace-one", "scope": "per message", "trust": "nobody", "delta": 0.0}
+    claim = Guarantee(
+        basis="as published", epsilon=10.0, honest_epsilon=80.0, honest_delta=0.0, honest_note="of one message", **terms
+    )
+    assert claim.remarks() == ("The honest number: of one message.",)
+    assert Guarantee(basis="proven", epsilon=1.0, caveats=("One.",), **terms).remarks() == ("One.",)

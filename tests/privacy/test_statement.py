@@ -82,6 +82,7 @@ def test_the_claim_of_a_paper_stands_beside_what_holds() -> None:
 def test_a_claim_of_which_nothing_holds() -> None:
     statement = Statement(Guarantee(**PUBLISHED))
     assert "No finite epsilon is known to hold" in statement.text()
+    assert statement.guarantee.line().endswith("as published; that does not hold")
     assert statement.to_json()["meaning"] == []
 
 

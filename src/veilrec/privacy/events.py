@@ -78,6 +78,13 @@ class ComposedEvent:
 
 
 @dataclass(frozen=True)
+class ParallelEvent:
+    """Several events, each on people of its own: nobody is part of two, and who is part of which is public."""
+
+    groups: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
 class NonPrivateEvent:
     """Something left in the clear: no epsilon is finite."""
 
@@ -91,6 +98,7 @@ Event: TypeAlias = (
     | SampledEvent
     | TreeEvent
     | ComposedEvent
+    | ParallelEvent
     | NonPrivateEvent
 )
 
@@ -117,6 +125,8 @@ def event_to_json(event: Event) -> dict[str, Any]:
     """An event for result files."""
     if isinstance(event, ComposedEvent):
         return {"kind": "composed", "parts": [[event_to_json(part), count] for part, count in event.parts]}
+    if isinstance(event, ParallelEvent):
+        return {"kind": "parallel", "groups": [event_to_json(group) for group in event.groups]}
     return {"kind": _NAMES[type(event)], **asdict(event)}
 
 
@@ -127,6 +137,8 @@ def event_from_json(fields: object) -> Event:
         kind = values.pop("kind")
         if kind == "composed":
             return ComposedEvent(tuple((event_from_json(part), _count(count)) for part, count in values["parts"]))
+        if kind == "parallel":
+            return ParallelEvent(tuple(event_from_json(group) for group in values["groups"]))
         event: Event = _KINDS[kind](**values)
     except (TypeError, ValueError, KeyError, RecursionError):
         raise BadInput(f"not a privacy event of veilrec: {str(fields)[:80]}") from None

@@ -91,9 +91,18 @@ class Guarantee:
             f"({self.epsilon:g}, {self.delta:g})-DP per {self.unit} ({self.adjacency}), {self.scope}, "
             f"trusting: {self.trust}, {self.basis}"
         )
-        if self.honest_epsilon is None:
+        if self.basis == "proven":
             return line
+        if self.honest_epsilon is None:
+            return f"{line}; that does not hold"
         return f"{line}; honestly ({self.honest_epsilon:.4g}, {self.honest_delta:g}) in the same terms, proven"
+
+    def remarks(self) -> tuple[str, ...]:
+        """The sentences that belong below the line: first what is wrong with a paper's claim, then the caveats."""
+        note = self.honest_note.removesuffix(".")
+        if not note:
+            return self.caveats
+        return (f"{note}." if self.honest_epsilon is None else f"The honest number: {note}.", *self.caveats)
 
 
 def no_guarantee(*caveats: str) -> Guarantee:

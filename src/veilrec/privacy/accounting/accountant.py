@@ -25,7 +25,15 @@ from scipy.special import gammaln
 
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy._search import smallest
-from veilrec.privacy.accounting.composition import SMALLEST_DELTA, Countable, Parts, composed, flattened, profile
+from veilrec.privacy.accounting.composition import (
+    SMALLEST_DELTA,
+    Countable,
+    Parts,
+    composed,
+    flattened,
+    groups_of,
+    profile,
+)
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon
 from veilrec.privacy.accounting.renyi import delta_renyi, delta_zcdp, epsilon_renyi, epsilon_zcdp, rho_of
 from veilrec.privacy.checks import positive, probability
@@ -38,6 +46,10 @@ def epsilon_of(event: Event, delta: float) -> float:
     """The smallest epsilon known to hold with this delta, or infinity; delta 0 asks for pure privacy."""
     if delta != 0.0:
         probability(delta=delta)
+    groups = groups_of(event)
+    if len(groups) > 1:
+        return max(epsilon_of(group, delta) for group in groups)
+    (event,) = groups
     parts = flattened(event)
     if parts.in_the_clear:
         return math.inf
@@ -59,6 +71,10 @@ def delta_of(event: Event, epsilon: float) -> float:
     """The smallest delta known to hold with this epsilon (from 0 up)."""
     if not 0.0 <= epsilon < math.inf:
         raise BadInput(f"epsilon is {epsilon}: give a finite number, not negative")
+    groups = groups_of(event)
+    if len(groups) > 1:
+        return max(delta_of(group, epsilon) for group in groups)
+    (event,) = groups
     parts = flattened(event)
     if parts.in_the_clear:
         return 1.0

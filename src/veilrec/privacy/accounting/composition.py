@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations_with_replacement, product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from veilrec.privacy.events import (
     GaussianEvent,
     LaplaceEvent,
     NonPrivateEvent,
+    ParallelEvent,
     PureEvent,
     ResponseEvent,
     SampledEvent,
@@ -62,6 +64,21 @@ class Parts:
         if self.mu > 0.0 or self.rho > 0.0:
             return math.inf
         return sum(count * (math.inf if isinstance(e, SampledEvent) else e.epsilon) for e, count in self.counts)
+
+
+def groups_of(event: Event) -> tuple[Event, ...]:
+    """What an event is for each group of people who may have met different parts of it; one event where all met all."""
+    match event:
+        case ParallelEvent(groups):
+            return tuple(dict.fromkeys(way for group in groups for way in groups_of(group)))
+        case ComposedEvent(parts):
+            if all(len(groups_of(inner)) == 1 for inner, _ in parts):
+                return (event,)
+            # A person may be in another group each time.
+            ways = [combinations_with_replacement(groups_of(inner), _checked_count(n)) for inner, n in parts]
+            return tuple(ComposedEvent(tuple((one, 1) for some in way for one in some)) for way in product(*ways))
+        case _:
+            return (event,)
 
 
 def flattened(event: Event) -> Parts:

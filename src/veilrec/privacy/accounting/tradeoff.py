@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from veilrec._arrays import Doubles
 from veilrec.privacy.accounting.accountant import delta_of, single_kind
-from veilrec.privacy.accounting.composition import Parts, flattened
+from veilrec.privacy.accounting.composition import Parts, flattened, groups_of
 from veilrec.privacy.accounting.renyi import ORDERS, divergences_of
 from veilrec.privacy.checks import probability
 from veilrec.privacy.events import Event, SampledEvent
@@ -49,6 +49,11 @@ class Detection:
 def detection_of(event: Event, *, false_alarms: float) -> Detection:
     """What can be told from all that an event released."""
     probability(false_alarms=false_alarms)
+    groups = groups_of(event)
+    if len(groups) > 1:
+        each = [detection_of(group, false_alarms=false_alarms) for group in groups]
+        return max(each, key=lambda detection: (detection.found, detection.best_guess))
+    (event,) = groups
     parts = flattened(event)
     if parts.in_the_clear:
         return Detection(1.0, 1.0, "exact")

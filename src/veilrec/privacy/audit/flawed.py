@@ -34,6 +34,7 @@ FLAWS = {
     "embedding-noise": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(dimension) times larger",
     "label-permutation": "the click is always among the candidates, so candidates without an item rule it out",
     "elementwise-laplace": "what one coordinate costs is said to be the cost of the message",
+    "update-laplace": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(numbers) times larger",
     "rowwise-laplace": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(width) times larger",
     "randomised-response": "what one bit costs is said to hold for any two vectors",
     "update-noise": "the textbook formula is proved for epsilon below 1, and two updates are twice the clip norm apart",

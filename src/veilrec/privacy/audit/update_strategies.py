@@ -20,7 +20,14 @@ from veilrec.privacy.audit.scores import (
 )
 from veilrec.privacy.events import SampledEvent
 from veilrec.privacy.mechanisms.compressed import LargestEntries, LowRank, SentEntries, SparseDeep
-from veilrec.privacy.mechanisms.messages import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
+from veilrec.privacy.mechanisms.gains import GainSum
+from veilrec.privacy.mechanisms.messages import (
+    ElementwiseLaplace,
+    NoisyMessage,
+    RowwiseLaplace,
+    UpdateLaplace,
+    UpdateNoise,
+)
 from veilrec.privacy.mechanisms.reports import ItemHistogram
 from veilrec.privacy.mechanisms.updates import CohortSum
 
@@ -52,6 +59,11 @@ def _histogram(mechanism: ItemHistogram) -> tuple[Attack, ...]:
     return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
 
 
+def _gain_sum(mechanism: GainSum) -> tuple[Attack, ...]:
+    first, second = (np.atleast_1d(gains.sum()) for gains in mechanism.worst_pair())
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
+
+
 def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[Attack, ...]:
     def sends_the_first(updates: Doubles) -> Any:
         return updates[:, 0] != 0.0
@@ -63,9 +75,11 @@ OF_UPDATES: dict[type, Strategy] = {
     UpdateNoise: _gaussian,
     ElementwiseLaplace: _laplace,
     RowwiseLaplace: _laplace,
+    UpdateLaplace: _laplace,
     LowRank: _low_rank,
     CohortSum: _cohort_sum,
     ItemHistogram: _histogram,
+    GainSum: _gain_sum,
     LargestEntries: _tells_where,
     SentEntries: _tells_where,
     SparseDeep: _tells_where,

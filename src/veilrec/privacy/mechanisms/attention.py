@@ -16,13 +16,14 @@ from typing import Literal, Self, get_args
 
 import numpy as np
 
-from veilrec._arrays import Doubles
+from veilrec._arrays import Bools, Doubles
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.gaussian import amplified_epsilon, base_epsilon
 from veilrec.privacy.checks import finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.histories import Slots
 from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import Source
@@ -39,6 +40,12 @@ def decompose(user: Doubles, basis_vectors: Doubles) -> Doubles:
     scores = user @ basis_vectors.T / math.sqrt(basis_vectors.shape[1])
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True), np.float64)
+
+
+def uniform_if_overflown(attention: Doubles) -> Doubles:
+    """Attention `[..., B]`, uniform where it is no number: a history on which a model overflows is not told by that."""
+    whole = np.isfinite(attention).all(axis=-1, keepdims=True)
+    return np.where(whole, attention, 1.0 / attention.shape[-1])
 
 
 def normalise(noisy: Doubles, how: Normalisation) -> Doubles:
@@ -66,7 +73,7 @@ def _nearest_on_simplex(noisy: Doubles) -> Doubles:
     return np.maximum(noisy - np.take_along_axis(surplus, last, axis=-1), 0.0)
 
 
-class _AttentionNoise:
+class AttentionNoise:
     """Clip, then Gaussian or Laplace noise on B coordinates; knows nothing of padding."""
 
     def __init__(
@@ -90,17 +97,23 @@ class _AttentionNoise:
             proven = laplace_scale(epsilon, self.sensitivity.value, basis)
             self.scale = proven if published_delta is None else clip_norm / epsilon
 
-    def add(self, attention: Doubles, source: Source) -> Doubles:
+    def clipped(self, attention: Doubles) -> Doubles:
+        """Attention within the bound that the sensitivity rests on."""
         if attention.size and (attention.min() < 0.0 or abs(attention.sum(axis=-1) - 1.0).max() > 1e-4):
             raise BadInput("attention has to be a softmax: not negative, and adding up to 1")
         inside = attention / np.maximum(attention.sum(axis=-1, keepdims=True), 1.0) * _BELOW_ONE
         # Cutting towards zero keeps all that the sensitivity rests on: signs, L1 and L2 norms.
-        clipped = clip_flat(inside, self.clip_norm)
+        return clip_flat(inside, self.clip_norm)
+
+    def add(self, attention: Doubles, source: Source) -> Doubles:
+        """Clipped attention with noise."""
+        clipped = self.clipped(attention)
         if self.noise == "gaussian":
             return add_gaussian(clipped, sigma=self.scale, source=source)
         return add_laplace(clipped, scale=self.scale, source=source)
 
     def event(self) -> GaussianEvent | LaplaceEvent:
+        """Of one vector."""
         ratio = self.sensitivity.value / self.scale
         return GaussianEvent(ratio) if self.noise == "gaussian" else LaplaceEvent(ratio + sampler_epsilon(self.basis))
 
@@ -110,6 +123,38 @@ class _AttentionNoise:
         split = 1 if self.noise == "gaussian" else max(half, 1)
         last = 2 if self.noise == "gaussian" else self.basis
         return list(range(split)), list(range(split, last))
+
+
+class PaddedNoise(AttentionNoise):
+    """All that `PaddedAttention` draws, for whoever encodes many histories at once: fresh masks, and the noise."""
+
+    def __init__(
+        self,
+        *,
+        basis: int,
+        clip_norm: float,
+        epsilon: float,
+        delta: float,
+        pad_probability: float,
+        noise: Noise,
+        calibration: Calibration,
+    ) -> None:
+        inner_delta = delta / (1.0 - pad_probability)
+        super().__init__(
+            basis=basis,
+            clip_norm=clip_norm,
+            noise=noise,
+            epsilon=base_epsilon(epsilon, pad_probability=pad_probability),
+            delta=inner_delta,
+            published_delta=inner_delta if calibration == "as-published" else None,
+        )
+        self.pad_probability = pad_probability
+
+    def masks(self, shape: tuple[int, ...], source: Source) -> Bools:
+        """Which clicks become the pad."""
+        if self.pad_probability == 0.0:
+            return np.zeros(shape, np.bool_)
+        return happens(self.pad_probability, shape, source)
 
 
 def _uniform_on(support: list[int], basis: int) -> Doubles:
@@ -136,7 +181,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
         self._set_calibration(calibration)
         self.unit, self.adjacency = "history", "replace-one"
         published = delta if calibration == "as-published" else None
-        self.noise = _AttentionNoise(
+        self.noise = AttentionNoise(
             basis=basis, clip_norm=clip_norm, noise=noise, epsilon=epsilon, delta=delta, published_delta=published
         )
         self.sensitivity = self.noise.sensitivity
@@ -174,7 +219,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
         )
 
 
-class PaddedAttention(Mechanism[Doubles, Doubles]):
+class PaddedAttention(Mechanism[Doubles | Slots, Doubles]):
     """All of GetPrivAttn: clicks are replaced by a pad with probability p, then encoded, decomposed, clipped,
     noised.
 
@@ -182,6 +227,9 @@ class PaddedAttention(Mechanism[Doubles, Doubles]):
     removing a click is replacing it. The mask is drawn afresh with every noise, stays on the device, and
     `pad` is fixed before the data. The gain is for one click; a whole history is protected as without
     padding.
+
+    Many devices come as `Slots`, and `encode_many` then takes the vectors `[devices, slots, d]` and which places are
+    taken. Only what is taken is padded: where places stay empty, how many are is no part of the promise.
     """
 
     name = "padded-attention"
@@ -199,6 +247,7 @@ class PaddedAttention(Mechanism[Doubles, Doubles]):
         pad_probability: float,
         noise: Noise = "gaussian",
         calibration: Calibration = "proven",
+        encode_many: Callable[[Doubles, Bools], Doubles] | None = None,
     ) -> None:
         self._set_calibration(calibration)
         whole(slots=slots)
@@ -206,30 +255,46 @@ class PaddedAttention(Mechanism[Doubles, Doubles]):
         finite(basis_vectors=basis_vectors, pad=pad)
         self.unit, self.adjacency = "click", "replace-one"
         self.encode, self.basis_vectors, self.pad, self.slots = encode, basis_vectors, pad, slots
-        self.pad_probability = pad_probability
-        inner_epsilon = base_epsilon(epsilon, pad_probability=pad_probability)
-        self.noise = _AttentionNoise(
+        self.pad_probability, self.encode_many = pad_probability, encode_many
+        self.noise = PaddedNoise(
             basis=len(basis_vectors),
             clip_norm=clip_norm,
+            epsilon=epsilon,
+            delta=delta,
+            pad_probability=pad_probability,
             noise=noise,
-            epsilon=inner_epsilon,
-            delta=delta / (1.0 - pad_probability),
-            published_delta=delta / (1.0 - pad_probability) if calibration == "as-published" else None,
+            calibration=calibration,
         )
         self.sensitivity = self.noise.sensitivity
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
 
-    def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The noisy attention of one history."""
+    def _perturb(self, value: Doubles | Slots, source: Source) -> Doubles:
+        """The noisy attention of one history, `[B]`, or of those of many devices, `[devices, B]`."""
+        if isinstance(value, Slots):
+            return self._perturb_devices(value, source)
         only: Doubles = self._perturb_many(value, 1, source)[0]
         return only
 
-    def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
-        """The same many times, `[count, B]`, with fresh masks; each mask that turns up is encoded once."""
+    def _perturb_devices(self, histories: Slots, source: Source) -> Doubles:
+        if self.encode_many is None:
+            raise BadInput("this mechanism was made for one history at a time: give it encode_many")
+        if histories.vectors.shape[1:] != (self.slots, len(self.pad)):
+            raise BadInput(
+                f"histories have shape {histories.vectors.shape}: give {self.slots} slots of width {len(self.pad)}"
+            )
+        padded = self.noise.masks(histories.taken.shape, source) & histories.taken
+        clicks = np.where(padded[..., np.newaxis], self.pad, histories.vectors)
+        users = vectors(self.basis_vectors.shape[1], users=self.encode_many(clicks, histories.taken))
+        return self.noise.add(decompose(users, self.basis_vectors), source)
+
+    def _perturb_many(self, value: Doubles | Slots, count: int, source: Source) -> Doubles:
+        """The same history many times, `[count, B]`, with fresh masks; each mask that turns up is encoded once."""
+        if isinstance(value, Slots):
+            raise BadInput("many releases are of one history: give its vectors, [slots, d]")
         history = vectors(len(self.pad), history=value)
         if history.shape != (self.slots, len(self.pad)):
             raise BadInput(f"history has shape {history.shape}: give {self.slots} slots, the pad for an absent click")
-        masks = happens(self.pad_probability, (count, self.slots), source)
+        masks = self.noise.masks((count, self.slots), source)
         places = np.packbits(masks, axis=1).view(f"V{(self.slots + 7) // 8}").ravel()  # one value per mask
         _, first, number = np.unique(places, return_index=True, return_inverse=True)
         padded = [np.where(mask[:, np.newaxis], self.pad, history) for mask in masks[first]]

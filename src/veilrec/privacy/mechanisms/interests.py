@@ -10,11 +10,12 @@ import numpy as np
 from veilrec._arrays import Doubles, Offsets
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.checks import finite, positive, vectors, whole
-from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent
+from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, ResponseEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.attention import Noise
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.histories import Clicks
 from veilrec.privacy.mechanisms.noise import (
     classical_sigma,
     laplace_scale,
@@ -47,9 +48,9 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
         checked = vectors(self.response.categories, attention=value)
         return self.response.release(checked.argmax(axis=-1), source).value
 
-    def event(self) -> PureEvent:
-        """Pure."""
-        return self.response.event()
+    def event(self) -> ResponseEvent:
+        """One response among so many interests, which several of them compose better than as any pure mechanism."""
+        return ResponseEvent(self.claimed_epsilon, self.response.categories)
 
     def delta(self, epsilon: float) -> float:
         """Exact."""
@@ -66,7 +67,7 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
         return (cls(basis=5, epsilon=1.0),)
 
 
-class PooledInterest(Mechanism[Doubles, Doubles]):
+class PooledInterest(Mechanism[Doubles | Clicks, Doubles]):
     """(1 / slots) * sum over clicks of P clip(r), with Gaussian noise: for one click, 35 times less than the
     diameter.
 
@@ -98,21 +99,32 @@ class PooledInterest(Mechanism[Doubles, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
 
-    def _perturb(self, value: Doubles, source: Source) -> Doubles:
-        """The noisy pooled vector `[k]` of one history `[clicks, d]` of at most `slots` clicks."""
+    def _perturb(self, value: Doubles | Clicks, source: Source) -> Doubles:
+        """The noisy pooled vector `[k]` of one history `[clicks, d]`, or those of many devices, `[devices, k]`."""
         return add_gaussian(self.pooled(value), sigma=self.sigma, source=source)
 
-    def _perturb_many(self, value: Doubles, count: int, source: Source) -> Doubles:
+    def _perturb_many(self, value: Doubles | Clicks, count: int, source: Source) -> Doubles:
         """The same many times, `[count, k]`."""
-        same = np.broadcast_to(self.pooled(value), (count, len(self.projection)))
+        pooled = self.pooled(value)
+        same = np.broadcast_to(pooled, (count, *pooled.shape))
         return add_gaussian(same, sigma=self.sigma, source=source)
 
-    def pooled(self, history: Doubles) -> Doubles:
-        """The pooled vector of a history, before noise."""
+    def pooled(self, history: Doubles | Clicks) -> Doubles:
+        """The pooled vectors of histories of at most `slots` clicks, before noise."""
+        if isinstance(history, Clicks):
+            return self._pooled(history)
         clicks = vectors(self.projection.shape[1], history=history)
-        if clicks.ndim != 2 or len(clicks) > self.slots:
+        if clicks.ndim != 2:
             raise BadInput(f"history has shape {clicks.shape}: give at most {self.slots} clicks")
-        return np.asarray(clip_flat(clicks, self.clip_norm).sum(axis=0) @ self.projection.T / self.slots)
+        only: Doubles = self._pooled(Clicks.of(clicks))[0]
+        return only
+
+    def _pooled(self, clicks: Clicks) -> Doubles:
+        table = vectors(self.projection.shape[1], table=clicks.table)
+        longest = int(np.diff(clicks.offsets).max(initial=0))
+        if longest > self.slots:
+            raise BadInput(f"a history has {longest} clicks: give at most {self.slots} clicks")
+        return np.asarray(clicks.sums(clip_flat(table, self.clip_norm) @ self.projection.T) / self.slots)
 
     def event(self) -> GaussianEvent:
         """Gaussian, the lattice included."""

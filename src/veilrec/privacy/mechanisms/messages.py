@@ -102,6 +102,53 @@ class UpdateNoise(NoisyMessage):
         )
 
 
+class UpdateLaplace(NoisyMessage):
+    """A user's whole update, clipped to one L2 norm, with Laplace noise on every number (PrivateRec's DP-FedRec).
+
+    As published the scale is 2 clip_norm / epsilon, which is right for one number; the numbers of two clipped updates
+    are up to 2 clip_norm sqrt(numbers) apart in L1.
+    """
+
+    name = "update-laplace"
+    law = "laplace"
+
+    def __init__(
+        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(clip_norm=clip_norm, epsilon=epsilon)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_norm = schema, clip_norm
+        self.sensitivity = Sensitivity(clipped_l1(clip_norm, self.dimension, "replace-one"), "L1")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        if calibration == "proven":
+            self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+        else:
+            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+
+    def bound(self, uploads: Uploads, about: Round) -> Uploads:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def event(self) -> LaplaceEvent:
+        """By the L1 distance of any two updates."""
+        return LaplaceEvent(self.sensitivity.value / self.scale + sampler_epsilon(self.dimension))
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A flat update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Sixteen numbers as proven and as published."""
+        schema = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
+        return (
+            cls(schema=schema, clip_norm=0.005, epsilon=1.0),
+            cls(schema=schema, clip_norm=0.005, epsilon=1.0, calibration="as-published"),
+        )
+
+
 class RowwiseLaplace(NoisyMessage):
     """Every row of an update clipped in L2, with Laplace noise (eq. 10 of Priv-FedMF-Sub).
 

@@ -419,3 +419,34 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
     def examples(cls) -> tuple[Self, ...]:
         """The same impression as for the label permutation."""
         return (cls(items=37, negatives=4, epsilon=1.0),)
+
+
+class Labels:
+    """One of the two ways to tell labels, for impressions of any length."""
+
+    def __init__(self, way: type[LabelPermutation] | type[LabelResponse], *, negatives: int, epsilon: float) -> None:
+        positive(epsilon=epsilon)
+        whole(negatives=negatives)
+        self._way, self.negatives, self.epsilon = way, negatives, epsilon
+
+    def of(self, items: int) -> LabelPermutation | LabelResponse:
+        """The mechanism of impressions of so many items; where there are too few, all others are candidates."""
+        return self._way(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
+
+    def release(self, clicks: Offsets, items: Offsets, source: Source) -> Offsets:
+        """Places `[n, 1 + negatives]` in impressions of `items` `[n]`: the label as told, then the other candidates.
+
+        -1 where an impression has too few; one event per click.
+        """
+        told = np.full((len(clicks), 1 + self.negatives), -1, np.int64)
+        for length in np.unique(items):
+            rows = np.flatnonzero(items == length)
+            answer = self.of(int(length)).release(clicks[rows], source).value
+            is_label = answer.candidates == answer.label[:, np.newaxis]
+            order = np.argsort(~is_label, axis=1, kind="stable")
+            told[rows, : answer.candidates.shape[1]] = np.take_along_axis(answer.candidates, order, axis=1)
+        return told
+
+    def event(self) -> Event:
+        """Of one click, in an impression of any length."""
+        return self.of(2 + self.negatives).event()
