@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from veilrec.errors import BadInput
+from veilrec.models.interests import Interests
 from veilrec.models.layers import NewsSizes
-from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, trimmed
+from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, losses_of, trimmed
 from veilrec.models.news_models import MODELS, make_model
+from veilrec.models.public_head import PublicHead
 
 SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)
 SHAPE = NewsShape(words=20, categories=5, subcategories=6, entities=7, entity_dim=4, sentence_dim=9)
@@ -49,6 +51,15 @@ def scores(model: NewsModel, news: NewsInput, history: Tensor, mask: Tensor, can
     return model.score(states[history], mask, states[candidates])
 
 
+def padded_batch() -> Batch:
+    """Histories of which some clicks are padded, with noise on their attention."""
+    noise = torch.linspace(-0.1, 0.4, 15, dtype=torch.float64).view(3, 5)
+    padded = torch.tensor([[True, False, False, True], [False, True, False, False], [False] * 4])
+    return Batch(
+        torch.arange(N_NEWS), HISTORY, MASK, torch.arange(3), CANDIDATES, torch.ones_like(CANDIDATES) > 0, padded, noise
+    )
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_have_a_row_per_user_and_a_column_per_candidate(name: str) -> None:
     model = make(name)
@@ -60,7 +71,10 @@ def test_scores_have_a_row_per_user_and_a_column_per_candidate(name: str) -> Non
         assert states.shape == (N_NEWS, model.dim)
         users = model.user(states[HISTORY], MASK)
         assert torch.allclose((users[:, None] * states[CANDIDATES]).sum(-1), found)
-        assert torch.equal(users[2], model.newcomer)
+        if not isinstance(model, Interests):
+            assert torch.equal(users[2], model.newcomer)
+        elif not isinstance(model, PublicHead):
+            assert torch.equal(model.whole_user(states[HISTORY], MASK)[2], model.newcomer)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -87,11 +101,17 @@ def test_the_order_of_candidates_and_users_changes_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_can_learn(name: str) -> None:
     model = make(name)
+    frozen = model.take_in(some_news())
     with torch.no_grad():  # away from the zeros that some weights start at
         for parameter in model.parameters():
             parameter.add_(torch.linspace(-0.3, 0.4, parameter.numel(), dtype=torch.float64).view(parameter.shape))
-    scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum().backward()
+    total = scores(model, some_news(), HISTORY, MASK, CANDIDATES).square().sum()
+    if "pad" not in frozen and isinstance(model, Interests):  # the pad learns only where clicks are padded
+        total = total + losses_of(model, model.encode_news(some_news()), padded_batch()).sum()
+    total.backward()
     for parameter_name, parameter in model.named_parameters():
+        if parameter_name in frozen:
+            continue
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.abs().max() > 0, parameter_name
 

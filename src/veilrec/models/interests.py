@@ -15,18 +15,28 @@ from veilrec.models.news_model import Batch, NewsModel, NewsShape
 from veilrec.models.news_networks import Naml, Nrms, PlmNr
 
 _SMALLEST_TOTAL = 1e-12  # of the attention that ReLU leaves; less is nothing
+_SMALLEST_SHARE = 1e-3  # that is told from a smaller one
+_SWIFT = 10.0  # what FedAdam does to any parameter in a round is a tenth of what a share may change in it
 
 
 class Interests(NewsModel):
-    """Joins a model with a user vector: what it adds are the basis vectors b and the vector of a padded click."""
+    """Joins a model with a user vector: what it adds are the basis vectors b and the vector of a padded click.
+
+    Both may come with a dimension in front, a copy for every history: each history then has a gradient of its own.
+    """
 
     basis: nn.Parameter  # [B, dim]
     pad: nn.Parameter  # [dim], r0: what a padded click looks like
+    shares: (
+        nn.Parameter
+    )  # [B], a tenth of the mean attention of devices lately, where basis vectors are kept in balance
 
-    def add_interests(self, count: int) -> None:
+    def add_interests(self, sizes: NewsSizes) -> None:
         """The parameters that PrivateRec adds; a subclass calls it when all others are there."""
-        self.basis = nn.Parameter(torch.zeros(count, self.dim))
+        self.basis = nn.Parameter(torch.zeros(sizes.basis, self.dim))
         self.pad = nn.Parameter(torch.zeros(self.dim))
+        if sizes.balance > 0.0:
+            self.shares = nn.Parameter(torch.zeros(sizes.basis))
 
     def start(self, generator: torch.Generator) -> None:
         """Basis vectors of the length of a news vector: short ones never learn."""
@@ -34,6 +44,12 @@ class Interests(NewsModel):
         with torch.no_grad():
             self.basis.normal_(0.0, 1.0, generator=generator)
             self.pad.zero_()
+            if self.sizes.balance > 0.0:
+                self.shares.fill_(1.0 / (_SWIFT * self.sizes.basis))
+
+    def basis_vectors(self) -> Tensor:
+        """b, what attention is over: [B, dim]."""
+        return self.basis
 
     def pad_state(self) -> Tensor:
         """r0, the state of a padded click: [dim]."""
@@ -45,27 +61,50 @@ class Interests(NewsModel):
 
     def attention(self, user: Tensor) -> Tensor:
         """ID, Algorithm 2, line 7: [b, dim] -> [b, B]."""
-        weights: Tensor = (user @ self.basis.T / self.dim**0.5).softmax(-1)
+        products = (self.basis_vectors() @ user.unsqueeze(-1)).squeeze(-1)
+        weights: Tensor = (products / self.dim**0.5).softmax(-1)
         return weights
 
     def reconstruct(self, attention: Tensor) -> Tensor:
         """IR, Algorithm 1, line 3: [b, B] -> [b, dim]."""
-        return attention @ self.basis
+        return (attention.unsqueeze(-2) @ self.basis_vectors()).squeeze(-2)
 
     def user(self, history: Tensor, mask: Tensor) -> Tensor:
         """What the server ranks with where nothing is noisy."""
         return self.reconstruct(self.attention(self.whole_user(history, mask)))
 
-    def learning_user(self, history: Tensor, batch: Batch) -> Tensor:
-        """UE with padding, ID, DPA, IR as in training (Algorithm 3, lines 14 and 15): [u, dim]."""
-        if batch.noise is None or batch.padded is None:
-            return self.user(history, batch.history_mask)
-        clipped = clip(self.padded_attention(history, batch.history_mask, batch.padded), self.sizes.attention_clip)
-        return self.reconstruct(on_simplex(clipped + batch.noise))
+    def learning_users(self, history: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """UE with padding, ID, DPA, IR as in training (Algorithm 3, lines 14 and 15): [u, dim].
+
+        Of attention that was released already, only IR is left: nothing of the history is looked at.
+        """
+        if batch.noise is None and self.sizes.balance == 0.0:
+            return self.user(history, batch.history_mask), None
+        if batch.noise is None:
+            attention = used = self.attention(self.whole_user(history, batch.history_mask))
+        elif batch.padded is None:
+            attention = used = on_simplex(batch.noise)
+        else:
+            attention = self.padded_attention(history, batch.history_mask, batch.padded)
+            attention = attention if batch.row_of is None else attention[batch.row_of]
+            used = on_simplex(clip(attention, self.sizes.attention_clip) + batch.noise)
+        return self.reconstruct(used), self._balance(attention) if self.sizes.balance > 0.0 else None
+
+    def _balance(self, attention: Tensor) -> Tensor:
+        """Gradients, without a loss, that keep every basis vector in use: [u].
+
+        With m the mean attention of all devices, that of sum(m log m) in the attention of one of them is log m (and a
+        constant). What they share of m is the parameter `shares`, which follows the mean from round to round.
+        """
+        shares = _SWIFT * self.shares
+        evenly = (attention * shares.detach().clamp(min=_SMALLEST_SHARE).log()).sum(-1)
+        follow = (shares - attention.detach()).square().sum(-1) / (2.0 * _SWIFT)
+        both = self.sizes.balance * evenly + follow
+        return both - both.detach()
 
     def padded_attention(self, history: Tensor, mask: Tensor, padded: Tensor) -> Tensor:
         """Attention of histories in which some clicks are the pad: what a mechanism is given."""
-        kept = torch.where(padded.unsqueeze(-1), self.pad_state(), history)
+        kept = torch.where(padded.unsqueeze(-1), self.pad_state().unsqueeze(-2), history)
         return self.attention(self.whole_user(kept, mask))
 
 
@@ -88,7 +127,7 @@ class InterestNrms(Interests, Nrms):
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes, shape)
-        self.add_interests(sizes.basis)
+        self.add_interests(sizes)
 
 
 class InterestNaml(Interests, Naml):
@@ -96,7 +135,7 @@ class InterestNaml(Interests, Naml):
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes, shape)
-        self.add_interests(sizes.basis)
+        self.add_interests(sizes)
 
 
 class InterestPlmNr(Interests, PlmNr):
@@ -104,4 +143,4 @@ class InterestPlmNr(Interests, PlmNr):
 
     def __init__(self, sizes: NewsSizes, shape: NewsShape) -> None:
         super().__init__(sizes, shape)
-        self.add_interests(sizes.basis)
+        self.add_interests(sizes)

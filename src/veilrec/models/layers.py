@@ -27,6 +27,9 @@ class NewsSizes:
     dropout: float = 0.1  # in centralised training only
     basis: int = 5  # B: basis vectors, of models that have them
     attention_clip: float = 1.0  # theta: longest attention over them
+    balance: float = 0.0  # how strongly all of them are kept in use; 0: not at all
+    train_basis: bool = False  # of the public head: whether its basis vectors learn, too
+    taste: int = 100  # of the public head: principal components that everybody's taste is learnt in
 
     @property
     def dim(self) -> int:

@@ -6,13 +6,13 @@ Below it what goes in: codes of news as tensors, and batches in which every dist
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec.models.layers import Dropout, NewsSizes
 
 EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly
@@ -59,6 +59,10 @@ class NewsModel(nn.Module, ABC):
         if self.is_dot_product:
             self.newcomer = nn.Parameter(torch.zeros(self.dim))  # the user vector of an empty history
 
+    def take_in(self, news: NewsInput) -> frozenset[str]:
+        """Set what is made of the public news before anybody learns; the parameters that nobody changes after it."""
+        return frozenset()
+
     @abstractmethod
     def encode_news(self, news: NewsInput) -> Tensor:
         """States of the news: [n, dim], or any shape behind n that the model's `score` understands."""
@@ -72,9 +76,13 @@ class NewsModel(nn.Module, ABC):
         known = mask.any(-1, keepdim=True)
         return torch.where(known, self.encode_user(history, mask), self.newcomer)
 
-    def learning_user(self, history: Tensor, batch: Batch) -> Tensor:
-        """User vectors of the histories of a batch in training: those of `user`, or less exact ones."""
-        return self.user(history, batch.history_mask)
+    def learning_users(self, history: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """User vectors of the histories of a batch in training, and what is added to the loss of their examples."""
+        return self.user(history, batch.history_mask), None
+
+    def second_users(self, users: Tensor) -> Tensor | None:
+        """Other vectors of the same users whose loss is added, for what learns from nothing else; None: no such."""
+        return None
 
     def project_clicks(self, states: Tensor) -> Tensor:
         """What `user_from` needs of every news, so that it is computed once: the states, or more."""
@@ -168,15 +176,28 @@ class Batch:
     history_of: Tensor  # [b], row of `histories`
     candidates: Tensor  # [b, 1 + negatives], row of `news`; the first is learnt as the click
     candidate_mask: Tensor
-    padded: Tensor | None = None  # [u, h], clicks that a device replaced by the pad
-    noise: Tensor | None = None  # [u, B], what its mechanism added to the attention over basis vectors
+    padded: Tensor | None = None  # [u, h], clicks that a device replaced by the pad; None: see `noise`
+    # [u, B], what its mechanism added to the attention over basis vectors; where `padded` is None, what it released
+    noise: Tensor | None = None
+    # [u], row of `histories` and of `padded`, where several rows of `noise` have the same; None: each has its own
+    row_of: Tensor | None = None
 
 
-def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> Batch:
+def make_batch(
+    histories: Indices,
+    history_of: Offsets,
+    candidates: Indices,
+    padded: Bools | None = None,
+    noise: Floats | None = None,
+) -> Batch:
     """Distinct news and histories of some examples; columns of history without any click are cut off."""
     needed, history_of = np.unique(history_of, return_inverse=True)
     past = histories[needed]
     past = past[:, : max(1, int((past != NONE).any(0).sum()))]
+    pads = None if padded is None else padded[needed][:, : past.shape[1]]
+    row_of = None
+    if noise is not None:
+        past, pads, row_of = _distinct(past, pads)
     distinct, place = np.unique(np.concatenate([past.ravel(), candidates.ravel()]), return_inverse=True)
     if distinct[0] == NONE:
         distinct, place = distinct[1:], np.maximum(place - 1, 0)
@@ -188,7 +209,20 @@ def make_batch(histories: Indices, history_of: Offsets, candidates: Indices) -> 
         place[past.size :].reshape(candidates.shape),
         candidates != NONE,
     )
-    return Batch(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+    return replace(
+        Batch(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)),
+        padded=None if pads is None else torch.from_numpy(pads),
+        noise=None if noise is None else torch.from_numpy(noise[needed]),
+        row_of=None if row_of is None else torch.from_numpy(row_of),
+    )
+
+
+def _distinct(past: Indices, pads: Bools | None) -> tuple[Indices, Bools | None, Offsets]:
+    """Histories that differ, with their padded clicks, and which of them each row has."""
+    seen = past if pads is None else np.concatenate([past, pads.astype(past.dtype)], 1)
+    whole = np.ascontiguousarray(seen).view(f"V{seen.dtype.itemsize * seen.shape[1]}").ravel()  # one value per row
+    _, first, row_of = np.unique(whole, return_index=True, return_inverse=True)
+    return past[first], None if pads is None else pads[first], row_of.astype(np.int64)
 
 
 def losses(model: NewsModel, news: NewsInput, batch: Batch) -> Tensor:
@@ -205,11 +239,15 @@ def encode_in_parts(model: NewsModel, news: NewsInput) -> Tensor:
 def losses_of(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:
     """The same for news whose states are known: [m, ...]."""
     if model.is_dot_product:
-        users = model.learning_user(states[batch.histories], batch)[batch.history_of]
-        scores = (states[batch.candidates] @ users.unsqueeze(-1)).squeeze(-1)
+        users, extra = model.learning_users(states[batch.histories], batch)
+        scores = (states[batch.candidates] @ users[batch.history_of].unsqueeze(-1)).squeeze(-1)
     else:
-        scores = _scores_by_history(model, states, batch)
-    return -masked_log_softmax(scores, batch.candidate_mask)[:, 0]
+        scores, extra = _scores_by_history(model, states, batch), None
+    each = -masked_log_softmax(scores, batch.candidate_mask)[:, 0]
+    if model.is_dot_product and (second := model.second_users(users)) is not None:
+        others = (states[batch.candidates] @ second[batch.history_of].unsqueeze(-1)).squeeze(-1)
+        each = each - masked_log_softmax(others, batch.candidate_mask)[:, 0]
+    return each if extra is None else each + extra[batch.history_of]
 
 
 def _scores_by_history(model: NewsModel, states: Tensor, batch: Batch) -> Tensor:

@@ -13,6 +13,7 @@ from veilrec.models.interests import InterestNaml, InterestNrms, InterestPlmNr
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsModel, NewsShape
 from veilrec.models.news_networks import Dan, Dfm, Dkn, Ebnr, Fm, Lstur, Naml, Npa, Nrms, PlmNr, SentenceHead
+from veilrec.models.public_head import PublicHead
 
 MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
     "fednewsrec": FedNewsRec,
@@ -30,6 +31,7 @@ MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
     "dfm": Dfm,
     "plm-nr": PlmNr,
     "sentence-head": SentenceHead,
+    "public-head": PublicHead,
     "interest-nrms": InterestNrms,
     "interest-naml": InterestNaml,
     "interest-plm-nr": InterestPlmNr,

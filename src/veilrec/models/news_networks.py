@@ -192,8 +192,8 @@ class SentenceHead(NewsModel):
     def encode_news(self, news: NewsInput) -> Tensor:
         """The sentence in the changed space, and the categories as unit vectors."""
         sentence = news.sentence + self.up(self.down(self.dropout(news.sentence)))
-        category = _unit_vectors(news.category, self.n_categories, sentence.dtype) * self.bonus[0]
-        subcategory = _unit_vectors(news.subcategory, self.n_subcategories, sentence.dtype) * self.bonus[1]
+        category = unit_vectors(news.category, self.n_categories, sentence.dtype) * self.bonus[0]
+        subcategory = unit_vectors(news.subcategory, self.n_subcategories, sentence.dtype) * self.bonus[1]
         return torch.cat([sentence, category, subcategory], -1)
 
     def encode_user(self, history: Tensor, mask: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ class SentenceHead(NewsModel):
         return encoded * self.scale
 
 
-def _unit_vectors(codes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+def unit_vectors(codes: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """[n] -> [n, count]; zero for padding and the unknown, whose codes are 0 and 1."""
     known = codes.unsqueeze(-1) > 1
     return ((codes.unsqueeze(-1) == torch.arange(count)) & known).to(dtype)

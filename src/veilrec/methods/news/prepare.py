@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,8 +13,9 @@ from veilrec._arrays import Floats
 from veilrec.data.news_text import NewsNames, NewsText, all_words, news_text, occurring, other_news_text
 from veilrec.data.population import Catalogue
 from veilrec.methods.base import NewsData
-from veilrec.methods.news.common import SizeConfig, TextConfig
+from veilrec.methods.news.common import Sentences, SizeConfig, TextConfig
 from veilrec.methods.news.sentences import SentenceAxes, learnt_sentences, sentence_vectors
+from veilrec.methods.news.title_vectors import TitleAxes, learnt_titles
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, news_input
 from veilrec.models.news_models import make_model
@@ -27,13 +27,14 @@ class NewsReader:
     """Turns any catalogue into what a model reads, with the names that the model knows."""
 
     names: NewsNames
-    sentences: Literal["none", "minilm"]
-    axes: SentenceAxes | None = None  # of the sentence vectors; None: all dimensions
+    sentences: Sentences
+    axes: SentenceAxes | TitleAxes | None = None  # of the sentence vectors; None: all dimensions
+    pad_word: int | None = None  # the code that short texts are filled with; None: they stay short
 
     def read(self, catalogue: Catalogue) -> NewsInput:
         """What the model reads of these news."""
-        sentences = None if self.sentences == "none" else sentence_vectors(catalogue, self.axes)
-        return _input(other_news_text(catalogue, self.names), sentences)
+        sentences = None if self.sentences == "none" else _vectors_of(catalogue, self.axes)
+        return _filled(_input(other_news_text(catalogue, self.names), sentences), self.pad_word)
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,12 @@ def prepare(
     *,
     abstracts: bool = False,
     whole_catalogue: bool = False,
+    pad_words: bool = False,
 ) -> ReadNews:
     """Read the text and start the model; the same seed gives the same weights.
 
-    The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news.
+    The words are those of the news in the impressions or, so that they tell nothing of anybody, of all news. With
+    `pad_words` there is one more, which fills short texts and learns like any other (e0 of PrivateRec, section 3.3).
     """
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
     vectors = None if text.words == "learned" else _word_vectors(text.words, data.catalogue, abstracts)
@@ -83,12 +86,14 @@ def prepare(
     codes = news_text(
         data.catalogue, learnt, abstracts=abstracts, known_words=None if vectors is None else vectors.words
     )
-    sentences, axes = None, None
+    sentences: Floats | None = None
+    axes: SentenceAxes | TitleAxes | None = None
     if text.sentences != "none":
-        sentences, axes = learnt_sentences(data.catalogue, text.sentence_dim)
+        learnt_vectors = learnt_titles if text.sentences == "titles" else learnt_sentences
+        sentences, axes = learnt_vectors(data.catalogue, text.sentence_dim)
     given = codes.entity_vectors
     shape = NewsShape(
-        words=len(codes.names.words),
+        words=len(codes.names.words) + int(pad_words),
         categories=len(codes.names.categories),
         subcategories=len(codes.names.subcategories),
         entities=len(codes.names.entities),
@@ -100,9 +105,31 @@ def prepare(
     )
     architecture = Architecture(network, size.sizes(), shape)
     model = architecture.start(generator)
-    frozen = _fill_in(model, codes, vectors, text)
-    reader = NewsReader(codes.names, text.sentences, axes)
-    return ReadNews(architecture, model, _input(codes, sentences), frozen, reader)
+    pad_word = len(codes.names.words) if pad_words else None
+    news = _filled(_input(codes, sentences), pad_word)
+    frozen = _fill_in(model, codes, vectors, text) | model.take_in(news)
+    reader = NewsReader(codes.names, text.sentences, axes, pad_word)
+    return ReadNews(architecture, model, news, frozen, reader)
+
+
+def with_pad(news: NewsInput, pad_word: int) -> NewsInput:
+    """The news, and behind them one of nothing but pad words: its vector is r0."""
+    parts = {name: torch.cat([codes, torch.zeros_like(codes[:1])]) for name, codes in vars(news).items()}
+    longer = NewsInput(**parts)
+    longer.title[-1], longer.abstract[-1] = pad_word, pad_word
+    return longer
+
+
+def _filled(news: NewsInput, pad_word: int | None) -> NewsInput:
+    """Short titles, and abstracts where they are read, filled up with the pad word."""
+    if pad_word is None:
+        return news
+    title, abstract = (torch.where(codes > 0, codes, pad_word) for codes in (news.title, news.abstract))
+    return replace(news, title=title, abstract=abstract)
+
+
+def _vectors_of(catalogue: Catalogue, axes: SentenceAxes | TitleAxes | None) -> Floats:
+    return axes.vectors(catalogue) if isinstance(axes, TitleAxes) else sentence_vectors(catalogue, axes)
 
 
 def _word_vectors(source: str, catalogue: Catalogue, abstracts: bool) -> WordVectors:
@@ -123,7 +150,7 @@ def _fill_in(model: NewsModel, codes: NewsText, vectors: WordVectors | None, tex
         last = name.rpartition(".")[2]
         if last == "words" and vectors is not None:
             known = codes.names.words
-            vectors.fill(known.words, weight.numpy()[len(known) - len(known.words) :])
+            vectors.fill(known.words, weight.numpy()[len(known) - len(known.words) : len(known)])
             if text.freeze_words:
                 frozen.add(f"{name}.weight")
         if last == "entities" and codes.entity_vectors is not None:
