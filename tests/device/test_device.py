@@ -106,6 +106,17 @@ def test_two_devices_draw_from_different_seeds(tmp_path: Path) -> None:
     assert not np.array_equal(first.private[USER], second.private[USER])
 
 
+def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path: Path) -> None:
+    """Whoever sends the model would else learn, from silence and for nothing, who has the items it overflows on."""
+    plan = plan_of(NOISY)
+    weights = {name: values.copy() for name, values in plan.start.items()}
+    weights[ITEMS][17] = 3e38  # one of the device's own items
+    sent = rounds.encode(Round(0), whole_model(plan.schema, weights, 0), plan.schema)
+    device = make(tmp_path, plan)
+    assert len(device.take_part(sent, 0)) == len(make(tmp_path / "other", plan).take_part(broadcast(plan), 0))
+    assert charged(device) == 1
+
+
 # Once a round
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from veilrec._arrays import Floats, Indices, Offsets
-from veilrec.device.news_gradients import CutAtNews, Gradients, LinearTape
+from veilrec.device.news_gradients import Gradients, differentiation
 from veilrec.device.news_log import NONE, Examples
 from veilrec.device.title_encoder import WORDS
 from veilrec.models.fednewsrec import FedNewsRec
@@ -96,7 +96,7 @@ SHAPES = pytest.mark.parametrize(("heads", "width"), [(2, 5), (3, 8), (2, 16)])
 @SHAPES
 def test_every_device_has_the_gradient_that_it_has_alone(heads: int, width: int) -> None:
     made, n = model(heads, width), max(DEVICE) + 1
-    found = CutAtNews(made, news(), learns_words=True).each(weights_of(made), examples(), n)
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), examples(), n)
     for device in range(n):
         loss = losses_of(made, np.flatnonzero(np.array(DEVICE) == device)).mean()
         assert found.losses[device] == pytest.approx(loss.item(), rel=1e-5)
@@ -106,50 +106,13 @@ def test_every_device_has_the_gradient_that_it_has_alone(heads: int, width: int)
 @SHAPES
 def test_one_pass_gives_the_weighted_sum(heads: int, width: int) -> None:
     made, share = model(heads, width), np.linspace(0.1, 0.8, len(DEVICE), dtype=np.float32)
-    found = CutAtNews(made, news(), learns_words=True).together(weights_of(made), examples(), share)
+    found = differentiation(made, news(), frozenset()).together(weights_of(made), examples(), share)
     loss = (losses_of(made, np.arange(len(DEVICE))) * torch.from_numpy(share)).sum()
     assert_those_of_autograd(found, 0, made, loss)
 
 
 def test_only_users_without_history_move_the_newcomer() -> None:
     made = model(2, 8)
-    found = CutAtNews(made, news(), learns_words=True).each(weights_of(made), examples(), max(DEVICE) + 1)
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), examples(), max(DEVICE) + 1)
     moved = np.abs(found.dense["newcomer"]).sum(1) > 0
     assert moved.tolist() == [False, True, False, False, True]
-
-
-class Twice(nn.Module):
-    """Uses one layer on sequences and another one twice, once on what depends on nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Linear(3, 4, bias=False)
-        self.state = nn.Linear(4, 4)
-
-    def forward(self, values: Tensor) -> Tensor:
-        start = self.state(torch.zeros(len(values), 4))
-        return self.state(start.tanh() + self.wide(values).sum(1)).tanh().sum(-1)
-
-
-def test_rows_have_the_gradients_that_they_have_alone() -> None:
-    torch.manual_seed(0)
-    module, values = Twice(), torch.randn(5, 2, 3)
-    leaf = values.clone().requires_grad_()
-    with LinearTape(module) as tape:
-        each = module(leaf)
-    found, (of_leaf,) = tape.gradients((each * torch.arange(5.0)).sum(), (leaf,))
-    assert found.keys() == dict(module.named_parameters()).keys()
-    for row in range(5):
-        alone = values[row : row + 1].clone().requires_grad_()
-        module.zero_grad()
-        (module(alone)[0] * row).backward()
-        assert torch.allclose(of_leaf[row], alone.grad[0], atol=1e-6)
-        for name, value in module.named_parameters():
-            assert torch.allclose(found[name][row], value.grad, atol=1e-6), name
-
-
-def test_layers_are_left_without_hooks() -> None:
-    module = Twice()
-    with LinearTape(module):
-        module(torch.randn(2, 2, 3))
-    assert not any(part._forward_hooks for part in module.modules())

@@ -18,7 +18,7 @@ from veilrec.device.news_log import NONE, Examples, OwnImpressions
 from veilrec.errors import VeilrecError
 from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import NewsData, Problem, configure
-from veilrec.methods.news.fednewsrec import FEDNEWSREC_METHOD, devices, plan
+from veilrec.methods.news.fednewsrec import FEDNEWSREC_METHOD, plan
 from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
@@ -28,13 +28,13 @@ from veilrec.runs.training import peak_rss_mb
 from veilrec.simulate.simulation import Seeds, Simulation
 
 _SEED = 1
-_COHORT, _COHORT_QUICK = 200, 40
-_TRAINED_ON, _TRAINED_ON_QUICK = "synthetic-news:users=5000,seed=1", "synthetic-news:users=300,seed=1"
+COHORT, COHORT_QUICK = 200, 40
+TRAINED_ON, TRAINED_ON_QUICK = "synthetic-news:users=5000,seed=1", "synthetic-news:users=300,seed=1"
 _RANKED, _RANKED_QUICK = "synthetic-news:users=20000,seed=1", "synthetic-news:users=500,seed=1"
 # Proven runs have a smaller model by default; here all calibrations do the same work but for their clipping.
 _SAME_SIZE = ("size.word_dim=50", "size.heads=4", "size.head_dim=16", "size.attention=32")
-_OF_ONE_CORE = "Seconds are those of one core: everybody has a single thread."
-_TURNS = 3  # rounds; those of the loops take many seconds
+OF_ONE_CORE = "Seconds are those of one core: everybody has a single thread."
+TURNS = 3  # rounds; those of the loops take many seconds
 
 
 def without_clipping(name: str, options: Options) -> Result:
@@ -54,18 +54,18 @@ def with_clipped_entries(name: str, options: Options) -> Result:
 
 def _compare(name: str, calibration: str, options: Options) -> Result:
     """Two loops: one that encodes the titles of each example, as usual, and one each news of a device once."""
-    cohort = _COHORT_QUICK if options.quick else _COHORT
-    source = _TRAINED_ON_QUICK if options.quick else _TRAINED_ON
+    cohort = COHORT_QUICK if options.quick else COHORT
+    source = TRAINED_ON_QUICK if options.quick else TRAINED_ON
     simulation, news = news_simulation(source, calibration, cohort)
     simulation.step(0)
     memory = peak_rss_mb()
     usual, frugal = (NewsLoop(simulation, news, frugal=frugal) for frugal in (False, True))
     contenders: dict[str, Round] = {"ours": simulation.step, "plain_loop": usual.round, "frugal": frugal.round}
-    seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, min(options.repeats, _TURNS)).items()}
+    seconds = {n: f.cpu_seconds for n, f in fresh_rounds(contenders, min(options.repeats, TURNS)).items()}
     ours = seconds.pop("ours")
     figures = {"ratio_to_frugal_loop": round(seconds.pop("frugal") / ours, 3)}
     note = "The plain loop encodes the titles of every example; the frugal one each news of a device once."
-    return Result(name, source, cohort, ours, memory, seconds, figures, (_OF_ONE_CORE, note))
+    return Result(name, source, cohort, ours, memory, seconds, figures, (OF_ONE_CORE, note))
 
 
 def news_simulation(
@@ -85,13 +85,16 @@ def news_simulation(
         "server.optimiser=sgd",
         "server.rate=0.1",
         "server.momentum=0",
+        "judges.share=0",
         *_SAME_SIZE,
         *settings,
     ]
     config, _ = configure(FEDNEWSREC_METHOD, preset="tuned", dataset="", settings=chosen)
     problem = Problem(split.train, split.n_items, _SEED, 1, data)
     method_plan = plan(config, problem)
-    simulation = Simulation(method_plan, devices(config, problem), problem.train, Seeds.all_from(_SEED))
+    simulation = Simulation(
+        method_plan, FEDNEWSREC_METHOD.devices(config, problem), problem.train, Seeds.all_from(_SEED)
+    )
     whole = calibration == "proven"
     read = prepare(config.network, config.size, config.text, data, _SEED, whole_catalogue=whole)
     return simulation, read.news
@@ -102,13 +105,13 @@ class NewsLoop:
 
     def __init__(self, simulation: Simulation, news: NewsInput, *, frugal: bool) -> None:
         self._simulation = simulation
-        self._loss = _each_news_once if frugal else _titles_of_every_example
+        self._loss = each_news_once if frugal else titles_of_every_example
         self._news = news
         self._learner: NewsLearner = simulation.plan.learner  # type: ignore[assignment]
         self.model = self._learner.model_with(simulation.server.weights)
         self.parameters = dict(self.model.named_parameters())
 
-    def round(self, number: int, rate: float = 0.1) -> None:
+    def round(self, number: int) -> None:
         """One round: the mean weighted by clicks or, with whole-update clipping, the sum."""
         sim = self._simulation
         sums = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
@@ -128,7 +131,7 @@ class NewsLoop:
                     sums[name] -= weight * value.grad
         with torch.no_grad():
             for name, value in self.parameters.items():
-                value.add_(sums[name], alpha=rate / (total if sim.server.weighs_examples else 1.0))
+                value.add_(sums[name], alpha=sim.plan.server.rate / (total if sim.server.weighs_examples else 1.0))
 
     def _clip(self) -> None:
         mechanism = self._simulation.plan.mechanism
@@ -138,12 +141,14 @@ class NewsLoop:
             torch.nn.utils.clip_grad_value_(self.parameters.values(), mechanism.clip_value)
 
 
-def _each_news_once(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+def each_news_once(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+    """The mean loss of a device that encodes each of its news once."""
     batch = make_batch(examples.histories, examples.history_of, examples.candidates)
     return losses(model, trimmed(take_news(news, batch.news)), batch).mean()
 
 
-def _titles_of_every_example(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+def titles_of_every_example(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+    """The same where it encodes those of every example, as a batch of examples comes."""
     past = examples.histories[examples.history_of]
     width = max(1, int((past != NONE).any(0).sum()))
     items = np.concatenate([past[:, :width], examples.candidates], 1)  # [b, h + c]
@@ -167,7 +172,7 @@ def ranking(name: str, options: Options) -> Result:
     figures = {"impressions_per_second": round(len(impressions) / seconds, 1)}
     users = len(np.unique(impressions.users))
     note = f"A round is one ranking of {len(impressions):,} dev impressions of {users:,} users."
-    return Result(name, source, users, seconds, peak_rss_mb(), figures=figures, notes=(_OF_ONE_CORE, note))
+    return Result(name, source, users, seconds, peak_rss_mb(), figures=figures, notes=(OF_ONE_CORE, note))
 
 
 def _median_seconds(scorer: NewsScorer, impressions: Impressions, repeats: int) -> float:

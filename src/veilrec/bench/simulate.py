@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from veilrec.bench import news, ours_alone, peers
+from veilrec.bench import news, news_gradients, ours_alone, peers
 from veilrec.bench.measure import ONE_THREAD, Options, Result, describe_machine
 from veilrec.errors import BadInput, VeilrecError, unknown_name
 
@@ -90,6 +90,25 @@ TASKS: Mapping[str, Task] = {
         ),
         Task(
             "fednewsrec-clipped-entries", "the same with every entry clipped, as published", news.with_clipped_entries
+        ),
+        Task(
+            "nrms-gradients",
+            "gradients of each of 200 devices in NRMS, words and all, made-up news; plain loop: a pass of torch per "
+            "device, news encoded for every example; of the user model alone: vectors of the news known to both",
+            news_gradients.nrms,
+            at_least={"plain_loop": 10, "user_model_ratio": 10},
+        ),
+        Task(
+            "naml-gradients",
+            "the same in NAML, titles and abstracts; the same loops",
+            news_gradients.naml,
+            at_least={"plain_loop": 10, "user_model_ratio": 10},
+        ),
+        Task(
+            "plm-nr-gradients",
+            "the same in PLM-NR over given sentence vectors; the same loops",
+            news_gradients.plm_nr,
+            at_least={"plain_loop": 10, "user_model_ratio": 10},
         ),
         Task(
             "news-scoring",

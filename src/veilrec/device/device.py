@@ -11,6 +11,8 @@ What is promised
   transaction. Whenever the device is killed, it answers the same round with the same bytes, or has not answered it.
 - A round is answered once. Asking again gives the same bytes, free of charge; a round before the last one answered is
   refused. So nobody gets two noises on the same update.
+- A device learns or judges, and never does both. A judge answers once, whichever models it is asked about.
+- A model that overflows on a device's data is answered like any other, with an update of zeros: silence would tell.
 - A budget that is gone, a broadcast that is not one of this plan, and a ledger that cannot be trusted: nothing leaves.
 - A plan whose messages no epsilon covers needs `unprotected=True`, once, when the device is made. The ledger counts
   such messages, and states nothing from then on.
@@ -33,25 +35,27 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from veilrec._arrays import Bools, Floats
-from veilrec.device.learner import Cohort, Learner, LocalData, places
-from veilrec.device.taking_part import examples_if_asked, weights_of
+from veilrec.device.judging import Judge
+from veilrec.device.learner import Cohort, Learner, LocalData, OwnSources, places
+from veilrec.device.taking_part import examples_if_asked, nothing_if_overflown, weights_of
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.guarantee import Trust
 from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
 from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.privacy.seal import Seal, key_in
 from veilrec.updates import Schema
-from veilrec.wire import bits, codec, rounds
+from veilrec.wire import bits, codec, gains, rounds
 
 NoiseOf = Callable[[int], Source]
-"""The source of a message's noise by its round, or of a report's by its period."""
+"""The source of a message's noise, or of that of its learning, by its round; or of a report's by its period."""
 
-_IDENTITY, _PRIVATE, _OUTBOX, _REPORT = "identity", "private", "outbox", "report"
+_IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
 _TRUSTED = get_args(Trust)  # from nobody to the server
@@ -63,6 +67,18 @@ class Asked(Protocol):
     @property
     def mechanism(self) -> ItemReports:
         """How it tells which items it has."""
+
+
+class Compared(Protocol):
+    """What a device may be asked after the last round."""
+
+    @property
+    def judge(self) -> Judge[Any]:
+        """How it compares two models on its own data."""
+
+    @property
+    def mechanism(self) -> GainSum:
+        """What bounds its answer, and protects the sum of all answers."""
 
 
 class DevicePart(Protocol):
@@ -85,8 +101,16 @@ class DevicePart(Protocol):
         """What it may be asked."""
 
     @property
+    def comparison(self) -> Compared | None:
+        """What it does if it is one of those who only judge."""
+
+    @property
     def tells_examples(self) -> bool:
         """Whether it has to tell how many examples it learned from."""
+
+
+class AnotherRole(VeilrecError):
+    """A learner that is asked to judge, or a judge that is asked to learn; nothing left it."""
 
 
 class RoundIsOver(VeilrecError):
@@ -110,7 +134,14 @@ class Device(Generic[Data]):
     """One user's device; use `create` once, when it enrols, and `open` ever after."""
 
     def __init__(
-        self, plan: DevicePart, data: Data, ledger: Ledger, *, noise_of_message: NoiseOf, noise_of_report: NoiseOf
+        self,
+        plan: DevicePart,
+        data: Data,
+        ledger: Ledger,
+        *,
+        noise_of_message: NoiseOf,
+        noise_of_report: NoiseOf,
+        noise_of_learning: NoiseOf,
     ) -> None:
         if len(data.rows) != 1:
             raise BadInput(f"the data of {len(data.rows)} devices: a device has its own, which is one row")
@@ -118,6 +149,7 @@ class Device(Generic[Data]):
         self.data = data
         self.ledger = ledger
         self._noise_of_message, self._noise_of_report = noise_of_message, noise_of_report
+        self._noise_of_learning = noise_of_learning
         with ledger.transaction() as kept:
             self._identity = _Identity(**json.loads(_known(kept, _IDENTITY)))
         if self._identity.plan != _digest(plan):
@@ -138,6 +170,7 @@ class Device(Generic[Data]):
         minimum_period_seconds: float = _DAY,
         noise_of_message: NoiseOf | None = None,
         noise_of_report: NoiseOf | None = None,
+        noise_of_learning: NoiseOf | None = None,
     ) -> Device[Data]:
         """A device that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
         _check_statements(plan, budgets, unprotected=unprotected)
@@ -152,7 +185,7 @@ class Device(Generic[Data]):
             seal=Seal(key_in(key or folder / "key")),
             keep={_IDENTITY: json.dumps(asdict(identity)).encode(), _PRIVATE: save(private)},
         )
-        return cls._with(ledger, plan, data, noise_of_message, noise_of_report)
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
 
     @classmethod
     def open(
@@ -164,20 +197,20 @@ class Device(Generic[Data]):
         key: Path | None = None,
         noise_of_message: NoiseOf | None = None,
         noise_of_report: NoiseOf | None = None,
+        noise_of_learning: NoiseOf | None = None,
     ) -> Device[Data]:
         """Go on with a device, whatever happened to the process that had it before."""
         key = key or folder / "key"
         if not key.is_file():
             raise BadInput(f"{key}: there is no key here: give the path of the one that the device was made with")
         ledger = Ledger.open(folder / "ledger", seal=Seal(key_in(key)))
-        return cls._with(ledger, plan, data, noise_of_message, noise_of_report)
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
 
     @classmethod
-    def _with(
-        cls, ledger: Ledger, plan: DevicePart, data: Data, message: NoiseOf | None, report: NoiseOf | None
-    ) -> Device[Data]:
+    def _with(cls, ledger: Ledger, plan: DevicePart, data: Data, *noise: NoiseOf | None) -> Device[Data]:
+        message, report, learning = (source or _secure for source in noise)
         try:
-            return cls(plan, data, ledger, noise_of_message=message or _secure, noise_of_report=report or _secure)
+            return cls(plan, data, ledger, noise_of_message=message, noise_of_report=report, noise_of_learning=learning)
         except VeilrecError:
             ledger.close()
             raise
@@ -200,6 +233,7 @@ class Device(Generic[Data]):
             answered = _last(kept, _OUTBOX, round_number, "round")
             if answered is not None:
                 return answered
+            self._check_learner(kept)
             self._check(kept, self.plan.mechanism)
             message, private = self._learn(broadcast, round_number, kept)
             kept.keep(_PRIVATE, save(dict(private)))
@@ -215,15 +249,54 @@ class Device(Generic[Data]):
         if about.rows is not None:
             data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
         private = self._private(kept)
-        cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed)
+        own = OwnSources(lambda _: _protecting(self._noise_of_learning(round_number)))
+        cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed, own)
         learned = plan.learner.learn(cohort, weights, about)
         source = _protecting(self._noise_of_message(round_number))
-        released = plan.mechanism.message(examples_if_asked(learned.uploads, plan.tells_examples), about, source)
+        uploads = nothing_if_overflown(examples_if_asked(learned.uploads, plan.tells_examples))
+        released = plan.mechanism.message(uploads, about, source)
         mechanism = plan.mechanism
         kept.charge(
             released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
         )
         return codec.encode(released.value, view), private
+
+    def judge(self, start: bytes, trained: bytes, number: int) -> bytes:
+        """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
+
+        Both come as rounds do, under the number of the round that would follow the last one.
+        """
+        asked, identity = self.plan.comparison, self._identity
+        if asked is None:
+            raise BadInput("this plan has nobody judge: nothing is told")
+        with self.ledger.transaction() as kept:
+            told = kept.kept(_GAIN)
+            if told is not None:
+                return told
+            if not self._is_judge or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
+                raise AnotherRole("this device is one of those who learn: it does not judge")
+            mechanism = asked.mechanism
+            self._check(kept, mechanism)
+            models = [
+                weights_of(rounds.decode(one, self.plan.schema, number)[1], self.plan.schema)
+                for one in (start, trained)
+            ]
+            gain = mechanism.bound(asked.judge.gains(self.data, *models))
+            message = gains.encode(float(gain[0]))
+            kept.charge(
+                mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
+            )
+            kept.keep(_GAIN, message)
+        return message
+
+    @property
+    def _is_judge(self) -> bool:
+        asked = self.plan.comparison
+        return asked is not None and len(asked.judge.devices(self.data)) > 0
+
+    def _check_learner(self, kept: Transaction) -> None:
+        if self._is_judge or kept.kept(_GAIN) is not None:
+            raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
 
     def report(self, round_number: int, period: int) -> bytes:
         """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated."""
@@ -235,6 +308,7 @@ class Device(Generic[Data]):
             known = _last(kept, _REPORT, period, "period")
             if known is not None:
                 return bits.encode(_unpacked(known, mechanism.length), round_number)
+            self._check_learner(kept)
             self._check(kept, mechanism)
             released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
             kept.charge(
@@ -310,7 +384,8 @@ def _check_statements(plan: DevicePart, budgets: Sequence[Budget], *, unprotecte
 
 
 def _mechanisms(plan: DevicePart) -> tuple[Mechanism[Any, Any], ...]:
-    return (plan.mechanism,) if plan.reports is None else (plan.mechanism, plan.reports.mechanism)
+    asked = (plan.reports, plan.comparison)
+    return (plan.mechanism, *(one.mechanism for one in asked if one is not None))
 
 
 def _digest(plan: DevicePart) -> str:

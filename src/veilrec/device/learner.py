@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
@@ -11,6 +11,7 @@ import numpy as np
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
+from veilrec.privacy.randomness import Source
 from veilrec.updates import Round, Uploads
 
 _OUTSIDE = -1
@@ -48,6 +49,29 @@ class OwnItems:
 Data = TypeVar("Data", bound=LocalData)
 
 
+class OwnSources:
+    """What devices draw the noise of their learning from: a source of its own each."""
+
+    def __init__(self, source_of: Callable[[int], Source]) -> None:
+        self._source_of = source_of
+
+    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
+        """The places of devices that draw together, and what from."""
+        for place, device in enumerate(devices):
+            yield slice(place, place + 1), self._source_of(int(device))
+
+
+class SharedSource(OwnSources):
+    """One source for all devices, in simulations, which protect nobody."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(lambda _: source)
+
+    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
+        """All of them at once."""
+        yield slice(0, len(devices)), self._source_of(0)
+
+
 @dataclass(frozen=True)
 class Cohort(Generic[Data]):
     """The devices that learn together in one call: their data and their own state, side by side."""
@@ -56,6 +80,7 @@ class Cohort(Generic[Data]):
     data: Data
     private: Mapping[str, Floats]  # [n, ...] each: what never leaves a device; learners change it in place
     draws_seed: int  # what a device draws locally is keyed by (this, round, device)
+    noise: OwnSources | None = None  # of learners that add noise before they learn
 
 
 @dataclass(frozen=True)
@@ -65,6 +90,7 @@ class Learned:
     uploads: Uploads
     examples: Offsets  # [n], number of local examples, positives and negatives of all epochs
     loss: Floats  # [n], mean loss of the last local epoch
+    shares: Floats | None = None  # [B], mean attention over basis vectors, of models that have them
 
 
 class Learner(Protocol[Data]):

@@ -17,10 +17,12 @@ import torch
 from veilrec import updates
 from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.news_gradients import Gradients, differentiation
-from veilrec.device.news_log import Examples, OwnImpressions, count_clicks, draw_examples
+from veilrec.device.news_gradients import Differentiation, Gradients, differentiation
+from veilrec.device.news_log import Examples, OwnImpressions, draw_examples
+from veilrec.device.public_head_gradients import PublicHeadGradients
 from veilrec.device.title_encoder import WORDS
 from veilrec.models.news_model import NewsInput, NewsModel
+from veilrec.models.public_head import PublicHead
 from veilrec.updates import Round, Rows, Schema, Uploads
 
 
@@ -52,7 +54,7 @@ class NewsLearner:
         self.start = model
         self.settings = settings
         self.names = [name for name, _ in model.named_parameters() if name not in frozen]
-        self._differentiation = differentiation(model, news, frozen)
+        self._differentiation = _differentiation(model, news, frozen)
 
     def model_with(self, weights: Mapping[str, Floats]) -> NewsModel:
         """A copy of the model with the server's weights, to rank with."""
@@ -68,9 +70,11 @@ class NewsLearner:
 
     def learn(self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: Round) -> Learned:
         """Minus the gradient of every device's mean loss."""
-        n, counts = len(cohort.devices), count_clicks(cohort.data.rows)
-        found = self._differentiation.each(model, self.examples(cohort, about.number), n)
-        return Learned(_descending(found, about.number, n, counts), counts, found.losses)
+        n = len(cohort.devices)
+        examples, shares = self.ready(cohort, model, about)
+        counts = np.bincount(examples.device, minlength=n)
+        found = self._differentiation.each(model, examples, n)
+        return Learned(_descending(found, about.number, n, counts), counts, found.losses, shares)
 
     def learn_sum(
         self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: Round, *, weighs_examples: bool
@@ -79,14 +83,21 @@ class NewsLearner:
 
         The mean is linear, so one backward pass gives it.
         """
-        examples, counts = self.examples(cohort, about.number), count_clicks(cohort.data.rows)
+        examples, shares = self.ready(cohort, model, about)
+        counts = np.bincount(examples.device, minlength=len(cohort.devices))
         of_device = counts / counts.sum() if weighs_examples else np.full(len(counts), 1.0 / len(counts))
         share = (of_device / counts)[examples.device].astype(np.float32)
         found = self._differentiation.together(model, examples, share)
         uploads = _descending(found, about.number, 1, np.array([counts.sum()]))
         loss = np.bincount(examples.device, found.losses, len(counts)) / counts
         words = self._differentiation.count_words(examples, len(counts))
-        return Learned(uploads, counts, loss.astype(np.float32)), _outlines(uploads, len(counts), words)
+        return Learned(uploads, counts, loss.astype(np.float32), shares), _outlines(uploads, len(counts), words)
+
+    def ready(
+        self, cohort: Cohort[OwnImpressions], model: Mapping[str, Floats], about: Round
+    ) -> tuple[Examples, Floats | None]:
+        """What the devices of a round learn from, and the mean attention of models with basis vectors."""
+        return self.examples(cohort, about.number), None
 
     def examples(self, cohort: Cohort[OwnImpressions], round_number: int) -> Examples:
         """What the devices of a round learn from."""
@@ -99,6 +110,12 @@ class NewsLearner:
             seed=cohort.draws_seed,
             number=round_number,
         )
+
+
+def _differentiation(model: NewsModel, news: NewsInput, frozen: frozenset[str]) -> Differentiation:
+    if isinstance(model, PublicHead):
+        return PublicHeadGradients(model, news)
+    return differentiation(model, news, frozen)
 
 
 def _outlines(mean: Uploads, count: int, words: Offsets) -> Uploads:

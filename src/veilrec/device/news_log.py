@@ -9,19 +9,20 @@ so that a device's data, like that of all devices, is a row of a `Csr`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from veilrec import _draws
-from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec._arrays import Bools, Bytes, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.population import Impressions
 from veilrec.errors import BadInput
 
 NONE = -1  # no item: padding of histories and candidates
-_HEAD = 3
+HEAD = 3
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,43 @@ class Examples:
     candidates: Indices  # [examples, 1 + negatives], NONE where the impression has too few others
     history_of: Offsets  # [examples], row of `histories`, in rising order
     histories: Indices  # [distinct, longest], oldest click first, NONE behind the last
+    padded: Bools | None = None  # [distinct, longest], clicks that a device replaces by the pad; None: see `noise`
+    noise: Floats | None = None  # [distinct, B], on the attention over basis vectors; all of it where `padded` is None
 
     def __len__(self) -> int:
         return len(self.device)
 
 
 @dataclass(frozen=True)
+class Samples:
+    """Clicks with all that was shown beside them: what a device tells a label of."""
+
+    device: Offsets  # [samples], row of the logs, in rising order
+    history_of: Offsets  # [samples], row of `histories`, in rising order
+    histories: Indices  # [distinct, longest], oldest click first, NONE behind the last
+    shown: Csr  # a row for each sample
+    clicked: Offsets  # [samples], place in that row
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def items(self, places: Offsets) -> Indices:
+        """What stands at places `[samples, n]` of the rows; NONE at -1."""
+        found = self.shown.items[np.maximum(places, 0) + self.shown.offsets[:-1, np.newaxis]]
+        return np.where(places >= 0, found, NONE).astype(np.int32)
+
+
+@dataclass(frozen=True)
 class OwnImpressions:
     """What each device's user was shown and clicked, packed as above."""
 
-    rows: Csr
+    rows: Csr  # to learn from
+    judging: Csr | None = None  # of devices that never learn, and only judge: packed alike, empty for the others
 
     def take(self, devices: Offsets) -> OwnImpressions:
         """The impressions of some devices."""
-        return OwnImpressions(self.rows.take(devices))
+        judging = None if self.judging is None else self.judging.take(devices)
+        return OwnImpressions(self.rows.take(devices), judging)
 
     def inside(self, place: Indices) -> OwnImpressions:
         """Rounds of news models are about all news."""
@@ -93,6 +117,63 @@ def draw_examples(logs: Csr, devices: Offsets, *, negatives: int, longest: int, 
     return Examples(device, candidates, history_of, histories)
 
 
+def every_click(logs: Csr, *, longest: int) -> Samples:
+    """A sample of every click, with what was not clicked beside it."""
+    counts = count_clicks(logs)
+    total = int(counts.sum())
+    sizes, places = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    history_of = np.empty(total, np.int64)
+    histories = np.full((_count_histories(logs.offsets, logs.items), longest), NONE, np.int32)
+    _outline(logs.offsets, logs.items, sizes, places, history_of, histories)
+    shown = np.empty(int(sizes.sum()), np.int32)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    _fill_clicks(logs.offsets, logs.items, shown)
+    device = np.repeat(np.arange(len(logs), dtype=np.int64), counts)
+    return Samples(device, history_of, histories, Csr(offsets, shown), places)
+
+
+def one_click_of_some(logs: Csr, devices: Offsets, *, most: int, longest: int, seed: int, number: int) -> Samples:
+    """One click of at most so many impressions of every device, drawn, with all that was shown, in the order of items.
+
+    Neither how many samples a device has nor their order tells which items were clicked.
+    """
+    device: list[int] = []
+    clicked: list[int] = []
+    histories, shown = [], []
+    for row, name in enumerate(devices):
+        blocks = list(blocks_of(logs.row(row)))
+        draws = _draws.uniforms(seed, _draws.LEARNING, number, np.array([name], np.int64), 2 * len(blocks))[0]
+        for block in np.sort(np.argsort(draws[: len(blocks)], kind="stable")[:most]):
+            past, clicks, others = blocks[block]
+            click = clicks[min(int(draws[len(blocks) + block] * len(clicks)), len(clicks) - 1)]
+            offered = np.sort(np.concatenate([clicks, others]))
+            kept = np.full(longest, NONE, np.int32)
+            latest = past[-longest:]
+            kept[: len(latest)] = latest
+            device.append(row)
+            histories.append(kept)
+            shown.append(offered)
+            clicked.append(int(np.searchsorted(offered, click)))
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in shown])]).astype(np.int64)
+    return Samples(
+        np.array(device, np.int64),
+        np.arange(len(device), dtype=np.int64),
+        np.array(histories, np.int32).reshape(-1, longest),
+        Csr(offsets, np.concatenate([np.zeros(0, np.int32), *shown])),
+        np.array(clicked, np.int64),
+    )
+
+
+def blocks_of(row: Indices) -> Iterator[tuple[Indices, Indices, Indices]]:
+    """History, clicks and other items of every impression of a device."""
+    at = 0
+    while at < len(row):
+        past, clicks, others = (int(size) for size in row[at : at + HEAD])
+        first, second = at + HEAD + past, at + HEAD + past + clicks
+        yield row[at + HEAD : first], row[first:second], row[second : second + others]
+        at = second + others
+
+
 @jit
 def _usable(clicked: Bytes, low: int, high: int) -> bool:
     clicks = 0
@@ -118,7 +199,7 @@ def _measure(  # type: ignore[no-untyped-def]
         low, high = shown_offsets[row], shown_offsets[row + 1]
         if _usable(clicked, low, high):
             past = history_offsets[history_of[row] + 1] - history_offsets[history_of[row]]
-            sizes[users[row] + 1] += _HEAD + min(past, longest) + high - low
+            sizes[users[row] + 1] += HEAD + min(past, longest) + high - low
 
 
 @jit
@@ -146,7 +227,7 @@ def _pack(  # type: ignore[no-untyped-def]
         for entry in range(low, high):
             clicks += clicked[entry] > 0
         out[place], out[place + 1], out[place + 2] = past, clicks, high - low - clicks
-        place += _HEAD
+        place += HEAD
         for entry in range(end - past, end):
             out[place] = histories[entry]
             place += 1
@@ -164,14 +245,14 @@ def _count(offsets: Offsets, rows: Indices, counts: Offsets) -> None:
         at = offsets[device]
         while at < offsets[device + 1]:
             counts[device] += rows[at + 1]
-            at += _HEAD + rows[at] + rows[at + 1] + rows[at + 2]
+            at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
 
 
 @jit
 def _same_history(rows: Indices, one: int, other: int) -> bool:
     """Whether the blocks at two places have the same history."""
     for j in range(rows[one] + 1):
-        if rows[one + (j + _HEAD - 1 if j else 0)] != rows[other + (j + _HEAD - 1 if j else 0)]:
+        if rows[one + (j + HEAD - 1 if j else 0)] != rows[other + (j + HEAD - 1 if j else 0)]:
             return False
     return True
 
@@ -185,8 +266,47 @@ def _count_histories(offsets: Offsets, rows: Indices) -> int:
         while at < offsets[device + 1]:
             count += before < 0 or not _same_history(rows, before, at)
             before = at
-            at += _HEAD + rows[at] + rows[at + 1] + rows[at + 2]
+            at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
     return count
+
+
+@jit
+def _outline(
+    offsets: Offsets, rows: Indices, sizes: Offsets, places: Offsets, history_of: Offsets, histories: Indices
+) -> None:
+    """How long the rows of the samples are, and their histories; a click stands first in its row."""
+    sample, history = 0, -1
+    for device in range(len(offsets) - 1):
+        at, before = offsets[device], -1
+        while at < offsets[device + 1]:
+            past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
+            if before < 0 or not _same_history(rows, before, at):
+                history += 1
+                kept = min(past, histories.shape[1])
+                for j in range(kept):
+                    histories[history, j] = rows[at + HEAD + past - kept + j]
+            for _ in range(clicks):
+                history_of[sample], sizes[sample], places[sample] = history, 1 + others, 0
+                sample += 1
+            before = at
+            at += HEAD + past + clicks + others
+
+
+@jit
+def _fill_clicks(offsets: Offsets, rows: Indices, shown: Indices) -> None:
+    """A click and what was not clicked beside it, for every sample."""
+    entry = 0
+    for device in range(len(offsets) - 1):
+        at = offsets[device]
+        while at < offsets[device + 1]:
+            past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
+            first = at + HEAD + past
+            for click in range(clicks):
+                shown[entry] = rows[first + click]
+                for j in range(others):
+                    shown[entry + 1 + j] = rows[first + clicks + j]
+                entry += 1 + others
+            at = first + clicks + others
 
 
 @jit
@@ -207,7 +327,7 @@ def _draw(  # type: ignore[no-untyped-def]
         at, before, drawn = offsets[device], -1, 0
         while at < offsets[device + 1]:
             past, clicks, others = rows[at], rows[at + 1], rows[at + 2]
-            first = at + _HEAD
+            first = at + HEAD
             if before < 0 or not _same_history(rows, before, at):
                 history += 1
                 kept = min(past, histories.shape[1])

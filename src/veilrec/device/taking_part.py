@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from veilrec._arrays import Floats
-from veilrec.updates import Schema, Uploads
+from veilrec.updates import Rows, Schema, Uploads
 from veilrec.wire import codec
+
+_LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
 
 
 def examples_if_asked(uploads: Uploads, tell_examples: bool) -> Uploads:
     """Leave the number of examples out of the messages unless the aggregation needs it."""
     return uploads if tell_examples else replace(uploads, examples=None)
+
+
+def nothing_if_overflown(uploads: Uploads) -> Uploads:
+    """The message of one device; of zeros where a number is none, or too large to be squared.
+
+    Whoever sends the model can make it overflow for some data alone: a device that then fell silent would tell that it
+    has such data, as often as it is asked, and pay for nothing.
+    """
+    packed = (*uploads.tables.values(), *uploads.entries.values())
+    numbers = (*(rows.values for rows in packed), *uploads.dense.values())
+    if all((np.abs(values) <= _LARGEST).all() for values in numbers):
+        return uploads
+
+    def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: Rows(rows.offsets, rows.index, np.zeros_like(rows.values)) for name, rows in parts.items()}
+
+    dense = {name: np.zeros_like(values) for name, values in uploads.dense.items()}
+    return replace(uploads, tables=zeros(uploads.tables), entries=zeros(uploads.entries), dense=dense)
 
 
 def weights_of(model: Uploads, schema: Schema) -> dict[str, Floats]:

@@ -1,4 +1,7 @@
-"""FedNewsRec's title model (Fig. 1) forward, compiled: words lie packed, one row per word, without padding."""
+"""FedNewsRec's title model (Fig. 1) forward, compiled: words lie packed, one row per word, without padding.
+
+That of NRMS is the same without its first layer, the CNN: self-attention looks at the words themselves.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Titles(NamedTuple):
     offsets: Offsets  # [titles + 1], first row of every title
     squares: Offsets  # [titles + 1], first entry of every title in `attention`
     words: Indices  # [rows]
-    convolved: Floats  # [rows, filters]
+    convolved: Floats  # [rows, filters]; no column without a CNN
     projected: Floats  # [rows, 3 * dim], queries, keys, values
     attention: Floats  # of every title [heads, length, length], one behind the other; then LANES that nobody uses
     mixed: Floats  # [rows, dim], after self-attention
@@ -39,26 +42,49 @@ class Titles(NamedTuple):
 
 
 def encode_titles(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
-    """Forward, as `FedNewsRec.encode_news` does it: codes [titles, l], 0 behind the last word."""
-    projections, hidden_weights = widened_weights(weights, heads)
+    """Forward, as the model's `encode_news` does it: codes [titles, l], 0 behind the last word."""
+    projections, _ = widened_weights(weights, heads)
     offsets, words = packed_words(codes)
+    has_cnn = KERNEL in weights
+    convolved = convolve(weights, offsets, words) if has_cnn else np.empty((len(words), 0), np.float32)
+    projected: Floats = (convolved if has_cnn else weights[WORDS][words]) @ projections.T
+    return mix_and_pool(weights, heads, offsets, words, convolved, projected)
+
+
+def encode_clicks(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
+    """The same without a CNN where words are fewer than positions: every row of their table is projected once."""
+    projections, _ = widened_weights(weights, heads)
+    offsets, words = packed_words(codes)
+    projected: Floats = (weights[WORDS] @ projections.T)[words]
+    return mix_and_pool(weights, heads, offsets, words, np.empty((len(words), 0), np.float32), projected)
+
+
+def mix_and_pool(
+    weights: Mapping[str, Floats], heads: int, offsets: Offsets, words: Indices, convolved: Floats, projected: Floats
+) -> Titles:
+    """Self-attention inside every title, and attention over what it finds."""
+    _, hidden_weights = widened_weights(weights, heads)
     squares = starts(heads * np.diff(offsets) ** 2)
     rows, dim = len(words), hidden_weights.shape[1]
-    seen = np.empty((rows, weights[KERNEL].shape[1]), np.float32)
-    _see(offsets, words, weights[WORDS], seen)
-    convolved: Floats = seen @ weights[KERNEL].T
-    convolved += weights[KERNEL_BIAS]
-    np.maximum(convolved, np.float32(0.0), out=convolved)
-    projected: Floats = convolved @ projections.T
     attention, mixed = np.zeros(squares[-1] + LANES, np.float32), np.empty((rows, dim), np.float32)
     scale = np.float32((weights[HIDDEN].shape[1] // heads) ** -0.5)
     multiply_inside(offsets, squares, heads, projected[:, :dim], projected[:, dim:], attention)
     _mix_values(offsets, squares, heads, scale, projected, attention, mixed)
     hidden = np.tanh(mixed @ hidden_weights.T + weights[HIDDEN_BIAS])
-    share, vectors = np.empty(rows, np.float32), np.empty((len(codes), dim), np.float32)
-    _pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
+    share, vectors = np.empty(rows, np.float32), np.empty((len(offsets) - 1, dim), np.float32)
+    pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
     vectors = narrow(vectors, heads, weights[HIDDEN].shape[1])
     return Titles(heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors)
+
+
+def convolve(weights: Mapping[str, Floats], offsets: Offsets, words: Indices) -> Floats:
+    """The CNN over all words: [rows, filters]."""
+    seen = np.empty((len(words), weights[KERNEL].shape[1]), np.float32)
+    _see(offsets, words, weights[WORDS], seen)
+    convolved: Floats = seen @ weights[KERNEL].T
+    convolved += weights[KERNEL_BIAS]
+    np.maximum(convolved, np.float32(0.0), out=convolved)
+    return convolved
 
 
 def widened_weights(weights: Mapping[str, Floats], heads: int) -> tuple[Floats, Floats]:
@@ -165,7 +191,7 @@ def _softmax(values: Floats, scale: np.float32) -> None:
 
 
 @jit
-def _pool(offsets: Offsets, logits: Floats, mixed: Floats, share: Floats, vectors: Floats) -> None:
+def pool(offsets: Offsets, logits: Floats, mixed: Floats, share: Floats, vectors: Floats) -> None:
     """The weighted mean of every title; zero for one without words."""
     vectors[:] = 0.0
     for title in range(len(offsets) - 1):

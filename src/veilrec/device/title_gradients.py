@@ -28,8 +28,10 @@ from veilrec.device.title_encoder import (
     KERNEL_BIAS,
     PROJECTIONS,
     QUERY,
+    TITLE_TENSORS,
     WORDS,
     Titles,
+    encode_titles,
     multiply_inside,
     narrow,
     packed_words,
@@ -37,6 +39,8 @@ from veilrec.device.title_encoder import (
     widen,
     widened_weights,
 )
+from veilrec.models.fednewsrec import FedNewsRec
+from veilrec.models.news_model import NewsInput
 from veilrec.updates import Rows
 
 _ZERO = np.float32(0.0)
@@ -50,7 +54,48 @@ class Pairs:
     title: Offsets  # [pairs]
 
 
-class _BackwardInput(NamedTuple):
+class CompiledTitles:
+    """The news part of FedNewsRec."""
+
+    def __init__(self, model: FedNewsRec, news: NewsInput, learned: frozenset[str]) -> None:
+        self._heads, self._codes = model.sizes.heads, news.title.numpy()
+        self._words = model.words.weight.detach().numpy()  # where they stay as they are
+        self.learns_words = WORDS in learned
+        self.names = TITLE_TENSORS & learned
+
+    def encode(self, weights: Mapping[str, Floats], items: Offsets) -> EncodedTitles:
+        """Every title forward."""
+        whole = {WORDS: self._words, **weights}
+        titles = encode_titles(whole, self._codes[items], self._heads)
+        return EncodedTitles(whole, titles, self.learns_words)
+
+    def count_words(self, items: Offsets, pairs: Pairs) -> Offsets:
+        """How many distinct words the titles of each device have."""
+        if not self.learns_words:
+            return np.zeros(len(pairs.offsets) - 1, np.int64)
+        return count_distinct(pairs, *packed_words(self._codes[items]), len(self._words))
+
+
+@dataclass(frozen=True)
+class EncodedTitles:
+    """Titles that were encoded with some weights, and the way back."""
+
+    weights: Mapping[str, Floats]
+    titles: Titles
+    learns_words: bool
+
+    @property
+    def vectors(self) -> Floats:
+        """[titles, dim]."""
+        return self.titles.vectors
+
+    def pull_back(self, pairs: Pairs, gradients: Floats) -> tuple[dict[str, Floats], Rows | None]:
+        """From gradients in the vectors of the pairs to those of every device in the weights."""
+        dense, words = pull_back(self.weights, self.titles, pairs, gradients, learns_words=self.learns_words)
+        return dense, words if self.learns_words else None
+
+
+class BackwardInput(NamedTuple):
     """The news of the devices, weights, and slopes of the titles that are the same for all devices."""
 
     pair_offsets: Offsets  # [devices + 1]
@@ -86,10 +131,10 @@ def pull_back(
 ) -> tuple[dict[str, Floats], Rows]:
     """From gradients in the vectors of the pairs to those of every device in the weights; rows only of own words."""
     n, heads = len(pairs.offsets) - 1, titles.heads
-    given = _given(weights, titles, pairs, gradients)
+    given = slopes_of(weights, titles, pairs, gradients)
     counts = np.zeros(n, np.int64)
     if learns_words:
-        counts = _counted(pairs, titles.offsets, titles.words, len(weights[WORDS]))
+        counts = count_distinct(pairs, titles.offsets, titles.words, len(weights[WORDS]))
     words = starts(counts)
     index, values = np.empty(words[-1], np.int32), np.empty((words[-1], given.table.shape[1]), np.float32)
     shapes = {name: weights[name].shape for name in DENSE} | {
@@ -116,8 +161,8 @@ def pull_back(
     return dense, Rows(words, index, values)
 
 
-def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats) -> _BackwardInput:
-    """What the backward pass reads."""
+def slopes_of(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats) -> BackwardInput:
+    """What the backward pass reads; without a CNN, the projections are what stands over the words."""
     projections, hidden_weights = widened_weights(weights, titles.heads)
     in_hidden = weights[QUERY] * (1.0 - titles.hidden**2)
     in_mixed = in_hidden @ hidden_weights
@@ -125,10 +170,10 @@ def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradient
     content = titles.projected[:, -titles.mixed.shape[1] :]
     multiply_inside(titles.offsets, titles.squares, titles.heads, in_mixed, content, in_scores)
     _through_softmax(titles, in_scores)
-    table, filters = weights[WORDS], len(weights[KERNEL])
-    kernel = weights[KERNEL].reshape(filters, -1, table.shape[1]).swapaxes(0, 1).reshape(-1, table.shape[1])
+    table = weights[WORDS]
+    kernel = by_place(weights[KERNEL], table.shape[1]) if KERNEL in weights else projections
     centre = np.repeat(widen(titles.vectors, titles.heads), np.diff(titles.offsets), axis=0)
-    return _BackwardInput(
+    return BackwardInput(
         pairs.offsets,
         pairs.title,
         widen(gradients, titles.heads),
@@ -143,12 +188,13 @@ def _given(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradient
     )
 
 
-def count_words(codes: Offsets, pairs: Pairs, vocabulary: int) -> Offsets:
-    """How many distinct words the titles of each device have."""
-    return _counted(pairs, *packed_words(codes), vocabulary)
+def by_place(kernel: Floats, width: int) -> Floats:
+    """[filters, window * width] -> [window * filters, width]."""
+    return kernel.reshape(len(kernel), -1, width).swapaxes(0, 1).reshape(-1, width)
 
 
-def _counted(pairs: Pairs, offsets: Offsets, words: Indices, vocabulary: int) -> Offsets:
+def count_distinct(pairs: Pairs, offsets: Offsets, words: Indices, vocabulary: int) -> Offsets:
+    """Distinct words of the titles of each device, packed."""
     counts = np.zeros(len(pairs.offsets) - 1, np.int64)
     _count_distinct(pairs.offsets, pairs.title, offsets, words, vocabulary, counts)
     return counts
@@ -205,7 +251,7 @@ class _BackwardScratch(NamedTuple):
 
 
 @jit
-def _pull_back_devices(titles: Titles, given: _BackwardInput, found: _Found) -> None:
+def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> None:
     """The gradients of all devices; `found` comes with zeros."""
     scratch = _scratch(titles, given)
     for device in range(len(given.pair_offsets) - 1):
@@ -213,8 +259,8 @@ def _pull_back_devices(titles: Titles, given: _BackwardInput, found: _Found) -> 
         for pair in range(given.pair_offsets[device], given.pair_offsets[device + 1]):
             title = given.title_of[pair]
             low, high = titles.offsets[title], titles.offsets[title + 1]
-            _unpool(titles, given, given.gradients[pair], low, high, rows, scratch)
-            _unmix(titles, given.logit_in_scores, title, rows, scratch)
+            unpool(titles, given, given.gradients[pair], low, high, rows, scratch)
+            unmix(titles, given.logit_in_scores, title, rows, scratch)
             _keep(titles, given, low, high, rows, scratch, found.hidden_bias[device], found.query[device])
             rows += high - low
         _through_linear(given, rows, scratch, device, found)
@@ -222,7 +268,7 @@ def _pull_back_devices(titles: Titles, given: _BackwardInput, found: _Found) -> 
 
 
 @jit
-def _scratch(titles: Titles, given: _BackwardInput) -> _BackwardScratch:
+def _scratch(titles: Titles, given: BackwardInput) -> _BackwardScratch:
     most = longest = 1
     for device in range(len(given.pair_offsets) - 1):
         rows = 0
@@ -253,8 +299,8 @@ def _scratch(titles: Titles, given: _BackwardInput) -> _BackwardScratch:
 
 
 @jit
-def _unpool(  # type: ignore[no-untyped-def]
-    titles: Titles, given: _BackwardInput, gradient: Floats, low, high, start, scratch: _BackwardScratch
+def unpool(  # type: ignore[no-untyped-def]
+    titles: Titles, given: BackwardInput, gradient: Floats, low, high, start, scratch
 ) -> None:
     """Attention over words, backward: to the logits, and to what was pooled, directly and through the logits."""
     heads, dim = titles.heads, len(gradient)
@@ -281,8 +327,8 @@ def _unpool(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _unmix(  # type: ignore[no-untyped-def]
-    titles: Titles, logit_in_scores: Floats, title, start, scratch: _BackwardScratch
+def unmix(  # type: ignore[no-untyped-def]
+    titles: Titles, logit_in_scores: Floats, title, start, scratch
 ) -> None:
     """Self-attention of a title, backward: to queries, keys and values.
 
@@ -320,7 +366,7 @@ def _unmix(  # type: ignore[no-untyped-def]
 
 @jit
 def _keep(  # type: ignore[no-untyped-def]
-    titles: Titles, given: _BackwardInput, low, high, start, scratch: _BackwardScratch, bias: Floats, query: Floats
+    titles: Titles, given: BackwardInput, low, high, start, scratch: _BackwardScratch, bias: Floats, query: Floats
 ) -> None:
     """Put the words of a title beside those of the device's other titles; add to what needs no product."""
     for row in range(low, high):
@@ -338,7 +384,7 @@ def _keep(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _through_linear(given: _BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found) -> None:  # type: ignore[no-untyped-def]
+def _through_linear(given: BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found) -> None:  # type: ignore[no-untyped-def]
     """All words of a device through the linear layers of attention and self-attention, down to the CNN's ReLU."""
     np.dot(scratch.to_hidden[:rows].T, scratch.mixed[:rows], found.hidden[device])
     np.dot(scratch.to_projected[:rows].T, scratch.convolved[:rows], found.projections[device])
@@ -353,10 +399,10 @@ def _through_linear(given: _BackwardInput, rows, scratch: _BackwardScratch, devi
 
 @jit
 def _through_words(  # type: ignore[no-untyped-def]
-    titles: Titles, given: _BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found
+    titles: Titles, given: BackwardInput, rows, scratch: _BackwardScratch, device, found: _Found
 ) -> None:
     """The CNN, backward: to its kernel and to the words."""
-    count = _number(scratch.words[:rows], scratch.distinct, scratch.place)
+    count = number_words(scratch.words[:rows], scratch.distinct, scratch.place)
     distinct, by_word, own = scratch.distinct[:count], scratch.by_word[:count], scratch.rows[:count]
     by_word[:] = _ZERO
     at = 0
@@ -381,7 +427,7 @@ def _through_words(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _number(words: Indices, distinct: Indices, place: Offsets) -> int:
+def number_words(words: Indices, distinct: Indices, place: Offsets) -> int:
     """The distinct words of a device in rising order, and the place of each."""
     count = 0
     for word in words:
