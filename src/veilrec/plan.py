@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from veilrec._arrays import Floats
+from veilrec.device.judging import Judge
 from veilrec.device.learner import Learner
 from veilrec.device.rankers import Ranker
-from veilrec.privacy.events import ComposedEvent, Event
+from veilrec.privacy.events import ComposedEvent, Event, ParallelEvent
+from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.server.agenda import Agenda, WholeModel
@@ -35,6 +37,14 @@ class Reports:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The end of a run: devices that never learnt say whether the trained model is better than the start."""
+
+    judge: Judge[Any]  # who says so, and how a device finds out
+    mechanism: GainSum  # what bounds what one says, and protects the sum
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The parts of a method; it holds nothing of any user, and does not know where it runs."""
 
@@ -45,12 +55,14 @@ class Plan:
     agenda: Agenda = field(default_factory=WholeModel)  # what each round is about
     reports: Reports | None = None  # what the agenda needs to ask the devices for
     rounds: int  # that the noise was chosen for
+    most_turns: int | None = None  # rounds that a device takes part in, at most; None: all of them
     cohort: CohortSettings  # who takes part: drawn from a secret
     aggregation: Aggregation
     server: ServerRate
     decay_share: float = 0.0  # of the weights, taken off by the server for every device of a round
     averaging: float = 0.0  # of the model that ranks, over the last rounds
     ranker: Ranker  # how trained weights score, from a history alone
+    comparison: Comparison | None = None  # after the last round; None: whatever was learnt is kept
     devices_at_once: int = 100  # that a simulation hands to the learner: few enough for the cache
 
     @property
@@ -65,9 +77,14 @@ class Plan:
         )
 
     def event(self) -> Event:
-        """What the whole run costs whoever the mechanisms protect: every round, and the reports before them."""
-        rounds = (self.mechanism.event(), self.rounds)
-        if self.reports is None:
-            return ComposedEvent((rounds,))
-        asked = self.rounds if self.reports.fresh else 1  # a device may be in every cohort
-        return ComposedEvent(((self.reports.mechanism.event(), asked), rounds))
+        """What the whole run costs whoever the mechanisms protect.
+
+        That is every round and the reports before them or, for who judges and so never learns, the comparison.
+        """
+        turns = self.rounds if self.most_turns is None else self.most_turns
+        parts: tuple[tuple[Event, int], ...] = ((self.mechanism.event(), turns),)
+        if self.reports is not None:
+            asked = self.rounds if self.reports.fresh else 1  # a device may be in every cohort
+            parts = ((self.reports.mechanism.event(), asked), *parts)
+        learning = ComposedEvent(parts)
+        return learning if self.comparison is None else ParallelEvent((learning, self.comparison.mechanism.event()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,8 @@ class CohortSettings:
     """How many devices a round has, and which of them stay."""
 
     size: int = 100  # devices in a round, the expected number under Poisson sampling; 0: everybody
-    sampling: Literal["fixed", "poisson"] = "fixed"  # exactly `size` without replacement, or each on its own
+    # exactly `size` without replacement; each on its own; or a fixed order, `size` at a time, so that all come as often
+    sampling: Literal["fixed", "poisson", "turns"] = "fixed"
     available: float = 1.0  # chance that a device can be reached in a round
     drop_out: float = 0.0  # chance that a device learns but its message never arrives
 
@@ -47,6 +49,12 @@ class CohortSettings:
             raise TooFewDevices(self.size, population)
         return self.size or population
 
+    def most_turns(self, rounds: int, population: int) -> int:
+        """In how many rounds a device takes part at most."""
+        if self.sampling != "turns":
+            return rounds
+        return math.ceil(rounds * self.among(population) / population)
+
 
 class TooFewDevices(BadInput):
     """A cohort is larger than the population."""
@@ -71,6 +79,14 @@ class CohortSampler:
         self.seed = seed
         self._secret = secret
 
+    @property
+    def _order(self) -> Offsets:
+        """In which devices take turns: the same in every round."""
+        n = len(self.eligible)
+        if self._secret is not None:
+            return np.argsort(KeyedSource(self._secret, _draws.COHORT, 0).words(n), kind="stable")
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, _draws.COHORT]))).permutation(n)
+
     def draw(self, round_number: int) -> Offsets:
         """The devices of a round, in increasing order."""
         s = self.settings
@@ -83,6 +99,8 @@ class CohortSampler:
     def _chosen(self, round_number: int) -> Offsets:
         """From the seed: at a cost that depends on the cohort alone."""
         n = len(self.eligible)
+        if self.settings.sampling == "turns":
+            return self._turn(round_number)
         key = np.random.SeedSequence([self.seed, _draws.COHORT, round_number])
         generator = np.random.Generator(np.random.Philox(key))
         poisson = self.settings.sampling == "poisson"
@@ -92,12 +110,19 @@ class CohortSampler:
     def _secretly(self, secret: bytes, round_number: int) -> Offsets:
         """From a secret: a word for everybody, of a stream that nobody else can draw."""
         n = len(self.eligible)
+        if self.settings.sampling == "turns":
+            return self._turn(round_number)
         source = KeyedSource(secret, _draws.COHORT, round_number)
         if self.size == n:
             return np.arange(n)
         if self.settings.sampling == "poisson":
             return np.flatnonzero(happens(self.size / n, (n,), source))
         return np.flatnonzero(fixed_cohorts(1, n, self.size, source)[0])
+
+    def _turn(self, round_number: int) -> Offsets:
+        """The next ones of the order, which begins anew at its end."""
+        n = len(self.eligible)
+        return np.sort(self._order[(round_number * self.size + np.arange(self.size)) % n])
 
     def arrives(self, round_number: int, devices: Offsets) -> Bools:
         """Which of the devices' messages reach the server."""
