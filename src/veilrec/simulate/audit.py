@@ -19,12 +19,16 @@ import numpy as np
 from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._csr import Csr
 from veilrec.device.learner import LocalData
+from veilrec.device.news_log import OwnImpressions
 from veilrec.errors import VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.simulate.audit_comparison import comparison_checks
+from veilrec.simulate.audit_local import local_checks
 from veilrec.simulate.audit_messages import message_checks
 from veilrec.simulate.audit_reports import Told, report_checks, told_by
 from veilrec.simulate.checks import (
@@ -115,6 +119,13 @@ class _Run:
 
 
 def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
+    if isinstance(run.plan.mechanism, MadeOfReports):
+        if not isinstance(run.data, OwnImpressions):
+            raise TypeError("messages are made of reports on impressions")
+        seen = run.secret(0)
+        yield from local_checks(run.plan, run.data, run.histories, guarantee, rounds=run.rounds, seed=run.seed)
+        yield from _bound_checks(run.plan, Round(0), seen.largest_norm)
+        return
     if run.plan.mechanism.noise_on != "sum":
         yield is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
         return
@@ -131,6 +142,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
     yield from _cohort_checks(run, account, drawn)
     if told is not None:
         yield from report_checks(run.plan, told, secret, seeded, guarantee)
+    yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
     yield from _account_checks(run.plan, account, guarantee, needed, measured)
 
 
@@ -165,7 +177,9 @@ class Account:
         mu, sampling = self.sensitivity / sigma, self.plan.cohort.sampling
         one: Event = GaussianEvent(mu)
         if self.rate < 1.0:
-            one = SampledEvent(mu, self.rate, sampling if self.guarantee.unit == "user" else "padding")
+            one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
+            if self.guarantee.unit != "user":
+                one = replace(one, sampling="padding")
         rounds = repeated(one, self.plan.rounds)
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
 

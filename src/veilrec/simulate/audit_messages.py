@@ -39,6 +39,13 @@ def message_checks(plan: Plan, secret: Seen, seeded: Seen, told: Told | None, gu
         yield is_equal("what the statement promises", "nothing", "nothing")
         yield is_equal("epsilon of an update", _word(epsilon_of(cost, 1e-6)), "none is finite")
         return
+    if plan.mechanism.is_linear:  # noise that is added before learning does not cover what is sent
+        yield is_equal("epsilon of a message", _word(epsilon_of(cost, 1e-6)), "none is finite")
+        stated = "none is finite" if guarantee.honest_epsilon is None else _word(guarantee.honest_epsilon)
+        yield is_equal("honest epsilon of the statement", stated, "none is finite")
+        refuted = epsilon_of(cost, 1e-6) > (guarantee.epsilon or 0.0)
+        yield is_equal("the paper's claim", "refuted" if refuted else "not refuted", "refuted")
+        return
     noise = _noise(plan, secret)
     sent = np.concatenate([part.ravel() for part in noise.values()])
     spread = max(float(np.std(part)) for part in noise.values())

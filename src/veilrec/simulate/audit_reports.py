@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -157,6 +157,6 @@ def report_checks(
 
 def _charged(plan: Plan, event: Event) -> int:
     """How many reports the composed run counts."""
-    whole = plan.event()
+    whole = replace(plan, comparison=None).event()
     parts = whole.parts if isinstance(whole, ComposedEvent) else ((whole, 1),)
     return sum(count for part, count in parts if part == event)

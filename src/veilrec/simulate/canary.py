@@ -15,10 +15,13 @@ import numpy as np
 from veilrec._arrays import Doubles
 from veilrec._csr import Csr, offsets_of
 from veilrec.device.learner import LocalData
+from veilrec.device.news_log import OwnImpressions
 from veilrec.plan import Plan
 from veilrec.privacy.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scores
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
 from veilrec.simulate.audit import claim, secret_of
+from veilrec.simulate.audit_local import scores_of_reports
 from veilrec.simulate.observe import SeenSums, simulate, watch
 from veilrec.simulate.simulation import Seeds
 from veilrec.updates import Schema
@@ -54,6 +57,9 @@ class Pair:
 
 def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *, runs: int, seed: int = 0) -> Canary:
     """All rounds of a plan, so many times on either side, on the neighbours that its statement is about."""
+    if isinstance(plan.mechanism, MadeOfReports) and isinstance(data, OwnImpressions):
+        return _of_reports(plan, data, guarantee, runs, seed)
+    plan = replace(plan, comparison=None)  # who judges is another group of people, and audited by itself
     pair, direction = _most_telling(plan, data, histories, guarantee, seed)
     scores = [
         np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
@@ -65,6 +71,14 @@ def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *,
     lower = bound(scores[0], scores[1], delta=delta, alpha=ALPHA)
     law = "Gaussian noise" if gaussian else "none"
     return Canary(lower, 1.0 - ALPHA, runs, plan.rounds, law, bool(lower <= epsilon))
+
+
+def _of_reports(plan: Plan, data: OwnImpressions, guarantee: Guarantee, runs: int, seed: int) -> Canary:
+    """Nobody is trusted: who looks at one device's messages sees all that it tells."""
+    epsilon, delta = claim(guarantee)
+    scores = scores_of_reports(plan, data, runs=runs, seed=seed)
+    lower = epsilon_from_scores(*scores, delta=delta, alpha=ALPHA)
+    return Canary(lower, 1.0 - ALPHA, runs, plan.rounds, "none", bool(lower <= epsilon))
 
 
 def _score(plan: Plan, pair: Pair, side: int, histories: Csr, direction: Doubles, seed: int, run: int) -> float:

@@ -14,10 +14,13 @@ from veilrec.errors import VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.guarantee import Unit
-from veilrec.privacy.keyed import noise_of_device, noise_of_report
+from veilrec.privacy.keyed import noise_of_comparison, noise_of_device, noise_of_learning, noise_of_report
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import RoundReport
+from veilrec.server.verdict import Verdict, verdict_of
 from veilrec.simulate.simulation import Seeds
+from veilrec.updates import Round, whole_model
+from veilrec.wire import rounds
 
 SECRET = bytes(range(32))
 PLENTY = 1e9  # an epsilon that no check spends
@@ -66,6 +69,7 @@ class RealRun:
                 unprotected=True,
                 noise_of_message=lambda about: noise_of_device(secret, about, number),
                 noise_of_report=lambda period: noise_of_report(secret, period, number),
+                noise_of_learning=lambda about: noise_of_learning(secret, about, number),
             )
         return self.devices[name]
 
@@ -82,6 +86,21 @@ class RealRun:
             message = self.device(name).take_part(broadcast, number)
             _taken(self.coordinator.receive(name, message), f"the message of {name}")
         return self.coordinator.close_round()
+
+    def compare(self) -> Verdict | None:
+        """After the last round: every judge is asked, by bytes; None where the plan has nobody judge."""
+        comparison, schema, secret = self.plan.comparison, self.plan.schema, self.seeds.secret
+        if comparison is None or secret is None:
+            return None
+        number = self.coordinator.round_number
+        about = Round(number)
+        start, trained = (
+            rounds.encode(about, whole_model(schema, weights, number), schema)
+            for weights in (self.plan.start, self.coordinator.standing.weights)
+        )
+        judges = comparison.judge.devices(self.data).tolist()
+        told = [self.device(f"device {judge}").judge(start, trained, number) for judge in judges]
+        return verdict_of(told, comparison.mechanism, noise_of_comparison(secret))
 
     def close(self) -> None:
         """Let go of all files."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,20 +13,30 @@ from veilrec import _draws
 from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._state import fill
-from veilrec.device.learner import Cohort, LocalData, SumLearner, places
+from veilrec.device.learner import Cohort, Learned, LocalData, OwnSources, SharedSource, SumLearner, places
 from veilrec.device.taking_part import examples_if_asked, weights_of
 from veilrec.models.scores import Model
 from veilrec.plan import Plan
-from veilrec.privacy.keyed import noise_of_device, noise_of_histogram, noise_of_report, noise_of_sum
+from veilrec.privacy.keyed import (
+    noise_of_comparison,
+    noise_of_device,
+    noise_of_histogram,
+    noise_of_learning,
+    noise_of_report,
+    noise_of_sum,
+)
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.server.agenda import Tally
 from veilrec.server.cohorts import CohortSampler
 from veilrec.server.standing import Standing
+from veilrec.server.verdict import Verdict, decide
 from veilrec.simulate.trainer import ModelParts, StepReport
 from veilrec.updates import Factors, Rows, Uploads
-from veilrec.wire import bits, codec, rounds
+from veilrec.wire import bits, codec, gains, rounds
 
 _TALLY = "reports.counts"
+_VERDICT = "comparison"
+_MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class Simulation:
         self.private = plan.learner.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
         self._learner_of_sums = plan.learner if isinstance(plan.learner, SumLearner) else None
         self._tally: Tally | None = None  # where one serves the whole run
+        self.start = plan.start  # what training is compared with in the end
+        self.verdict: Verdict | None = None  # of the last comparison, once it was made
 
     def step(self, number: int) -> StepReport:
         """One round."""
@@ -81,15 +93,17 @@ class Simulation:
         counted = sum(plan.mechanism.counted_parameters(table, server.about) for table in server.view.tables)
         down = int(codec.sizes(broadcast, server.schema)[0]) + rounds.size(server.about, server.schema)
         self.standing.step()
+        judges = self.compare() if number + 1 == plan.rounds else 0
         return StepReport(
             devices=len(devices),
-            down_bytes=down * len(devices),
-            up_bytes=sent.up_bytes + report_bytes,
+            down_bytes=down * (len(devices) + _MODELS_COMPARED * judges),
+            up_bytes=sent.up_bytes + report_bytes + gains.SIZE * judges,
             down_params=codec.parameters(broadcast, server.schema) * len(devices),
             up_params=sent.up_params,
             selection_bytes=report_bytes,
             paper_params=counted * len(devices),
             loss=sent.loss,
+            shares=sent.shares,
         )
 
     def _open_round(self, number: int, devices: Offsets) -> int:
@@ -135,11 +149,11 @@ class Simulation:
         if not len(devices):
             return _Sent()
         server, weighs = self.server, self.server.weighs_examples
-        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws)
+        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, self._local_noise(0))
         learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)
         server.add(examples_if_asked(learned.uploads, weighs))
         up_bytes, up_params = int(codec.sizes(outlines, server.view).sum()), codec.parameters(outlines, server.view)
-        return _Sent(up_bytes, up_params, float(learned.loss.mean()))
+        return _Sent(up_bytes, up_params, float(learned.loss.mean()), _mean_shares([learned.shares], [len(devices)]))
 
     def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
         """Every device's message, some devices at a time; then the noise of all of them at once, where it is linear."""
@@ -148,12 +162,16 @@ class Simulation:
         place = None if about.rows is None else places(about.rows, self.plan.schema.tables[0].shape[0])
         at_once = self.plan.devices_at_once
         up_bytes = up_params = 0
+        shares: list[Floats | None] = []
+        counts: list[int] = []
         losses, weights = [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
         for start in range(0, len(devices), at_once):
             part = slice(start, start + at_once)
-            uploads, loss = self._learn(devices[part], model, place)
+            uploads, learned = self._learn(devices[part], model, place, start)
             kept = keep(uploads, arrives[part])
-            losses.append(loss)
+            losses.append(learned.loss)
+            shares.append(learned.shares)
+            counts.append(len(learned.loss))
             if secret is not None and mechanism.noise_on == "message":
                 sent = self._perturb_alone(kept, devices[part][arrives[part]], secret)
             else:
@@ -170,17 +188,27 @@ class Simulation:
             generator = FastSource(self.seeds.noise, _draws.NOISE, about.number, one_generator=True).generator()
             server.add_to_sum(mechanism.noise_of_messages(view, np.concatenate(weights), generator))
         loss_of_all = float(np.concatenate(losses).sum()) / len(devices) if len(devices) else None
-        return _Sent(up_bytes, up_params, loss_of_all)
+        return _Sent(up_bytes, up_params, loss_of_all, _mean_shares(shares, counts))
 
-    def _learn(self, devices: Offsets, model: Mapping[str, Floats], place: Indices | None) -> tuple[Uploads, Floats]:
+    def _learn(
+        self, devices: Offsets, model: Mapping[str, Floats], place: Indices | None, start: int
+    ) -> tuple[Uploads, Learned]:
         private = {name: values[devices] for name, values in self.private.items()}
         data = self.data.take(devices)
-        cohort = Cohort(devices, data if place is None else data.inside(place), private, self.seeds.draws)
+        data = data if place is None else data.inside(place)
+        cohort = Cohort(devices, data, private, self.seeds.draws, self._local_noise(start))
         learned = self.plan.learner.learn(cohort, model, self.server.about)
         for name, values in private.items():
             self.private[name][devices] = values
         uploads = examples_if_asked(learned.uploads, self.server.weighs_examples)
-        return self.plan.mechanism.bound(uploads, self.server.about), learned.loss
+        return self.plan.mechanism.bound(uploads, self.server.about), learned
+
+    def _local_noise(self, start: int) -> OwnSources:
+        """What devices add to their data before they learn is drawn from; `start` names the first of them."""
+        secret, number = self.seeds.secret, self.server.about.number
+        if secret is None:
+            return SharedSource(FastSource(self.seeds.noise, _draws.LOCAL_NOISE, number, start))
+        return OwnSources(lambda device: noise_of_learning(secret, number, device))
 
     def _perturb_alone(self, uploads: Uploads, devices: Offsets, secret: bytes) -> list[Uploads]:
         """Every message with the noise that its own device draws."""
@@ -195,9 +223,36 @@ class Simulation:
             return noise_of_sum(self.seeds.secret, number)
         return FastSource(self.seeds.noise, _draws.NOISE, number, one_generator=True)
 
+    def compare(self) -> int:
+        """Let the judges decide whether training is kept; how many they are."""
+        comparison, secret = self.plan.comparison, self.seeds.secret
+        if comparison is None:
+            return 0
+        mechanism, judges = comparison.mechanism, comparison.judge.devices(self.data)
+        told = comparison.judge.gains(self.data.take(judges), self.start, self.standing.weights)
+        fast = FastSource(self.seeds.noise, _draws.COMPARISON, one_generator=True)
+        noise: Source = fast if secret is None else noise_of_comparison(secret)
+        noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
+        self.verdict = decide(float(noisy[0]), len(judges), mechanism)
+        return len(judges)
+
     def parts(self) -> ModelParts:
         """The model in parts: what everybody may have, and what the simulated devices keep."""
-        return ModelParts(self.plan.ranker, dict(self.standing.weights), self.private, self.standing.sent_items)
+        keeps_start = self.verdict is not None and self.verdict.kept == "start"
+        weights = self.start if keeps_start else self.standing.weights
+        return ModelParts(self.plan.ranker, dict(weights), self.private, self.standing.sent_items)
+
+    def compared(self) -> dict[str, Model]:
+        """The start and the trained model, where a comparison chose between them, whichever it kept."""
+        if self.verdict is None:
+            return {}
+        both = {"start": self.start, "trained": self.standing.weights}
+        return {
+            name: ModelParts(self.plan.ranker, dict(weights), self.private, self.standing.sent_items).model(
+                self.histories
+            )
+            for name, weights in both.items()
+        }
 
     def model(self) -> Model:
         """The model as it stands; items that no round was about come last."""
@@ -207,15 +262,19 @@ class Simulation:
         """The server's state and every simulated device's own."""
         private = {f"private.{name}": values for name, values in self.private.items()}
         tally = {} if self._tally is None else {_TALLY: self._tally.counts}
-        return self.standing.state() | private | tally
+        verdict = {} if self.verdict is None else {_VERDICT: self.verdict.state()}
+        return self.standing.state() | private | tally | verdict
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
         """Go on from a state."""
         self.standing.load_state(state, steps_done)
+        if steps_done == 0:  # of an earlier run, from which this one starts
+            self.start = {name: weights.copy() for name, weights in self.standing.weights.items()}
         for name, values in self.private.items():
             fill(values, state, f"private.{name}")
         if _TALLY in state:
             self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+        self.verdict = Verdict.restored(state[_VERDICT]) if _VERDICT in state else None
 
 
 @dataclass(frozen=True)
@@ -225,6 +284,16 @@ class _Sent:
     up_bytes: int = 0
     up_params: int = 0
     loss: float | None = None
+    shares: tuple[float, ...] | None = None
+
+
+def _mean_shares(shares: Sequence[Floats | None], counts: Sequence[int]) -> tuple[float, ...] | None:
+    """The mean attention over basis vectors of all devices of a round, from those of its parts."""
+    known = [(values, count) for values, count in zip(shares, counts, strict=True) if values is not None]
+    if not known:
+        return None
+    means = np.average([values for values, _ in known], axis=0, weights=[count for _, count in known])
+    return tuple(float(value) for value in means)
 
 
 def one_of(uploads: Uploads, device: int) -> Uploads:

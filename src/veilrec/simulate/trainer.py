@@ -26,6 +26,7 @@ class StepReport:
     selection_bytes: int = 0  # of up_bytes: reports on which items the sub-model should have
     paper_params: int = 0  # as the communication paper counts: one way, item vectors only
     loss: float | None = None
+    shares: tuple[float, ...] | None = None  # mean attention over basis vectors, of models that have them
 
 
 @dataclass(frozen=True)

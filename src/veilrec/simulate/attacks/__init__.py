@@ -1,0 +1,1 @@
+"""What somebody recovers from what a method sends: attacks that are run, and not argued about."""
