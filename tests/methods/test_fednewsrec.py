@@ -199,8 +199,9 @@ def test_half_of_the_users_take_part_and_a_round_has_its_share_of_them() -> None
 
 def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
     able = len(simulation().sampler.eligible)
-    by_share = simulation("calibration=proven", "cohort.size=0", "round_share=0.25").plan
-    by_number = simulation("calibration=proven", f"cohort.size={round(0.25 * able)}").plan
+    everybody = ("calibration=proven", "judges.share=0")
+    by_share = simulation(*everybody, "cohort.size=0", "round_share=0.25").plan
+    by_number = simulation(*everybody, f"cohort.size={round(0.25 * able)}").plan
     assert by_share.cohort == by_number.cohort
     assert by_share.mechanism.facts() == by_number.mechanism.facts()
     promises = [
@@ -212,7 +213,7 @@ def test_a_share_in_a_round_is_worth_what_the_same_number_is() -> None:
 
 def test_a_centralised_method_learns_from_the_same_half() -> None:
     whole, half = build("cennewsrec"), build("cennewsrec", ("train_share=0.5",))
-    devices = build("fednewsrec", ("train_share=0.5", "cohort.size=5"))
+    devices = build("fednewsrec", ("train_share=0.5", "cohort.size=5", "judges.share=0"))
     assert isinstance(devices, Simulation)
     learning = np.flatnonzero(half.logs.lengths() > 0)  # type: ignore[attr-defined]
     assert 0 < len(learning) < (whole.logs.lengths() > 0).sum()  # type: ignore[attr-defined]

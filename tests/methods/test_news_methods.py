@@ -36,7 +36,8 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_news_methods_are_these() -> None:
-    assert set(NAMES) == {*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "fednewsrec", "fednewsrec-head"}
+    federated = {"fednewsrec", "fednewsrec-head", "privaterec", "fedrec", "dp-fedrec"}
+    assert set(NAMES) == {*WITHOUT_SENTENCES, "plm-nr", "sentence-head", "centralized", *federated}
 
 
 @pytest.mark.parametrize("name", NAMES)

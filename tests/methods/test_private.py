@@ -247,6 +247,18 @@ def test_a_private_run_that_is_no_better_than_popularity_says_so() -> None:
     assert with_popularity(promise, {"ndcg@10": 0.2}, {"ndcg@10": 0.25}, method="private-popularity") == promise
 
 
+def test_epsilons_of_other_terms_are_not_compared_with_that_of_private_popularity() -> None:
+    def caveat(setting: str) -> str:
+        method = get("privaterec")
+        config, _ = configure(method, preset="tuned", dataset="synthetic-news", settings=[setting])
+        return with_popularity(method.guarantee(config), {"auc": 0.4}, {"auc": 0.5}, method="privaterec").caveats[-1]
+
+    assert "a smaller epsilon in the same terms" in caveat("training=sums")
+    for other in ("training=reports", "calibration=as-published"):
+        assert "in other terms (per user, add-remove, whole run, trusting: server, proven)" in caveat(other)
+        assert "smaller epsilon" not in caveat(other)
+
+
 def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:
     request = Request("priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1)
     result = train(prepare(request), tmp_path / "run")

@@ -41,6 +41,7 @@ _TINY = (
     "size.heads=2",
     "size.head_dim=2",
     "size.attention=2",
+    "size.basis=2",
 )
 
 

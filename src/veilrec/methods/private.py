@@ -31,8 +31,8 @@ PUBLIC = (
     "The number of users is taken as fixed: it is the same with one person's data and without."
 )
 ONLY_THE_MODEL = (
-    "Only the model is covered: the losses, metrics, and numbers of devices and bytes that a run prints and logs are "
-    "exact."
+    "Only the model is covered: the losses, metrics, shares of interests, and numbers of devices and bytes that a run "
+    "prints and logs are exact."
 )
 NOT_AMPLIFIED = (
     "Devices keep state between rounds, so that being drawn into a cohort of a fixed size is worth nothing: everybody "
@@ -145,6 +145,11 @@ def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *
     others keep depends on who was drawn before, and so on this user (docs/privacy.md). Such a user is accounted for
     as if in every round.
     """
+    if cohort.sampling == "turns":
+        raise BadInput(
+            "cohort.sampling is turns, which is for messages with noise of their own: noise on sums needs a cohort that"
+            " is drawn; use --set cohort.sampling=poisson"
+        )
     size = cohort.among(devices)
     if cohort.sampling == "fixed" and keeps_state and size < devices:
         return Rounds(rounds=rounds, sampling="none", population=devices, cohort=devices, unit=unit)

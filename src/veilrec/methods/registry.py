@@ -47,6 +47,10 @@ METHODS = {
     "sentence-head": "news.centralised:METHODS",
     "fednewsrec": "news.fednewsrec:FEDNEWSREC_METHOD",
     "fednewsrec-head": "news.fednewsrec:FEDNEWSREC_HEAD",
+    "privaterec": "news.privaterec:METHOD",
+    "fedrec": "news.fedrec:FEDREC",
+    "dp-fedrec": "news.fedrec:DP_FEDREC",
+    "centralized": "news.fedrec:CENTRALIZED",
 }
 
 
@@ -89,7 +93,10 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "fcf",
         ),
     ),
-    "privaterec": ("PrivateRec, differentially private training and serving for federated news", ("plm-nr",)),
+    "privaterec": (
+        "PrivateRec, differentially private training and serving for federated news",
+        ("privaterec", "fedrec", "dp-fedrec", "centralized", "plm-nr"),
+    ),
     "ours": ("ours, beside the papers", ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity")),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),
 }

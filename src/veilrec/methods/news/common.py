@@ -39,6 +39,7 @@ class SizeConfig(Config):
     window: Literal[1, 3, 5, 7] = 3  # words that the CNN sees at once
     category_dim: Width = 16  # length of the vector of a category
     recent: Short = 20  # the latest clicks that short-term models look at
+    taste: Width = 100  # of the public head: principal components that everybody's taste is learnt in
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1  # in centralised training only
 
     def sizes(self) -> NewsSizes:
@@ -55,13 +56,24 @@ PAPER_SETTINGS: Mapping[str, Any] = {"size": PAPER_SIZES, "negatives": 4, "train
 PAPER_WORDS: Mapping[str, Any] = {"text": {"words": "glove"}}
 
 
+Sentences = Literal["none", "minilm", "titles"]
+
+
 class TextConfig(Config):
     """Where the meaning of words comes from."""
 
     words: str = "learned"  # "learned", "glove" (of the package), or the path of a GloVe text file
     freeze_words: bool = False  # public word vectors stay as they are
-    sentences: Literal["none", "minilm"] = "none"  # vectors of title and abstract, which are never changed
+    # vectors of title and abstract, which are never changed: none; of a language model; of the catalogue's own words
+    sentences: Sentences = "none"
     sentence_dim: Annotated[int, Field(ge=2, le=384)] = 384  # fewer: their principal components
+
+
+class JudgeConfig(Config):
+    """Who never learns and only judges, in the end, whether training is kept; of methods with a proof."""
+
+    share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of the devices, drawn by the seed; 0: no comparison
+    clip: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1  # the most AUC that one judge's word counts
 
 
 class NewsConfig(Config):

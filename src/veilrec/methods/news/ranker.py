@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,9 +20,13 @@ from veilrec._jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary
 from veilrec.data.population import Catalogue, Impressions, Strings
 from veilrec.device.rankers import Arrays
+from veilrec.methods.news.common import Sentences
 from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
 from veilrec.methods.news.sentences import SentenceAxes
+from veilrec.methods.news.title_vectors import TitleAxes
+from veilrec.models.interests import Interests
 from veilrec.models.news_model import NewsInput, NewsModel, take_news, trimmed
+from veilrec.server.answering import scores_in_lists
 
 _NEWS_AT_ONCE = 1024
 _STEPS_AT_ONCE = 1 << 13  # clicks of histories that are encoded together: few enough for the cache
@@ -67,11 +71,9 @@ class NewsScorer:
     def score_some(self, users: Offsets, items: Indices) -> Floats:
         """Scores of chosen items, [T, C]."""
         if self.model.is_dot_product:
-            offsets = np.arange(len(users) + 1, dtype=np.int64) * items.shape[1]
-            scores = np.empty(items.size, np.float32)
-            vectors = self.user_vectors(users)
+            lists = Csr(np.arange(len(users) + 1, dtype=np.int64) * items.shape[1], items.ravel())
             rows = np.arange(len(users), dtype=np.int64)
-            _dot(vectors, self.states.numpy(), rows, offsets, items.ravel(), scores)
+            scores = scores_in_lists(self.user_vectors(users), self.states.numpy(), rows, lists)
             return scores.reshape(items.shape)
         return self._score_pairs(users, items)
 
@@ -90,18 +92,25 @@ class NewsScorer:
         shown = impressions.shown
         asked = self.fold_in(impressions.histories)
         needed, row = np.unique(impressions.history_of, return_inverse=True)
-        scores = np.empty(len(shown.items), np.float32)
         if self.model.is_dot_product:
             vectors = asked.user_vectors(needed.astype(np.int64))
-            _dot(vectors, self.states.numpy(), row.astype(np.int64), shown.offsets, shown.items, scores)
-            return scores
+            return scores_in_lists(vectors, self.states.numpy(), row.astype(np.int64), shown)
+        scores = np.empty(len(shown.items), np.float32)
         for rows, entries, real in _rectangles(shown):
             users = impressions.history_of[rows].astype(np.int64)
             scores[entries[real]] = asked._score_pairs(users, shown.items[entries])[real]
         return scores
 
     def user_vectors(self, users: Offsets) -> Floats:
-        """[users, dim]; histories of like length go together."""
+        """[users, dim]."""
+        return self._encoded_users(users, lambda items, mask: self.model.user_from(self.news.projected, items, mask))
+
+    def vectors_before_basis(self, users: Offsets, model: Interests) -> Floats:
+        """[users, dim], of a model with basis vectors: what is decomposed over them."""
+        return self._encoded_users(users, lambda items, mask: model.whole_user(self.states[items], mask))
+
+    def _encoded_users(self, users: Offsets, encode: Callable[[Tensor, Tensor], Tensor]) -> Floats:
+        """Histories of like length go together."""
         out = np.empty((len(users), self.model.dim), np.float32)
         lengths = np.minimum(np.diff(self.histories.offsets)[users], self.longest)
         order = np.argsort(lengths, kind="stable")
@@ -111,7 +120,7 @@ class NewsScorer:
                 some = order[begin : begin + max(1, _STEPS_AT_ONCE // max(1, int(lengths[order[begin]])))]
                 some = some[: max(1, _STEPS_AT_ONCE // max(1, int(lengths[some[-1]])))]
                 items, mask = self._history(users[some])
-                out[some] = self.model.user_from(self.news.projected, items, mask).numpy()
+                out[some] = encode(items, mask).numpy()
                 begin += len(some)
         return out
 
@@ -148,7 +157,8 @@ class NewsSettings:
     architecture: Architecture
     history: int  # the latest clicks that a user is known by
     abstracts: bool  # whether abstracts are read
-    sentences: Literal["none", "minilm"]
+    sentences: Sentences
+    pad_word: int | None = None  # the code that short texts are filled with
 
 
 @dataclass(frozen=True)
@@ -171,7 +181,9 @@ class NewsRanker:
     def settings(self) -> dict[str, Any]:
         """What makes this ranker again, beside its tables."""
         names = self.reader.names
-        return asdict(NewsSettings(self.architecture, self.history, names.abstracts, self.reader.sentences))
+        return asdict(
+            NewsSettings(self.architecture, self.history, names.abstracts, self.reader.sentences, self.reader.pad_word)
+        )
 
     def tables(self, weights: Arrays) -> dict[str, NDArray[Any]]:
         """Frozen weights, the names that the model knows, the axes of sentences, and the states of the items."""
@@ -181,8 +193,7 @@ class NewsRanker:
         for name in _NAMES:
             words = Strings.of(getattr(self.reader.names, name).words)
             found |= {f"names.{name}.offsets": words.offsets, f"names.{name}.data": words.data}
-        if self.reader.axes is not None:
-            found |= {"sentences.mean": self.reader.axes.mean, "sentences.axes": self.reader.axes.axes}
+        found |= _axes_tables(self.reader.axes)
         return found
 
     @classmethod
@@ -193,13 +204,10 @@ class NewsRanker:
             name: Vocabulary(tuple(Strings(tables[f"names.{name}.offsets"], tables[f"names.{name}.data"])))
             for name in _NAMES
         }
-        axes = None
-        if "sentences.axes" in tables:
-            axes = SentenceAxes(tables["sentences.mean"], tables["sentences.axes"])
         start = s.architecture.start(torch.Generator())
         frozen = {name.removeprefix(_FROZEN): tables[name] for name in tables if name.startswith(_FROZEN)}
         _put(start, frozen)
-        reader = NewsReader(NewsNames(**names, abstracts=s.abstracts), s.sentences, axes)
+        reader = NewsReader(NewsNames(**names, abstracts=s.abstracts), s.sentences, _axes_of(tables), s.pad_word)
         states = torch.from_numpy(tables["states"])
         return cls(s.architecture, start, frozenset(frozen), reader, s.history, states)
 
@@ -224,6 +232,29 @@ def _put(network: NewsModel, weights: Arrays) -> None:
     with torch.no_grad():
         for name, values in weights.items():
             network.get_parameter(name).copy_(torch.from_numpy(values))
+
+
+def _axes_tables(axes: SentenceAxes | TitleAxes | None) -> dict[str, NDArray[Any]]:
+    if axes is None:
+        return {}
+    if isinstance(axes, SentenceAxes):
+        return {"sentences.mean": axes.mean, "sentences.axes": axes.axes}
+    words = Strings.of(axes.words.words)
+    return {
+        "titles.offsets": words.offsets,
+        "titles.data": words.data,
+        "titles.rarity": axes.rarity,
+        "titles.axes": axes.axes,
+    }
+
+
+def _axes_of(tables: Arrays) -> SentenceAxes | TitleAxes | None:
+    if "sentences.axes" in tables:
+        return SentenceAxes(tables["sentences.mean"], tables["sentences.axes"])
+    if "titles.axes" in tables:
+        words = Vocabulary(tuple(Strings(tables["titles.offsets"], tables["titles.data"])))
+        return TitleAxes(words, tables["titles.rarity"], tables["titles.axes"])
+    return None
 
 
 def encode_all(model: NewsModel, news: NewsInput) -> Tensor:
@@ -257,16 +288,3 @@ def _latest(offsets: Offsets, items: Indices, out: Offsets, mask: Bools) -> None
         for j in range(kept):
             out[row, j] = items[end - kept + j]
             mask[row, j] = True
-
-
-@jit
-def _dot(users: Floats, news: Floats, row_of: Offsets, offsets: Offsets, items: Indices, scores: Floats) -> None:
-    dim = users.shape[1]
-    for row in range(len(row_of)):
-        user = users[row_of[row]]
-        for entry in range(offsets[row], offsets[row + 1]):
-            vector = news[items[entry]]
-            total = np.float32(0.0)
-            for q in range(dim):
-                total += user[q] * vector[q]
-            scores[entry] = total

@@ -1,0 +1,220 @@
+"""What methods that learn news models on devices share: who takes part, and the plan around model and mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from veilrec.device.news_log import OwnImpressions, pack_logs
+from veilrec.methods.base import Config, Problem
+from veilrec.methods.news.common import (
+    Count,
+    JudgeConfig,
+    Share,
+    Short,
+    SizeConfig,
+    TextConfig,
+    news_of,
+    share_of,
+    share_taking_part,
+    taking_part,
+    vectors_ready,
+)
+from veilrec.methods.private import adjacency_of
+from veilrec.server.cohorts import CohortSettings
+from veilrec.server.optimise import ServerRate
+
+if TYPE_CHECKING:
+    from veilrec.device.learner import Learner
+    from veilrec.device.rankers import Ranker
+    from veilrec.methods.news.prepare import ReadNews
+    from veilrec.plan import Comparison, Plan
+    from veilrec.privacy.guarantee import Adjacency
+    from veilrec.privacy.mechanisms.updates import UpdateMechanism
+    from veilrec.server.aggregate import Aggregation
+    from veilrec.updates import Schema
+
+PRIVATEREC = (
+    "Liu et al., PrivateRec: Differentially Private Training and Serving for Federated News Recommendation, 2022"
+)
+ModelName = Literal["nrms", "naml", "plm-nr"]
+_ENTRIES_AT_ONCE = 1 << 25  # of the updates of devices that learn in one call: 128 MB
+_DEVICES_AT_ONCE = 256
+
+# v1, appendix: 20 heads of 20, queries of 200, dropout 0.2; k = 4 non-clicked news, 50 clicks of a history. Titles have
+# 30 words. The width of categories is that of NAML.
+PAPER_SIZES: Mapping[str, Any] = {
+    "word_dim": 300,
+    "heads": 20,
+    "head_dim": 20,
+    "attention": 200,
+    "category_dim": 100,
+    "dropout": 0.2,
+}
+PAPER_SERVER: Mapping[str, Any] = {"optimiser": "adam", "rate": 5e-5, "momentum": 0.9, "second_momentum": 0.99}
+PAPER_COHORT: Mapping[str, Any] = {"size": 0, "sampling": "fixed"}
+
+
+class FederatedConfig(Config):
+    """Settings that all of them have."""
+
+    size: SizeConfig = SizeConfig(dropout=0.0)
+    text: TextConfig = TextConfig()
+    negatives: Short = 4  # k: news of the same impression that were not clicked, per click
+    history: Short = 50  # the latest clicks that a user is known by
+    train_users: Count | None = None  # only so many, drawn by the seed, ever take part; None: as train_share says
+    train_share: Share = 1.0  # of the users, drawn by the seed, ever take part
+    round_share: Share = 1.0  # r: of those who take part, in a round, where cohort.size is 0
+    cohort: CohortSettings = CohortSettings(size=250, sampling="fixed")
+    averaging: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # of the model that ranks, over the last rounds
+    server: ServerRate = ServerRate(optimiser="adam", rate=0.005, momentum=0.9, second_momentum=0.99, caution=1e-6)
+
+    @property
+    def judging(self) -> JudgeConfig:
+        """Who judges: nobody, where nothing is proven."""
+        return JudgeConfig(share=0.0)
+
+
+class ModelConfig(FederatedConfig):
+    """Those of PrivateRec's comparison, which is over three models."""
+
+    model: ModelName = "nrms"  # the news and user model
+
+
+def text_of(config: FederatedConfig, network: str) -> TextConfig:
+    """With the sentence vectors that some networks cannot do without."""
+    if config.text.sentences != "none" or network not in _SENTENCES:
+        return config.text
+    return config.text.model_copy(update={"sentences": _SENTENCES[network]})
+
+
+_SENTENCES = {"plm-nr": "minilm", "interest-plm-nr": "minilm", "public-head": "titles"}
+
+
+def read_news(
+    config: FederatedConfig,
+    network: str,
+    problem: Problem,
+    method: str,
+    *,
+    whole_catalogue: bool,
+    pad_words: bool = False,
+) -> ReadNews:
+    """The model with starting weights, and the news that it reads."""
+    from veilrec.methods.news.prepare import prepare
+
+    return prepare(
+        network,
+        config.size,
+        text_of(config, network),
+        news_of(problem, method),
+        problem.public_seed,
+        abstracts=network.endswith("naml"),
+        whole_catalogue=whole_catalogue,
+        pad_words=pad_words,
+    )
+
+
+def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
+    """The impressions of those who take part."""
+    from veilrec.methods.news.comparison import learners_and_judges
+
+    logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
+    if config.train_users is None:
+        logs = share_taking_part(logs, config.train_share, problem.public_seed)
+    else:
+        logs = taking_part(logs, config.train_users, problem.public_seed)
+    return learners_and_judges(logs, config.judging, problem.public_seed)
+
+
+def count_devices(config: FederatedConfig, problem: Problem, method: str) -> int:
+    """How many have anything to learn from."""
+    return int((devices(config, problem, method=method).rows.lengths() > 0).sum())
+
+
+def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortSettings:
+    """With the number of devices that a share of them comes to."""
+    if config.cohort.size > 0 or config.round_share == 1.0:
+        return config.cohort
+    return replace(config.cohort, size=share_of(config.round_share, count_devices(config, problem, method)))
+
+
+def schema_of(read: ReadNews) -> Schema:
+    """Of the parameters that learn."""
+    from veilrec.device import news
+
+    return news.schema(read.model, read.frozen)
+
+
+def plan_of(
+    config: FederatedConfig,
+    problem: Problem,
+    read: ReadNews,
+    learner: Learner[Any],
+    mechanism: UpdateMechanism,
+    cohort: CohortSettings,
+    aggregation: Aggregation,
+    judges: Judges | None = None,
+) -> Plan:
+    """The parts put together; with the last comparison where there is somebody to judge."""
+    from veilrec.device import news
+    from veilrec.methods.news.ranker import NewsRanker
+    from veilrec.plan import Plan
+
+    ranker, server = NewsRanker.of(read, config.history), config.server
+    if aggregation == "sum" and server.optimiser == "sgd":  # the rate is that of the mean over a cohort of this size
+        server = replace(server, rate=server.rate / cohort.among(count_devices(config, problem, "")))
+    schema = schema_of(read)
+    update = sum(tensor.size for tensor in schema.dense)
+    return Plan(
+        schema=schema,
+        start=news.start_weights(read.model, read.frozen),
+        learner=learner,
+        mechanism=mechanism,
+        rounds=problem.rounds,
+        cohort=cohort,
+        aggregation=aggregation,
+        server=server,
+        averaging=config.averaging,
+        ranker=ranker,
+        comparison=None if judges is None else judges.comparison(ranker, adjacency_of(cohort)),
+        devices_at_once=max(1, min(_DEVICES_AT_ONCE, _ENTRIES_AT_ONCE // max(update, 1))),
+    )
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Who decides in the end whether training is kept, and under which promise."""
+
+    config: JudgeConfig
+    epsilon: float
+    delta: float
+
+    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> Comparison | None:
+        """The last comparison of a plan."""
+        from veilrec.methods.news.comparison import comparison
+
+        return comparison(self.config, ranker, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
+
+
+def ready(config: ModelConfig) -> tuple[str, ...]:
+    """Of methods whose model has the name of its network."""
+    return notes_on(config, config.model)
+
+
+def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
+    """Vectors are there; notes on what does not count, because something else was set that says more."""
+    notes = list(vectors_ready(config.size, text_of(config, network)))
+    if config.round_share < 1.0 and config.cohort.size > 0:
+        notes.append(
+            f"a round has cohort.size {config.cohort.size} devices, and round_share {config.round_share:g} does not"
+            " count: for a share of the users set cohort.size=0"
+        )
+    if config.train_share < 1.0 and config.train_users is not None:
+        notes.append(
+            f"train_users {config.train_users} take part, and train_share {config.train_share:g} does not count"
+        )
+    return tuple(notes)

@@ -1,0 +1,193 @@
+"""PrivateRec and its comparison: what they promise, what a run spends, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.device.private_news import PrivateNewsLearner
+from veilrec.errors import BadInput
+from veilrec.methods.base import configure, make_trainer, promised, ready
+from veilrec.methods.news.privaterec import NETWORKS, PrivateRecConfig, shared_out
+from veilrec.models.news_models import MODELS
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
+from veilrec.privacy.mechanisms.messages import UpdateLaplace
+from veilrec.privacy.mechanisms.updates import InTheClear
+from veilrec.server.cohorts import CohortSampler, CohortSettings
+from veilrec.simulate.simulation import Simulation
+
+from .tiny_news import SMALL, build, method, problem
+
+REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=turns")
+
+
+def config(*settings: str, name: str = "privaterec", preset: str = "tuned") -> Any:
+    return configure(method(name), preset=preset, dataset="", settings=settings)[0]
+
+
+def simulation(*settings: str, name: str = "privaterec") -> Simulation:
+    made = build(name, ("cohort.size=10", *settings))
+    assert isinstance(made, Simulation)
+    return made
+
+
+def test_every_training_has_a_network_for_every_model() -> None:
+    assert set(NETWORKS.values()) <= MODELS.keys()
+    assert len(NETWORKS) == 9
+
+
+@pytest.mark.parametrize("model", ["nrms", "naml"])
+@pytest.mark.parametrize("way", ["calibration=as-published", "calibration=none", "training=sums"])
+def test_models_learn_in_every_way(model: str, way: str) -> None:
+    sim = simulation(f"model={model}", way, "cohort.sampling=poisson")
+    report = sim.step(0)
+    assert report.loss is not None
+    assert np.isfinite(report.loss)
+    assert report.shares is not None
+    assert sum(report.shares) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_pads_of_words_fill_titles_and_stand_for_padded_clicks() -> None:
+    sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
+    learner = sim.plan.learner
+    assert isinstance(learner, PrivateNewsLearner)
+    assert (learner._news.title > 0).all()
+    pad_word = int(learner._news.title.max())
+    assert pad_word == sim.plan.schema["words.weight"].shape[0] - 1
+    assert (learner._news.title[-1] == pad_word).all()
+    before = sim.server.weights["words.weight"][pad_word].copy()
+    sim.step(0)
+    assert not np.array_equal(sim.server.weights["words.weight"][pad_word], before)
+    assert sim.model().n_items == problem().n_items  # the pad is no news that anybody is shown
+
+
+def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers() -> None:
+    asked = config("calibration=as-published", "privacy.epsilon=5")
+    claim = promised(method("privaterec"), asked, problem())
+    assert (claim.basis, claim.unit, claim.epsilon, claim.delta) == ("as published", "click", 5.0, 0.0)
+    assert claim.honest_epsilon is None
+    assert "history" in claim.honest_note
+    assert isinstance(simulation("calibration=as-published").plan.mechanism, InTheClear)
+
+
+def test_dp_fedrec_as_published_costs_the_root_of_its_numbers() -> None:
+    sim = simulation("calibration=as-published", "privacy.epsilon=2", name="dp-fedrec")
+    mechanism = sim.plan.mechanism
+    assert isinstance(mechanism, UpdateLaplace)
+    assert mechanism.clip_norm == 0.005
+    assert mechanism.scale == pytest.approx(2 * 0.005 / 2)
+    asked = config(*SMALL, "calibration=as-published", "privacy.epsilon=2", "cohort.size=10", name="dp-fedrec")
+    claim = promised(method("dp-fedrec"), asked, problem())
+    assert claim.honest_epsilon == pytest.approx(2.0 * mechanism.dimension**0.5, rel=1e-6)
+
+
+def test_reports_spend_what_is_promised_over_all_turns_of_a_device() -> None:
+    sim = simulation(*REPORTS, "privacy.epsilon=8")
+    plan = sim.plan
+    assert isinstance(plan.mechanism, MadeOfReports)
+    assert (plan.mechanism.unit, plan.mechanism.trust) == ("user", "nobody")
+    devices = int((sim.data.rows.lengths() > 0).sum())
+    assert plan.most_turns == -(-5 * 20 // devices)
+    spent = epsilon_of(plan.event(), 1e-6)
+    assert 0.99 * 8.0 <= spent <= 8.0
+    statement = promised(method("privaterec"), config(*SMALL, *REPORTS), problem())
+    assert (statement.basis, statement.unit, statement.trust) == ("proven", "user", "nobody")
+    assert any("shown" in caveat for caveat in statement.caveats)
+
+
+def test_the_epsilon_of_a_run_is_shared_out_by_composition() -> None:
+    asked = PrivateRecConfig(training="reports", cohort=CohortSettings(size=20, sampling="turns"))
+    once, often = shared_out(asked, 1), shared_out(asked, 10)
+    assert sum(once) == pytest.approx(8.0, rel=1e-3)
+    assert 8.0 / 10 < sum(often) < sum(once)
+
+
+def test_reports_leave_the_user_encoder_as_it_was() -> None:
+    sim = simulation(*REPORTS)
+    before = {name: value.copy() for name, value in sim.server.weights.items()}
+    sim.step(0)
+    for name, value in sim.server.weights.items():
+        if name.startswith("clicks.") or name in ("newcomer", "pad"):
+            assert np.array_equal(value, before[name]), name
+    assert not np.array_equal(sim.server.weights["basis"], before["basis"])
+
+
+@pytest.mark.parametrize("secret", [None, bytes(range(32))])
+def test_turns_come_equally_often(secret: bytes | None) -> None:
+    settings = CohortSettings(size=7, sampling="turns")
+    sampler = CohortSampler(settings, np.arange(100, 123), 3, secret=secret)
+    for rounds in (1, 3, 10, 23):
+        seen = np.concatenate([sampler.draw(number) for number in range(rounds)])
+        counts = np.bincount(seen - 100, minlength=23)
+        assert counts.max() == settings.most_turns(rounds, 23)
+        assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (("size.basis=65",), "size.basis is 65"),
+        (("size.basis=1",), "size.basis"),
+        (("privacy.pad_probability=1",), "pad_probability"),
+        (("privacy.epsilon=0.0000001",), "privacy.epsilon"),
+        (("privacy.epsilon=1000",), "privacy.epsilon"),
+        (("training=reports", "privacy.noise=gaussian"), "laplace"),
+        (("training=reports", "cohort.size=5", "cohort.sampling=poisson"), "turns"),
+        (("model=plm-nr", "pads=words"), "pads=vector"),
+        (("model=bert",), "model"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_a_line(settings: tuple[str, ...], told: str) -> None:
+    with pytest.raises(BadInput, match=told) as refused:
+        config(*settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_too_little_epsilon_for_a_sample_is_refused() -> None:
+    with pytest.raises(BadInput, match="nothing but noise"):
+        shared_out(config(*REPORTS, "privacy.epsilon=0.01"), 20)
+
+
+def test_turns_are_not_for_noise_on_sums() -> None:
+    with pytest.raises(BadInput, match="turns"):
+        simulation("training=sums", "cohort.sampling=turns")
+
+
+def test_padding_does_not_count_where_users_are_protected() -> None:
+    notes = ready(method("privaterec"), config("training=sums", "privacy.pad_probability=0.3"))
+    assert any("pad_probability 0.3 does not count" in note for note in notes)
+
+
+def test_gaussian_noise_is_an_option_as_published() -> None:
+    sim = simulation("calibration=as-published", "privacy.noise=gaussian", "privacy.delta=0.001")
+    learner = sim.plan.learner
+    assert isinstance(learner, PrivateNewsLearner)
+    assert learner.noise is not None
+    # Classical sigma for theta 1 at (10, 1e-3): sqrt(2 ln 1250) / 10
+    assert learner.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)
+
+
+def test_centralised_training_and_the_paper_presets_can_be_had() -> None:
+    trainer = build("centralized", ("batch=64",))
+    assert np.isfinite(trainer.step(0).loss or np.nan)
+    paper = config(name="centralized", preset="paper")
+    assert (paper.batch, paper.rate, paper.size.heads) == (64, 1e-4, 20)
+    asked = config(preset="paper")
+    assert (asked.calibration, asked.size.basis, asked.privacy.pad_probability, asked.pads) == (
+        "as-published",
+        5,
+        0.5,
+        "words",
+    )
+
+
+def test_claims_are_kept_by_seeds() -> None:
+    asked, chosen = config(*SMALL, *REPORTS), method("privaterec")
+    first, again = (make_trainer(chosen, asked, problem()) for _ in range(2))
+    for trainer in (first, again):
+        trainer.step(0)
+    states = first.state(), again.state()
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
