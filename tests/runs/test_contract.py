@@ -50,6 +50,19 @@ def test_keeps_the_contract(check: Check, subject: Subject) -> None:
     assert outcome.verdict in {"holds", "exempt", "does not apply"}, outcome.found
 
 
+# Ways of training that a method has beside the usual one.
+OTHER_WAYS = {"sums": ("training=sums",), "reports": ("training=reports", "cohort.sampling=turns")}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+@pytest.mark.parametrize("name", [*NEWS, "bounds", "noise", "bytes", "real-rounds"])
+@pytest.mark.usefixtures("made_up_sentences")
+def test_every_way_of_training_keeps_the_contract(name: str, way: str) -> None:
+    (check,) = (check for check in CONTRACT if check.name == name)
+    outcome = try_check(check, Subject("privaterec", "proven", OTHER_WAYS[way]))
+    assert outcome.verdict in {"holds", "does not apply"}, outcome.found
+
+
 def test_a_proven_method_withstands_its_audit() -> None:
     (outcome,) = check_method("dp-fedmf", ["audit"])
     assert outcome.verdict == "holds", outcome.found

@@ -9,14 +9,14 @@ import pytest
 
 from tests.evaluate.toys import TableModel
 from veilrec.data.datasets import load
-from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.evaluator import evaluate, judge
 from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.measuring import BASELINES, measure, warnings_of, with_popularity
+from veilrec.runs.measuring import BASELINES, before_and_after, measure, warnings_of, with_popularity
 from veilrec.runs.request import Request, prepare
 from veilrec.runs.training import train
 
@@ -105,3 +105,20 @@ def test_a_run_without_privacy_that_learns_nothing_says_so_in_its_result(tmp_pat
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_baseline_is_not_told_that_it_is_one(baseline: str, tmp_path: Path) -> None:
     assert train(prepare(Request(baseline, RATINGS)), tmp_path / "run")["warnings"] == []
+
+
+def test_what_training_gained_is_the_difference_and_its_error_knows_that_cases_of_one_user_go_together() -> None:
+    split = make_split(load("synthetic-news:users=60,news=200,seed=2"), "mind", seed=1)
+    assert split.test.impressions is not None
+    generator = np.random.default_rng(4)
+    tables = generator.random((2, len(split.test.impressions.histories), 200), np.float32)
+    start, trained = (TableModel(table, table) for table in tables)
+    both = before_and_after(start, trained, split)
+    assert both["start"] == {name: evaluate(split.test, split.train, start)[name] for name in MAIN_OF_IMPRESSIONS}
+    for name in MAIN_OF_IMPRESSIONS:
+        assert both["gain"][name] == pytest.approx(both["trained"][name] - both["start"][name])
+    one, other = (judge(split.test, split.train, model) for model in (start, trained))
+    gains = other.values["auc"] - one.values["auc"]
+    sums = [(gains - gains.mean())[one.users == user].sum() for user in np.unique(one.users)]
+    assert both["gain_error"]["auc"] == pytest.approx(np.sqrt(np.square(sums).sum()) / len(gains))
+    assert set(before_and_after(start, start, split)["gain_error"].values()) == {0.0}

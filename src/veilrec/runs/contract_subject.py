@@ -55,6 +55,7 @@ class Subject:
 
     spec: str  # the name or the file that it was asked for by
     calibration: str | None = None  # None: as it is configured
+    settings: tuple[str, ...] = ()  # one of several ways that it can be trained
 
     @property
     def method(self) -> Method[Any]:
@@ -89,7 +90,9 @@ class Subject:
         small = (*_SMALL_NEWS, f"server.rate={sum_rate}") if self.reads_news else (f"cohort.size={COHORT}",)
         chosen = [setting for setting in small if setting.partition("=")[0] in known]
         noise = [] if self.calibration is None else [f"calibration={self.calibration}"]
-        config: Config = configure(self.method, preset="tuned", dataset="", settings=[*noise, *chosen, *settings])[0]
+        config: Config = configure(
+            self.method, preset="tuned", dataset="", settings=[*noise, *chosen, *self.settings, *settings]
+        )[0]
         return config
 
     def build(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Trainer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +45,12 @@ def evaluate_run(
         raise unknown_name("choice of metrics", metrics, METRICS)
     if per_user is not None:
         check_per_user(per_user)
-    trained, model = read_trained(folder), open_model(folder, method)
-    protocol = None if protocol is None else known_name("protocol", protocol, PROTOCOLS)
-    rounds = read_result(folder)["rounds"]
-    population = load(trained.data if data is None else data)
-    ranks: Model
-    if data is None:
-        refuse_changed_data(folder, trained, model, population)
-        split, ranks = trained.split(population), model.for_users
-        if protocol is not None and protocol != split.protocol:
-            asked = make_split(population, protocol, seed=trained.seed)
-            refuse_seen_items(asked, split)
-            split = asked
-    else:
-        ranks = _reading_others(folder, trained, model, population, data)
-        split = _split_of_others(model, trained.seed, population, protocol or _protocol_elsewhere(trained, population))
+    asked = open_for_evaluation(folder, protocol, data, method=method)
+    trained, model, population, split = asked.trained, asked.model, asked.population, asked.split
     items = None
     if metrics == "all" or per_user is not None:
         items = describe_items(split.train, split.n_items, population.catalogue)
-    judged = measure(ranks, split, trained.seed, items)
+    judged = measure(asked.ranks, split, trained.seed, items)
     measured = judged.to_json()
     scores, baselines = measured["metrics"], measured["baselines"]
     guarantee = with_popularity(model.guarantee, scores, baselines["popularity"], method=trained.method)
@@ -73,12 +61,41 @@ def evaluate_run(
         "dataset": population.name,
         "seed": trained.seed,
         "data": trained.data if data is None else data,
-        "rounds": rounds,
+        "rounds": read_result(folder)["rounds"],
         "protocol": split.protocol,
         **measured,
         "warnings": warnings_of(trained.method, guarantee, scores, baselines),
         "guarantee": guarantee.to_json(),
     } | ({} if per_user is None else {"per_user": str(per_user)})
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run, the data that it is measured on, and the questions."""
+
+    trained: Trained
+    model: SavedModel
+    population: Population
+    ranks: Model
+    split: Split
+
+
+def open_for_evaluation(folder: Path, protocol: str | None, data: str | None, *, method: str | None = None) -> Opened:
+    """Read a run and what it is to be measured on; see `evaluate_run`."""
+    trained, model = read_trained(folder), open_model(folder, method)
+    protocol = None if protocol is None else known_name("protocol", protocol, PROTOCOLS)
+    population = load(trained.data if data is None else data)
+    if data is not None:
+        ranks = _reading_others(folder, trained, model, population, data)
+        split = _split_of_others(model, trained.seed, population, protocol or _protocol_elsewhere(trained, population))
+        return Opened(trained, model, population, ranks, split)
+    refuse_changed_data(folder, trained, model, population)
+    split = trained.split(population)
+    if protocol is not None and protocol != split.protocol:
+        asked = make_split(population, protocol, seed=trained.seed)
+        refuse_seen_items(asked, split)
+        split = asked
+    return Opened(trained, model, population, model.for_users, split)
 
 
 def refuse_changed_data(folder: Path, trained: Trained, model: SavedModel, population: Population) -> None:

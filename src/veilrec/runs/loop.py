@@ -162,6 +162,7 @@ class _Loop:
             "down_bytes": p.down_bytes,
             "up_bytes": p.up_bytes,
             "clients_per_second": p.clients_per_second,
+            **({} if report.shares is None else {"shares": [round(share, 6) for share in report.shares]}),
         }
         self.journal.write(entry)
         for listener in self.listeners:

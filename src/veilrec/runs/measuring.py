@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from veilrec._arrays import Doubles, Offsets
 from veilrec.evaluate.evaluator import Judgement, judge
 from veilrec.evaluate.groups import by_known_items
 from veilrec.evaluate.lists import Items
@@ -58,6 +59,28 @@ def measure(model: Model, split: Split, seed: int, items: Items | None = None) -
     return Measured(judge(split.test, split.train, model, items), baselines)
 
 
+def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:
+    """The main metrics of a start and of what was trained from it on the test cases, and what training gained.
+
+    `gain_error` is the standard error of the mean gain; cases of one user count as one draw.
+    """
+    before, after = (judge(split.test, split.train, model) for model in (start, trained))
+    first, second = _main(before), _main(after)
+    return {
+        "start": first,
+        "trained": second,
+        "gain": {name: second[name] - first[name] for name in first},
+        "gain_error": {name: _error(after.values[name] - before.values[name], before.users) for name in first},
+    }
+
+
+def _error(gains: Doubles, users: Offsets) -> float:
+    """Of the mean of gains, where those of one user go together."""
+    _, owner = np.unique(users, return_inverse=True)
+    by_user = np.bincount(owner.reshape(-1), gains - gains.mean())
+    return float(np.sqrt((by_user**2).sum()) / len(gains))
+
+
 def baseline(name: str, split: Split, seed: int) -> Model:
     """Popularity or random, learnt from the training part."""
     method = get(name)
@@ -78,11 +101,25 @@ def with_popularity(
     """A private model that ranks no better than the items' counts says so, unless it is made of nothing else."""
     if guarantee.basis == "none" or method == PRIVATE_POPULARITY or _beats(metrics, popularity):
         return guarantee
-    caveat = (
-        f"This run ranks no better than popularity: {PRIVATE_POPULARITY} may give as much at a smaller epsilon in the "
-        "same terms; compare the two."
-    )
+    other = _promise_of_private_popularity()
+    if _terms(guarantee) == _terms(other):
+        gives = "may give as much at a smaller epsilon in the same terms"
+    else:
+        unit, adjacency, scope, trust, basis = _terms(other)
+        gives = f"may give as much, in other terms (per {unit}, {adjacency}, {scope}, trusting: {trust}, {basis})"
+    caveat = f"This run ranks no better than popularity: {PRIVATE_POPULARITY} {gives}; compare the two."
     return replace(guarantee, caveats=(*guarantee.caveats, caveat))
+
+
+def _promise_of_private_popularity() -> Guarantee:
+    method = get(PRIVATE_POPULARITY)
+    config, _ = configure(method, preset="tuned", dataset="")
+    return method.guarantee(config)
+
+
+def _terms(guarantee: Guarantee) -> tuple[str | None, ...]:
+    """What two epsilons must share to be compared."""
+    return guarantee.unit, guarantee.adjacency, guarantee.scope, guarantee.trust, guarantee.basis
 
 
 def warnings_of(

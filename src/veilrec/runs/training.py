@@ -21,10 +21,11 @@ from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.folder import CONFIG, PRIVATE, RESULT, check_out, read_config
 from veilrec.runs.loop import Listener, run
-from veilrec.runs.measuring import measure, warnings_of, with_popularity
+from veilrec.runs.measuring import before_and_after, measure, warnings_of, with_popularity
 from veilrec.runs.model_files import Devices, ModelFiles, save_model, saved_devices
 from veilrec.runs.noise import keep_secret, kept_secret
 from veilrec.runs.request import PreparedRun
+from veilrec.simulate.simulation import Simulation
 
 
 def train(
@@ -139,6 +140,8 @@ def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
         "guarantee": guarantee.to_json(),
         "publishable": prepared.obstacle() is None,
         "noise": (prepared.plan and prepared.plan.mechanism.facts()) or None,
+        "comparison": _verdict(prepared),
+        "before_and_after": _before_and_after(prepared),
         "communication": communication,
         "seconds": round(progress.seconds, 3),
         "clients_per_second": round(progress.clients_per_second, 1),
@@ -148,6 +151,18 @@ def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
         "weights_sha256": checkpoint.digest(prepared.trainer.state()),
         **_origin(prepared),
     }
+
+
+def _verdict(prepared: PreparedRun) -> dict[str, Any] | None:
+    """Whether training was kept, where people who only judge decided it."""
+    verdict = prepared.trainer.verdict if isinstance(prepared.trainer, Simulation) else None
+    return None if verdict is None else verdict.to_json()
+
+
+def _before_and_after(prepared: PreparedRun) -> dict[str, Any] | None:
+    """What training did to the start, whichever was kept, where a comparison chose between the two."""
+    compared = prepared.trainer.compared() if isinstance(prepared.trainer, Simulation) else {}
+    return before_and_after(compared["start"], compared["trained"], prepared.split) if compared else None
 
 
 def _origin(prepared: PreparedRun) -> dict[str, Any]:

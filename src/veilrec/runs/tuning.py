@@ -27,7 +27,7 @@ from veilrec.data.datasets import load
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol
-from veilrec.methods.base import configure, leaves
+from veilrec.methods.base import configure, leaves, speaks_of
 from veilrec.methods.registry import code_of, get
 from veilrec.runs import loop
 from veilrec.runs.config_file import write_request
@@ -154,6 +154,13 @@ def _refuse_both(file: Path, space: Space, request: Request) -> None:
     both = [name for name in space if name in given]
     if both:
         raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
+
+
+def _without_judges(request: Request) -> Request:
+    """A trial is judged by what training does, also where judges would have kept the start instead."""
+    if "judges" not in get(request.method).config.model_fields or speaks_of(request.settings, "judges"):
+        return request
+    return replace(request, settings=(*request.settings, "judges.share=0"))
 
 
 @contextmanager
@@ -325,7 +332,7 @@ def try_one(attempt: Attempt) -> Score:
 
 
 def _train(attempt: Attempt) -> Score:
-    request, fixed = attempt.request, attempt.request.patience is None
+    request, fixed = _without_judges(attempt.request), attempt.request.patience is None
     prepared = prepare(replace(request, patience=None), searching=True)
     split, schedule = prepared.split, prepared.schedule
     schedule = replace(schedule, patience=request.patience)
