@@ -90,7 +90,9 @@ def _pair_grid(comparison: Comparison) -> Grid:
 def notes(comparison: Comparison) -> list[str]:
     """What has to be said below the tables."""
     private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
-    statements = [f"Privacy of {e.label}: {e.guarantee.line()}. {' '.join(_about(e))}".strip() for e in private]
+    statements = [
+        f"Privacy of {e.label}: {e.guarantee.line()}. {' '.join(e.guarantee.remarks())}".strip() for e in private
+    ]
     return [*warnings(comparison), comparison.how_spread(), f"{_STARS} {comparison.how_tested()}", *statements]
 
 
@@ -109,12 +111,6 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 _STARS = "* the best; = not different from it."
-
-
-def _about(entry: Entry) -> list[str]:
-    """What belongs to a guarantee; where a paper promised too much, what the honest number counts."""
-    note = [f"The honest number: {entry.guarantee.honest_note}."] if entry.guarantee.honest_note else []
-    return [*note, *entry.guarantee.caveats]
 
 
 def _mark(comparison: Comparison, entry: Entry) -> str:
@@ -234,7 +230,7 @@ def to_html(comparison: Comparison, command: str, picture: Path | None = None) -
         for entry in private
         for part in (
             tag("dt", entry.label, ": ", tag("strong", entry.guarantee.line())),
-            tag("dd", *(tag("p", words) for words in _about(entry))),
+            tag("dd", *(tag("p", words) for words in entry.guarantee.remarks())),
         )
     ]
     return document(

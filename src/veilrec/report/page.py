@@ -9,7 +9,7 @@ from pathlib import Path
 from veilrec._files import write_text
 from veilrec._words import counted
 from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import no_guarantee
 from veilrec.report.html import Markup, document, join, markup, refuse_foreign, section, table, tag
 from veilrec.report.machine import provenance
 from veilrec.report.person import OVERLAP_NOTE, Item, Listed, Person
@@ -214,16 +214,10 @@ def _traffic(runs: Sequence[RunSummary]) -> Markup:
 def _privacy(runs: Sequence[RunSummary]) -> Markup:
     statements = [
         tag("dt", run.label, ": ", tag("strong", run.guarantee.line()))
-        + tag("dd", *(tag("p", words) for words in _about(run.guarantee)))
+        + tag("dd", *(tag("p", words) for words in run.guarantee.remarks()))
         for run in runs
     ]
     return section("What is protected?", tag("dl", *(Markup(statement) for statement in statements)))
-
-
-def _about(guarantee: Guarantee) -> list[str]:
-    """What belongs to a guarantee; where a paper promised too much, what the honest number counts."""
-    note = [f"The honest number: {guarantee.honest_note}."] if guarantee.honest_note else []
-    return [*note, *guarantee.caveats]
 
 
 def _sizes(run: RunSummary) -> str:

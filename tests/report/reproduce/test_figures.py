@@ -113,3 +113,20 @@ def test_numbers_of_other_data_are_said_to_be(toy_summary):
         ]
         assert "paper" in labels[0] and "other data" not in labels[0]
         assert f"paper (on {panel.panel.published_on}: other data)" in labels[1]
+
+
+def test_a_curve_keeps_its_colour_where_a_metric_lacks_another_one(toy_summary):
+    panel = toy_summary.panels[0]
+    first, second = (
+        replace(panel.lines[0], variant=replace(panel.lines[0].variant, row=row))
+        for row in (replace(panel.lines[0].variant.row, label=f"{name}, d 1", at=1.0) for name in ("one", "two"))
+    )
+    second = replace(second, measured={**second.measured, "skew": second.measured["hr@10"]})
+    summary = drawn_as(toy_summary, picture="along", metrics=("hr@10", "skew"))
+    figure = figures.draw(replace(summary, panels=(replace(panel, lines=(first, second)),)))
+    colours = [
+        {c.get_label(): c.lines[0].get_color() for c in axes.containers if hasattr(c, "lines")}
+        for axes in figure.axes[:2]
+    ]
+    assert set(colours[0]) == {"one, tuned", "two, tuned"}
+    assert colours[1] == {"two, tuned": colours[0]["two, tuned"]}

@@ -21,7 +21,7 @@ ROWS = [
 
 def test_every_experiment_stands_under_its_name():
     assert all(name == one.name for name, one in EXPERIMENTS.items())
-    assert len(EXPERIMENTS) == 14
+    assert len(EXPERIMENTS) == 20
     with pytest.raises(BadInput, match="did you mean fedmf-table2"):
         experiment("fedmf-table3")
 
@@ -82,7 +82,7 @@ def test_curves_without_printed_numbers_have_none():
 def test_rows_fit_their_methods(panel, row):
     if row.method not in METHODS:
         pytest.skip(f"no method {row.method} yet")
-    configure(get(row.method), preset="tuned", dataset=panel.data, settings=row.settings)
+    configure(get(row.method), preset="tuned", dataset=panel.dataset, settings=row.settings)
 
 
 @pytest.mark.parametrize(("panel", "row"), ROWS)

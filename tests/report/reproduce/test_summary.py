@@ -9,13 +9,16 @@ from dataclasses import replace
 import pytest
 
 from tests.report.reproduce.toys import DATA, with_rows
+from veilrec.evaluate.serving import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.experiment import Row
+from veilrec.report.reproduce.probes import Probe
 from veilrec.report.reproduce.running import Outcome, execute
-from veilrec.report.reproduce.study import Options, make_study
+from veilrec.report.reproduce.study import Options, Variant, make_study
 from veilrec.report.reproduce.summary import (
     Measured,
     _number,
+    _once,
     amounts,
     claimed,
     grids,
@@ -165,3 +168,36 @@ def test_markdown_tells_how_it_was_made_and_names_no_folder(toy_summary, toy_stu
     assert "- A note." in text
     assert str(toy_study.trials()[0].folder.parent) not in text
     assert text == to_markdown(toy_summary, "veilrec reproduce toy --quick", "images/toy.svg")
+
+
+def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(toy_study):
+    """Two epsilons of different scope never stand in one line."""
+    trial = toy_study.trials()[0]
+    serving = Serving(mode="vector", epsilon=10.0)
+    row = Row("Asked", "fedmf", presets=("tuned",), serving=serving)
+    variant = Variant(row, "tuned", None, (trial,), probes=(Probe(trial, serving),))
+    of_training = {**PUBLISHED, "basis": "proven", "epsilon": 8.0, "delta": 1e-6, "scope": "whole run"}
+    result = {
+        "metrics": {"hr@10": 0.5, "ndcg@10": 0.3, "skew": 0.25},
+        "baselines": {},
+        "rounds": 3,
+        "guarantee": {**PUBLISHED, "unit": "history", "epsilon": 10.0},
+        "model_guarantee": of_training,
+        "communication": {},
+    }
+    panel = replace(toy_study.panels[0], variants=(variant,))
+    summary = summarise(replace(toy_study, panels=(panel,)), {variant.probes[0].place: Outcome(result)})
+    (line,) = summary.panels[0].lines
+    assert line.measured["skew"].mean == 0.25
+    claims = next(grid for grid in grids(summary) if "what is claimed" in grid.title)
+    assert [list(row) for row in claims.rows] == [
+        ["Asked", "training", claimed(Guarantee(**of_training)), "as claimed"],
+        ["Asked", "a query", claimed(line.guarantee), "no finite epsilon is known"],
+    ]
+    (told,) = to_json(summary, "c")["panels"][0]["rows"]
+    assert (told["guarantee"]["epsilon"], told["training_guarantee"]["epsilon"]) == (10.0, 8.0)
+
+
+def test_the_same_statement_of_many_rows_stands_once():
+    rows = [("a", "training", "x", "y"), ("b", "training", "x", "y"), ("c", "training", "x", "z")]
+    assert _once(rows) == [["a; and 1 more row", "training", "x", "y"], ["c", "training", "x", "z"]]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
+from veilrec.data.datasets import find_dataset
+from veilrec.evaluate.serving import Serving
 from veilrec.report.plots import Curve
 
 Picture = Literal["points", "rounds", "along"]
@@ -52,6 +54,8 @@ class Row:
     calibrations: tuple[str, ...] = BOTH_CALIBRATIONS  # of a method that has them
     at: float | None = None  # where on the x axis, for a picture "along" something
     tuned_as_published: tuple[str, ...] = ()  # settings over preset tuned where the noise is as published
+    serving: Serving | None = None  # measured as it is asked so; None: as the run itself measured it
+    untrained: bool = False  # the model before its first round; nothing is trained for it
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,17 @@ class Panel:
     rows: tuple[Row, ...]
     published_on: str  # the paper's name of its data; empty: it is no paper's
     required: bool = True  # False: left out where the data is missing
+    x_label: str = ""  # of a picture "along" something, where panels differ; empty: the experiment's
+
+    @property
+    def dataset(self) -> str:
+        """The name of its data, without options."""
+        return self.data.partition(":")[0]
+
+    def is_other_data(self, dataset: str) -> bool:
+        """Whether the paper's numbers, where it prints any, are of other data than this."""
+        made_up = find_dataset(self.dataset).kind == "made up"  # no paper's
+        return bool(self.published_on) and (made_up or dataset != self.dataset)
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,8 @@ class Experiment:
     notes: tuple[str | Note, ...] = ()
     x_label: str = "Round"
     calculated: Callable[[], Calculated] = Calculated
+    usual_presets: tuple[str, ...] = BOTH_PRESETS  # where nobody asks for others
+    minutes: int | None = None  # of all of it, with 3 seeds, on two cores with --jobs 2: an estimate
 
     def notes_on(self, presets: Collection[str]) -> tuple[str, ...]:
         """The notes that concern what is shown, where rows of these presets are."""

@@ -79,7 +79,7 @@ def draw(summary: Summary) -> Figure:
             _PICTURES[experiment.picture](place, panel, metric)
             place.set_title(f"{panel.panel.source}, {panel.data.partition(':')[0]}", loc="left", fontsize=9)
             if experiment.picture != "points":
-                place.set_xlabel(experiment.x_label)
+                place.set_xlabel(panel.panel.x_label or experiment.x_label)
                 place.set_ylabel(name_of(metric))
             elif place is not row[0]:
                 place.tick_params(labelleft=False)  # the same lines as on the left
@@ -91,7 +91,7 @@ def draw(summary: Summary) -> Figure:
 
 def _title(summary: Summary) -> str:
     study = summary.study
-    lengths = "".join(f"{lengths_of(panel)}, " for panel in summary.panels)
+    lengths = "".join(f"{length}, " for length in dict.fromkeys(map(lengths_of, summary.panels)))
     quick = f" (quick, {lengths}not for quoting)" if study.quick else ""
     spread = f"; mean and standard deviation of {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
     return f"{study.experiment.name}{quick}: {study.experiment.title}{spread}"
@@ -187,8 +187,8 @@ def _printed_levels(axes: Axes, panel: PanelSummary, metric: str, labels: Sequen
 
 def _other_data(panel: PanelSummary) -> str:
     """Behind what the paper prints, where it is of other data than ours."""
-    on = panel.panel.published_on
-    return f" (on {on}: other data)" if on and panel.data.partition(":")[0] != panel.panel.data else ""
+    other = panel.panel.is_other_data(panel.data.partition(":")[0])
+    return f" (on {panel.panel.published_on}: other data)" if other else ""
 
 
 def _dash(variant: Variant) -> str:
@@ -197,23 +197,30 @@ def _dash(variant: Variant) -> str:
 
 
 def _along(axes: Axes, panel: PanelSummary, metric: str) -> None:
-    """The final value over `Row.at`: a curve for the rows that are alike but for it."""
+    """The final value over `Row.at`: a curve for the rows that are alike but for it.
+
+    A curve has its colour whether or not a metric has all curves: one legend stands for all axes.
+    """
     groups: dict[str, list[Line]] = {}
     for line in panel.lines:
-        if metric in line.measured and line.variant.row.at is not None:
+        if line.measured and line.variant.row.at is not None:
             label = line.variant.row.label
             family = label.rpartition(", ")[0]  # "delta 0.005, lambda 0.015": a curve for each delta
             groups.setdefault(", ".join(filter(None, (family, line.variant.how))), []).append(line)
-    for number, (name, lines) in enumerate(groups.items()):
+    for number, (name, every) in enumerate(groups.items()):
+        lines = [line for line in every if metric in line.measured]
+        if not lines:
+            continue
         at = [line.variant.row.at or 0.0 for line in lines]
         ours = [line.measured[metric] for line in lines]
         axes.errorbar(
             at, [m.mean for m in ours], yerr=[m.sd or 0.0 for m in ours], label=name, capsize=2, **_style(number)
         )
-    alone = [line for line in panel.lines if metric in line.measured and line.variant.row.at is None]
+    alone = [line for line in panel.lines if line.measured and line.variant.row.at is None]
     for number, line in enumerate(alone, len(groups)):
-        colour = COLOURS[number % len(COLOURS)]
-        axes.axhline(line.measured[metric].mean, color=colour, label=line.variant.row.label)
+        if metric in line.measured:
+            style = {name: value for name, value in _style(number).items() if name != "marker"}
+            axes.axhline(line.measured[metric].mean, label=line.variant.row.label, **style)
     _baselines(axes, panel, metric, vertical=False)
     _ticks_at(axes, [line.variant.row.at or 0.0 for lines in groups.values() for line in lines])
 

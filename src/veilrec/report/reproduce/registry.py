@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from veilrec.errors import known_name
 from veilrec.report.reproduce import communication_paper as communication
 from veilrec.report.reproduce import fednewsrec_paper as news
+from veilrec.report.reproduce import privaterec_paper as privaterec
 from veilrec.report.reproduce.experiment import Experiment, Panel, Quick, Row
 
 EPSILONS = (1, 2, 4, 8, 16)
@@ -106,6 +107,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "fednewsrec-fig5": news.FEDNEWSREC_FIG5,
     "fednewsrec-fig6": news.FEDNEWSREC_FIG6,
     "fednewsrec-fig7": news.FEDNEWSREC_FIG7,
+    "privaterec-training": privaterec.PRIVATEREC_TRAINING,
+    "privaterec-serving": privaterec.PRIVATEREC_SERVING,
+    "privaterec-budget": privaterec.PRIVATEREC_BUDGET,
+    "privaterec-padding": privaterec.PRIVATEREC_PADDING,
+    "privaterec-basis": privaterec.PRIVATEREC_BASIS,
+    "privaterec-dimension": privaterec.PRIVATEREC_DIMENSION,
 }
 
 

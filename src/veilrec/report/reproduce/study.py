@@ -15,9 +15,11 @@ from veilrec._words import counted
 from veilrec.data.datasets import find_dataset, full_spec, locate, parse, whereabouts
 from veilrec.errors import BadInput, known_name, unknown_name
 from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.evaluate.serving import PRIVATE, Serving
 from veilrec.methods.base import Method, configure, preset_names, ready, setting_names
 from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.experiment import BOTH_PRESETS, CALIBRATIONS, TOTALS, Experiment, Panel, Quick, Row
+from veilrec.report.reproduce.probes import Probe
 from veilrec.runs.request import Request
 from veilrec.runs.trials import Trial, folder_name
 
@@ -51,11 +53,27 @@ class Variant:
     problem: str = ""
     missing: bool = False  # the problem is a package or file that is not on this machine
     notes: tuple[str, ...] = ()
+    probes: tuple[Probe, ...] = ()  # what is measured of the trials instead of their own results
 
     @property
     def how(self) -> str:
-        """Preset and calibration in words."""
-        return ", ".join(filter(None, (self.preset, self.calibration)))
+        """Preset, calibration and way of serving in words."""
+        if self.row.untrained:
+            return "no training"
+        return ", ".join(filter(None, (self.preset, self.calibration, _asked(self.row.serving))))
+
+    def places(self) -> list[Path]:
+        """Where its results lie, seed by seed."""
+        return [probe.place for probe in self.probes] or [trial.folder for trial in self.trials]
+
+
+def _asked(serving: Serving | None) -> str:
+    """The way of serving, without its numbers: rows that differ in nothing else are one curve."""
+    if serving is None:
+        return ""
+    if serving.mode not in PRIVATE:
+        return f"asked: {serving.mode}"
+    return f"asked: {serving.mode}, {serving.calibrated}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,11 @@ class Study:
         every = (t for panel in self.panels for variant in panel.variants for t in variant.trials)
         return list({trial.folder: trial for trial in every}.values())
 
+    def probes(self) -> list[Probe]:
+        """Everything else that is measured, once."""
+        every = (probe for panel in self.panels for variant in panel.variants for probe in variant.probes)
+        return list({probe.place: probe for probe in every}.values())
+
 
 def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
     """Check what was asked, and find data and packages; nothing is run or written."""
@@ -118,12 +141,17 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
     seeds = (0,) if options.quick else tuple(range(options.seeds))
     panels = []
     for panel, data in chosen:
-        protocol = options.protocol or experiment.protocols.get(data.partition(":")[0], experiment.protocol)
+        dataset = data.partition(":")[0]
+        protocol = options.protocol or experiment.protocols.get(dataset, experiment.protocol)
+        if panel.is_other_data(dataset):
+            notes.append(
+                f"The paper's numbers are of {panel.published_on}, ours of {dataset}: they cannot be compared."
+            )
         conditions = Conditions(
             data,
             protocol,
             seeds,
-            options.presets or BOTH_PRESETS,
+            options.presets or experiment.usual_presets,
             options.calibrations or CALIBRATIONS,
             options.settings,
             experiment.quick if options.quick else None,
@@ -138,7 +166,7 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
         panels.append(StudyPanel(panel, data, protocol, variants))
     study = Study(experiment, seeds, options.quick, tuple(panels), ())
     _refuse_missing(study, options)
-    return replace(study, notes=(*notes, *_notes_of(study)))
+    return replace(study, notes=tuple(dict.fromkeys((*notes, *_notes_of(study)))))
 
 
 def _quick_note(experiment: Experiment) -> str:
@@ -177,13 +205,15 @@ def _setting_names(method: Method[Any]) -> list[str]:
 
 def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[tuple[Panel, str]]:
     if options.data is not None:
-        return [_panel_on(experiment, options.data, options.quick, notes)]
+        return [(panel, options.data) for panel in _panels_on(experiment, options.data, options.quick)]
     if options.quick:
-        return [(_quick_panel(experiment.panels[0], experiment.quick), _quick_data(experiment, notes))]
+        data = _quick_data(experiment)
+        return [(_quick_panel(panel, experiment.quick), data) for panel in _first(experiment)]
     found = []
     for panel in experiment.panels:
         try:
-            locate(parse(panel.data))
+            if find_dataset(panel.dataset).kind != "made up":
+                locate(parse(panel.data))
         except BadInput as error:
             if panel.required:
                 raise BadInput(f"{error}; or try --quick, or other data with --data NAME:PATH") from None
@@ -203,34 +233,27 @@ def _quick_panel(panel: Panel, quick: Quick) -> Panel:
     return replace(panel, rows=tuple(rows))
 
 
-def _panel_on(experiment: Experiment, data: str, quick: bool, notes: list[str]) -> tuple[Panel, str]:
-    """The panel of that data set, or the first one beside other data."""
+def _first(experiment: Experiment) -> list[Panel]:
+    """The first panel, and the others on the same data."""
+    return [panel for panel in experiment.panels if panel.dataset == experiment.panels[0].dataset]
+
+
+def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Panel]:
+    """The panels of that data set, or the first ones beside other data."""
     asked = parse(data)
     if asked.dataset.kind in ("ratings", "news"):
         locate(asked)
     elif asked.path is not None and not asked.path.exists():
         raise BadInput(f"{asked.path} is not there: give the path of a file, or of a folder from `veilrec data import`")
-    same = (panel for panel in experiment.panels if panel.data == asked.dataset.name)
-    panel = next(same, experiment.panels[0])
-    if panel.data != asked.dataset.name:
-        notes += _other_data(panel, asked.dataset.name)
-    return _quick_panel(panel, experiment.quick) if quick else panel, data
+    same = [panel for panel in experiment.panels if panel.dataset == asked.dataset.name] or _first(experiment)
+    return [_quick_panel(panel, experiment.quick) if quick else panel for panel in same]
 
 
-def _quick_data(experiment: Experiment, notes: list[str]) -> str:
-    quick, first = experiment.quick, experiment.panels[0]
-    data = quick.made_up
+def _quick_data(experiment: Experiment) -> str:
+    quick = experiment.quick
     if quick.data is not None and whereabouts(find_dataset(quick.data)) is not None:
-        data = quick.data
-    if data != first.data:
-        notes += _other_data(first, data.partition(":")[0])
-    return data
-
-
-def _other_data(panel: Panel, name: str) -> list[str]:
-    if not panel.published_on:
-        return []
-    return [f"The paper's numbers are of {panel.published_on}, ours of {name}: they cannot be compared."]
+        return quick.data
+    return quick.made_up
 
 
 def variants_of(row: Row, conditions: Conditions) -> list[Variant]:
@@ -267,7 +290,12 @@ def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None
     except (BadInput, MissingPart) as error:
         return replace(bare, problem=f"left out: {error}", missing=True)
     trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in conditions.seeds)
-    return replace(bare, trials=trials, notes=notes)
+    if row.untrained:
+        return replace(bare, probes=tuple(Probe(trial) for trial in trials), notes=notes)
+    if row.serving is None:
+        return replace(bare, trials=trials, notes=notes)
+    probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
+    return replace(bare, trials=trials, notes=notes, probes=probes)
 
 
 def _settings(
@@ -315,7 +343,7 @@ def _refuse_missing(study: Study, options: Options) -> None:
             f"{study.experiment.name} cannot be run as a whole: {needed} (needed by {labels});"
             " or give --skip-missing to run the other rows"
         )
-    if every and not any(variant.trials for variant in every):
+    if every and not any(variant.trials or variant.probes for variant in every):
         problems = "; ".join(dict.fromkeys(variant.problem for variant in every))
         raise BadInput(f"no row of {study.experiment.name} can be run: {problems}")
 

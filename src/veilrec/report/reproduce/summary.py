@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.machine import provenance
 from veilrec.report.reproduce.experiment import Calculated, Grid, Panel, Printed
+from veilrec.report.reproduce.probes import in_words
 from veilrec.report.reproduce.running import Outcome
 from veilrec.report.reproduce.study import Study, StudyPanel, Variant
 from veilrec.report.run_summary import Point
@@ -24,6 +25,7 @@ _NAMES = {
     "down_bytes": "bytes down",
     "up_bytes": "bytes up",
     "selection_bytes": "of them selection",
+    "skew": "skew tau",
 }
 _VERSIONS = ("veilrec", "Python", "Libraries")
 
@@ -57,6 +59,7 @@ class Line:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     baselines: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
     guarantee: Guarantee | None = None
+    of_training: Guarantee | None = None  # of a served model, whose own guarantee is that of a query
     rounds: int | None = None
     curve: Mapping[str, Sequence[tuple[int, Measured]]] = field(default_factory=dict)
     problem: str = ""
@@ -112,7 +115,7 @@ def _panel(panel: StudyPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
 
 
 def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
-    found = [outcomes[trial.folder] for trial in variant.trials]
+    found = [outcomes[place] for place in variant.places()]
     problem = variant.problem or next((outcome.problem for outcome in found if outcome.problem), "")
     results = [outcome.result for outcome in found if outcome.result is not None]
     if not results:
@@ -123,7 +126,8 @@ def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
         _collect([amounts(result) for result in results]),
         {name: _collect([result["baselines"][name] for result in results]) for name in first["baselines"]},
         Guarantee.from_json(first["guarantee"]),
-        first["rounds"],
+        Guarantee.from_json(first["model_guarantee"]) if "model_guarantee" in first else None,
+        first["rounds"] or None,
         _curve([outcome.points for outcome in found if outcome.result is not None]),
         problem and f"{problem} ({len(results)} of {len(found)} seeds are shown)",
     )
@@ -149,7 +153,8 @@ def _against_popularity(panel: PanelSummary) -> list[str]:
     if metric is None:
         return []
     level = popularity[metric].mean
-    below = [line.name for line in panel.lines if line.measured and line.measured[metric].mean <= level]
+    trained = [line for line in panel.lines if line.measured and not line.variant.row.untrained]
+    below = [line.name for line in trained if line.measured[metric].mean <= level]
     if not below:
         return []
     return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {'; '.join(below)}."]
@@ -195,7 +200,7 @@ def lengths_of(panel: PanelSummary) -> str:
     """How many rounds and epochs the runs really had."""
     found: dict[str, set[int]] = {}
     for line in panel.lines:
-        if line.rounds is not None:
+        if line.rounds:
             unit = "round" if get(line.variant.row.method).kind == "federated" else "epoch"
             found.setdefault(unit, set()).add(line.rounds)
     return ", ".join(
@@ -224,15 +229,33 @@ def _number(metric: str, measured: Measured) -> str:
 
 
 def _privacy(panel: PanelSummary) -> Grid:
+    trained = [line for line in panel.lines if line.of_training is None and line.guarantee is not None]
+    served = [line for line in panel.lines if line.of_training is not None]
     rows = [
-        [line.variant.row.label, line.variant.how, claimed(line.guarantee), holds(line.guarantee)]
-        for line in panel.lines
-        if line.guarantee is not None
+        *([line.variant.row.label, line.variant.how, *_stated(line.guarantee)] for line in trained),
+        *_once((line.variant.row.label, "training", *_stated(line.of_training)) for line in served),
+        *_once((line.variant.row.label, "a query", *_stated(line.guarantee)) for line in served),
     ]
-    if all(line.guarantee is None or line.guarantee.basis == "none" for line in panel.lines):
+    every = [said for line in panel.lines for said in (line.guarantee, line.of_training) if said is not None]
+    if all(said.basis == "none" for said in every):
         rows = []  # nobody claims anything
     title = f"{panel.panel.source}: what is claimed, and what holds"
     return Grid(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
+
+
+def _stated(guarantee: Guarantee | None) -> tuple[str, str]:
+    return ("", "") if guarantee is None else (claimed(guarantee), holds(guarantee))
+
+
+def _once(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
+    """Rows that state the same as one, under the first label: a model may be asked in many ways."""
+    labels: dict[tuple[str, ...], list[str]] = {}
+    for label, *stated in rows:
+        labels.setdefault(tuple(stated), []).append(label)
+    return [
+        [names[0] if len(names) == 1 else f"{names[0]}; and {counted(len(names) - 1, 'more row')}", *stated]
+        for stated, names in labels.items()
+    ]
 
 
 def claimed(guarantee: Guarantee) -> str:
@@ -317,6 +340,8 @@ def _line_json(line: Line) -> dict[str, Any]:
         "preset": line.variant.preset,
         "calibration": line.variant.calibration,
         "settings": list(row.settings),
+        "untrained": row.untrained,
+        "serving": None if row.serving is None else in_words(row.serving),
         "rounds": line.rounds,
         "theirs": {
             name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
@@ -324,6 +349,7 @@ def _line_json(line: Line) -> dict[str, Any]:
         },
         "ours": {name: measured.to_json() for name, measured in line.measured.items()},
         "guarantee": guarantee.to_json() if guarantee else None,
+        "training_guarantee": line.of_training.to_json() if line.of_training else None,
         "claimed": claimed(guarantee) if guarantee else None,
         "holds": holds(guarantee) if guarantee else None,
         "problem": line.problem or None,

@@ -1,0 +1,140 @@
+"""Models before training, and models as they are asked: measured once, and only of what there is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.report.reproduce.toys import SMALL, with_rows
+from veilrec.errors import BadInput
+from veilrec.evaluate.serving import Serving
+from veilrec.report.reproduce import probes
+from veilrec.report.reproduce.experiment import Row
+from veilrec.report.reproduce.probes import take
+from veilrec.report.reproduce.running import Outcome, execute
+from veilrec.report.reproduce.study import Options, make_study
+from veilrec.report.reproduce.summary import grids, summarise, to_json
+from veilrec.runs.folder import read_result
+
+START = Row("FedMF, untrained", "fedmf", settings=SMALL, presets=("tuned",), untrained=True)
+SERVED = Row("FedMF, asked", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=10.0))
+TRAINED = Row("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def study_of(out, *rows):
+    return make_study(with_rows(*rows), Options(quick=True), out)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Models that say how they were asked, and a list of the runs that were."""
+    seen = []
+
+    def answer(folder, serving):
+        seen.append((folder.name, serving))
+        result = read_result(folder)
+        return {**result, "metrics": {**result["metrics"], "hr@10": 0.25}}
+
+    monkeypatch.setattr(probes, "_served", answer)
+    return seen
+
+
+def test_the_start_needs_no_run_and_is_measured_once(tmp_path):
+    study = study_of(tmp_path, START)
+    assert study.trials() == []
+    (probe,) = study.probes()
+    said = []
+    first = take([probe], {}, say=said.append)
+    assert len(said) == 1
+    assert take([probe], {}, say=said.append) == first
+    assert len(said) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_start_is_not_the_trained_model(tmp_path):
+    study = study_of(tmp_path, START, TRAINED)
+    runs = execute(study.trials(), say=quiet)
+    summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
+    start, trained = summary.panels[0].lines
+    assert start.measured["ndcg@10"].mean != trained.measured["ndcg@10"].mean
+    assert (start.rounds, trained.rounds) == (None, 3)
+    assert start.guarantee.basis == "none"
+    table = grids(summary)[0]
+    assert ["FedMF, untrained", "no training"] in [list(row[:2]) for row in table.rows]
+    assert table.title.endswith(", 3 rounds")  # the start has none
+    rows = to_json(summary, "command")["panels"][0]["rows"]
+    assert [row["untrained"] for row in rows] == [True, False]
+
+
+def test_a_run_is_trained_once_however_often_it_is_asked(tmp_path, asked):
+    other = Row(
+        "FedMF, again", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=1.0)
+    )
+    study = study_of(tmp_path, TRAINED, SERVED, other)
+    (trial,) = study.trials()
+    runs = execute(study.trials(), say=quiet)
+    summary = summarise(study, {**runs, **take(study.probes(), runs, say=quiet)})
+    assert [serving.epsilon for _, serving in asked] == [10.0, 1.0]
+    assert {name for name, _ in asked} == {trial.folder.name}
+    own, served, _ = summary.panels[0].lines
+    assert served.measured["hr@10"].mean == 0.25 != own.measured["hr@10"].mean
+    assert served.variant.how == "tuned, asked: vector, proven"
+    assert to_json(summary, "c")["panels"][0]["rows"][1]["serving"] == "vector epsilon=10"
+
+
+def test_another_model_in_the_folder_is_asked_anew(tmp_path, asked):
+    study = study_of(tmp_path, SERVED)
+    (trial,) = study.trials()
+    runs = execute(study.trials(), say=quiet)
+    take(study.probes(), runs, say=quiet)
+    take(study.probes(), runs, say=quiet)
+    assert len(asked) == 1
+    path = trial.folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weights_sha256": "another"}))
+    take(study.probes(), runs, say=quiet)
+    assert len(asked) == 2
+
+
+def test_a_damaged_measurement_is_taken_again(tmp_path, asked):
+    study = study_of(tmp_path, SERVED)
+    runs = execute(study.trials(), say=quiet)
+    (probe,) = study.probes()
+    good = take([probe], runs, say=quiet)
+    probe.place.write_text("{")
+    assert take([probe], runs, say=quiet) == good
+
+
+def test_of_a_run_that_failed_nothing_is_measured(tmp_path, asked):
+    study = study_of(tmp_path, SERVED)
+    (probe,) = study.probes()
+    runs = {probe.trial.folder: Outcome(None, problem="failed: too few")}
+    found = take([probe], runs, say=quiet)
+    assert found[probe.place].problem == "failed: too few"
+    assert asked == []
+
+
+def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):
+    def refuse(folder, serving):
+        raise BadInput("no such mode")
+
+    monkeypatch.setattr(probes, "_served", refuse)
+    study = study_of(tmp_path, SERVED, START)
+    runs = execute(study.trials(), say=quiet)
+    outcomes = take(study.probes(), runs, say=quiet)
+    served, start = summarise(study, {**runs, **outcomes}).panels[0].lines
+    assert served.problem == "failed: no such mode"
+    assert start.measured
+    assert not any(place.exists() for place in served.variant.places())
+
+
+def test_two_processes_measure_what_one_measures(tmp_path):
+    rows = [Row(f"{dim}", "fedmf", {}, (*SMALL, f"local.dim={dim}"), ("tuned",), untrained=True) for dim in (4, 8)]
+    probes_of = [study_of(tmp_path / name, *rows).probes() for name in ("one", "two")]
+    one, two = take(probes_of[0], {}, say=quiet), take(probes_of[1], {}, jobs=2, say=quiet)
+    for left, right in zip(*probes_of, strict=True):
+        assert one[left.place].result == two[right.place].result
