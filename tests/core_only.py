@@ -121,6 +121,7 @@ class DeviceOnly:
     learner: Any
     mechanism: Any
     reports: None = None
+    comparison: None = None
     tells_examples: bool = False
 
 

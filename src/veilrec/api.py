@@ -14,6 +14,7 @@ from veilrec.runs.folder import check_out, read_result
 
 if TYPE_CHECKING:
     from veilrec.data.population import Population
+    from veilrec.evaluate.serving import Serving
     from veilrec.runs.comparison import Comparison
     from veilrec.runs.saved import Recommendation, SavedModel
 
@@ -80,6 +81,15 @@ class Run:
 
         file = None if per_user is None else Path(per_user)
         return evaluate_run(self.folder, protocol, data, metrics=metrics, per_user=file, method=self.method)
+
+    def serve(self, serving: Serving, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
+        """What users get when the run is served so; as `veilrec evaluate --serving ... --json` prints it.
+
+        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.evaluate.serving` says how.
+        """
+        from veilrec.runs.serving import evaluate_serving
+
+        return evaluate_serving(self.folder, serving, protocol, data, method=self.method)
 
 
 def load(data: str) -> Population:
@@ -176,14 +186,16 @@ def open(folder: str | Path, *, method: str | None = None) -> Run:
 
 
 def audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
-    """Attack the plan of a method, or a mechanism; as `veilrec audit NAME --json` prints it."""
+    """Attack the plan of a method, a mechanism, or a way of serving; as `veilrec audit NAME --json` prints it."""
     from veilrec.methods.registry import exists
 
     if exists(name):
         from veilrec.methods.audit import audit_method
 
         return audit_method(name, quick=quick, seed=seed).to_json()
+    from veilrec.evaluate.serving_audit import serving_cases, serving_names
     from veilrec.privacy.audit import auditor
 
-    result = auditor.audit(auditor.select(name), quick=quick, seed=seed)
+    cases = serving_cases(name) if name in serving_names() else auditor.select(name)
+    result = auditor.audit(cases, quick=quick, seed=seed)
     return {"mechanisms": [verdict.to_json() for verdict in result.verdicts], "passed": result.passed}

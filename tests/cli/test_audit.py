@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from veilrec.cli.audit import audit
 from veilrec.errors import BadInput
+from veilrec.evaluate import serving_audit
 from veilrec.methods import audit as of_methods
 from veilrec.methods.audit import Effort
 from veilrec.methods.registry import METHODS
@@ -213,11 +214,13 @@ def test_a_method_that_promises_nothing_says_so(little):
 def test_all_has_mechanisms_and_methods_and_names_what_it_left_out(little, monkeypatch):
     few = auditor.select("k-ary-response")
     monkeypatch.setattr(auditor, "all_cases", lambda: few)
+    served = serving_audit.serving_cases("serving-pooled")[:1]
+    monkeypatch.setattr(serving_audit, "serving_cases", lambda name: served)
     monkeypatch.setattr(of_methods, "proven_methods", lambda: ["dp-fedmf", "mf"])
     done = CliRunner().invoke(app, ["all", "--quick", "--json"])
     assert done.exit_code == 0
     report = json.loads(done.stdout)
-    assert [row["name"] for row in report["mechanisms"]] == ["k-ary-response"]
+    assert [row["name"] for row in report["mechanisms"]] == ["k-ary-response", "serving-pooled"]
     assert [row["method"] for row in report["methods"]] == ["dp-fedmf"]
     assert report["skipped"][0]["method"] == "mf"
     assert report["passed"] is True
@@ -245,6 +248,8 @@ def test_every_private_method_is_audited_with_all():
         "priv-fedncf-sub-compress",
         "fednewsrec",
         "fednewsrec-head",
+        "privaterec",
+        "dp-fedrec",
         "private-popularity",
     }
 

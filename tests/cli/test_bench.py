@@ -21,7 +21,7 @@ def asked(monkeypatch):
         options.append((name, given))
         rivals = {"plain_loop": 0.15, "flower": 2.5, "numba_limit": 0.001}
         figures = {"total_seconds": 12.5, "ratio_to_10k": 1.0, "seconds_of_400_rounds": 99.0}
-        figures["impressions_per_second"] = 30_000.0
+        figures |= {"impressions_per_second": 30_000.0, "user_model_ratio": 15.0}
         return Result(name, "toy", 100, 0.002, 321.0, rivals, notes=("pfl was ill",)).to_json() | figures
 
     monkeypatch.setattr(simulate, "_in_fresh_process", answer)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def audit(
-    name: Annotated[str, typer.Argument(help="A method, a mechanism, a known-bad or a planted bug; or all.")] = "all",
+    name: Annotated[
+        str, typer.Argument(help="A method, a mechanism, a way of serving, a known-bad or a planted bug; or all.")
+    ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: seconds for a method, minutes for all.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting of a method, as in `veilrec train`.")
@@ -36,7 +38,8 @@ def audit(
     """Attack what methods and mechanisms claim, and say which claims hold.
 
     A method is attacked in the very plan that trains: its noise, bounds, cohorts and accounting on made-up people, and
-    the model that it releases with one person and without. A mechanism is attacked on its worst pair of inputs.
+    the model that it releases with one person and without. A mechanism is attacked on its worst pair of inputs; so is
+    what a device sends when a model is served (serving, or serving-pooled and the like).
     Published claims that are false, and bugs that were planted, are attacked as well: an audit that does not refute
     them is broken. Exit code 0 only if everything is as it is stated, and every bad claim is refuted.
 
@@ -47,11 +50,13 @@ def audit(
         veilrec audit all --quick
 
         veilrec audit attention --json
+
+        veilrec audit serving --quick
     """
     from veilrec.methods.registry import exists
 
     if plot is not None:
-        _check_plot(plot)
+        check_plot(plot)
     if exists(name):
         passed = _audit_method(name, settings or (), seed=seed, quick=quick, plot=plot, json_output=json_output)
     else:
@@ -83,10 +88,12 @@ def _audit_mechanisms(
     name: str, settings: Sequence[str] | None, *, seed: int, quick: bool, plot: Path | None, json_output: bool
 ) -> bool:
     from veilrec.errors import BadInput
+    from veilrec.evaluate.serving_audit import ALL, serving_cases, serving_names
     from veilrec.privacy.audit import auditor
 
     name = _known(name)
-    cases = auditor.select(name)
+    served = serving_cases(ALL if name == "all" else name) if name in {"all", *serving_names()} else ()
+    cases = (*(() if name in serving_names() else auditor.select(name)), *served)
     if settings:
         raise BadInput(f"--set is for methods, and {name} is none: leave it out, or name a method such as dp-fedmf")
     result = auditor.audit(cases, quick=quick, seed=seed, progress=_shown)
@@ -120,10 +127,13 @@ def _audit_mechanisms(
 def _known(name: str) -> str:
     """The name of a mechanism as it is written; a name of nothing is told what there is, methods included."""
     from veilrec.errors import known_name
+    from veilrec.evaluate.serving_audit import serving_names
     from veilrec.methods.registry import names
     from veilrec.privacy.audit.auditor import all_cases
 
-    return known_name("mechanism or method", name, {"all", *(case.name for case in all_cases()), *names()})
+    return known_name(
+        "mechanism or method", name, {"all", *(case.name for case in all_cases()), *serving_names(), *names()}
+    )
 
 
 def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:
@@ -141,7 +151,8 @@ def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str
     return found, skipped
 
 
-def _check_plot(path: Path) -> None:
+def check_plot(path: Path) -> None:
+    """Refuse a picture that cannot be written, before any long work."""
     from veilrec._extras import require
     from veilrec.errors import BadInput
 

@@ -28,8 +28,9 @@ def print_method(found: MethodAudit, console: Console) -> None:
     console.print(_checks(found.checks))
     if found.canary is not None:
         canary = found.canary
+        seen = "what one device told in" if found.claimed.trust == "nobody" else "the models of"
         console.print(
-            f"Canary: from the models of {canary.runs} runs with one person's data and as many without, epsilon is at "
+            f"Canary: from {seen} {canary.runs} runs with one person's data and as many without, epsilon is at "
             f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_terms(found)}; confidence "
             f"{canary.confidence:g}, {counted(canary.rounds, 'round')}, 12 people); claimed is {found.claimed.line()}."
         )

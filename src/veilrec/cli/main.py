@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from veilrec._extras import missing_part
 from veilrec._version import __version__
 from veilrec.cli import (
+    attack,
     audit,
     bench,
     check,
@@ -19,6 +20,7 @@ from veilrec.cli import (
     data,
     demo,
     doctor,
+    evaluate,
     methods,
     new,
     privacy,
@@ -54,10 +56,11 @@ app.add_typer(check.app, name="check")
 app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
-app.command("evaluate")(recommend.evaluate)
+app.command("evaluate")(evaluate.evaluate)
 app.command("recommend")(recommend.recommend)
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
+app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)

@@ -132,7 +132,7 @@ def _print_all(about: Mapping[str, Any], console: Console) -> None:
     for key, value in facts.items():
         if value:
             console.print(Text(f"{key}: {value}"))
-    say_lines("What a run with its defaults promises", (f"{guarantee.line()}.", *guarantee.caveats))
+    say_lines("What a run with its defaults promises", (f"{guarantee.line()}.", *guarantee.remarks()))
     settings = about["settings"]
     width = min(max((len(f"{s['name']}={s['tuned']}") for s in settings), default=0), 36)
     told = (f"{s['name']}={s['tuned']}".ljust(width) + _about(s) for s in settings)

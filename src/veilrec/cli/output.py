@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
+Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
+OutsideMethod = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py", help="The file of the method that trained the run, if it ranks in its own way. It is run."
+    ),
+]
 _COLUMNS = ("auc", "mrr", "ndcg@5", "hr@10", "ndcg@10")  # the rest stands in result.json
 _SPELT = {"≥": ">=", "±": "+/-", "…": "...", "█": "#", "▏": "|"}  # the signs that we print ourselves
 

@@ -1,86 +1,14 @@
-"""`veilrec evaluate` and `veilrec recommend`: use a saved run."""
+"""`veilrec recommend`: lists of a saved run."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from veilrec._words import counted
-from veilrec.cli.output import Json, metrics_table, print_json, say
-
-
-class Shown(StrEnum):
-    """Which metrics are measured and shown."""
-
-    main = "main"
-    all = "all"
-
-
-Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
-OutsideMethod = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.py", help="The file of the method that trained the run, if it ranks in its own way. It is run."
-    ),
-]
-
-
-def evaluate(
-    run: Run,
-    protocol: Annotated[
-        str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Another data set, for methods that read titles: its dev part, or all of one part."),
-    ] = None,
-    metrics: Annotated[
-        Shown,
-        typer.Option(
-            case_sensitive=False,
-            help="all: also recall, precision, MRR, MAP; coverage, Gini, novelty, diversity of lists.",
-        ),
-    ] = Shown.main,
-    per_user: Annotated[
-        Path | None, typer.Option(help="Write every metric of every test case to this file: .csv or .parquet.")
-    ] = None,
-    method: OutsideMethod = None,
-    json_output: Json = False,
-) -> None:
-    """Measure a saved run again, beside popularity and chance; also on news that it has never seen.
-
-    Users of whom little is known are shown apart.
-
-    Examples:
-
-        veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
-
-        veilrec evaluate runs/fedmf-ml-100k-seed1 --metrics all --per-user users.csv
-
-        veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
-    """
-    from veilrec.runs.evaluation import evaluate_run
-
-    result = evaluate_run(run, protocol, data, metrics=metrics.value, per_user=per_user, method=method)
-    if json_output:
-        print_json(result)
-        return
-    from rich.console import Console
-
-    from veilrec.cli.metric_tables import every_metric, groups_table
-
-    rows = {result["method"]: result["metrics"]} | result["baselines"]
-    title, console = f"{result['method']} on {result['dataset']}, {result['protocol']}", Console()
-    console.print((every_metric if metrics is Shown.all else metrics_table)(title, rows))
-    console.print(groups_table(result["method"], result["groups"]))
-    for warning in result["warnings"]:
-        console.print(warning)
-    if per_user is not None:
-        cases = counted(int(result["metrics"]["cases"]), "case")
-        console.print(f"{cases} in {per_user}", soft_wrap=True)
+from veilrec.cli.output import Json, OutsideMethod, Run, print_json, say
 
 
 def recommend(

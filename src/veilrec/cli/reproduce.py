@@ -13,7 +13,7 @@ from veilrec.cli.output import Json, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.study import Options
+    from veilrec.report.reproduce.study import Options, Study
     from veilrec.report.reproduce.summary import Summary
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
@@ -59,7 +59,8 @@ def reproduce(
 
     Writes TABLE.json, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on where it
     stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are looked for
-    before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1.
+    before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1. Minutes in
+    the list are estimates for 3 seeds on two quiet cores with --jobs 2.
 
     Examples:
 
@@ -70,6 +71,8 @@ def reproduce(
         veilrec reproduce fedmf-table2 --method dp-fedmf --method priv-fedmf-sub --calibration proven
 
         veilrec reproduce fednewsrec-table2 --data mind:MINDsmall --set text.words=glove.6B.300d.txt
+
+        veilrec reproduce privaterec-serving --quick
     """
     from veilrec.report.reproduce.registry import experiment
     from veilrec.report.reproduce.study import Options
@@ -101,9 +104,17 @@ def _list(json_output: bool) -> None:
     from veilrec.report.reproduce.registry import EXPERIMENTS
 
     if json_output:
-        print_json({name: {"title": e.title, "paper": e.paper} for name, e in EXPERIMENTS.items()})
+        listed = {name: {"title": e.title, "paper": e.paper, "minutes": e.minutes} for name, e in EXPERIMENTS.items()}
+        print_json(listed)
         return
-    rows = [(e.name, ", ".join(dict.fromkeys(p.source for p in e.panels)), e.title) for e in EXPERIMENTS.values()]
+    rows = [
+        (
+            e.name,
+            ", ".join(dict.fromkeys(panel.source for panel in e.panels)),
+            e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)",
+        )
+        for e in EXPERIMENTS.values()
+    ]
     _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
 
 
@@ -114,6 +125,7 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
     from veilrec._files import check_place
     from veilrec.cli.progress import following
     from veilrec.errors import BadInput
+    from veilrec.report.reproduce.probes import take
     from veilrec.report.reproduce.registry import experiment
     from veilrec.report.reproduce.running import execute
     from veilrec.report.reproduce.study import make_study
@@ -130,8 +142,17 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
         say(line)
     for line in study.left_out():
         say(line)
-    say(f"{table}: {counted(len(study.trials()), 'run')} on {', '.join(p.data for p in study.panels)}, in {folder}")
-    return summarise(study, execute(study.trials(), jobs=jobs, say=say, follow=following)), folder
+    where = ", ".join(dict.fromkeys(panel.data for panel in study.panels))
+    say(f"{table}: {counted(len(study.trials()), 'run')} on {where}, in {folder}{_how_long(study)}")
+    runs = execute(study.trials(), jobs=jobs, say=say, follow=following)
+    return summarise(study, {**runs, **take(study.probes(), runs, jobs=jobs, say=say)}), folder
+
+
+def _how_long(study: Study) -> str:
+    minutes = study.experiment.minutes
+    if minutes is None or study.quick:
+        return ""
+    return f"; with 3 seeds, on two quiet cores and with --jobs 2, all of it takes about {minutes} minutes"
 
 
 def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> None:

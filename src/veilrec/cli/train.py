@@ -193,12 +193,18 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
 
     from veilrec.privacy.guarantee import Guarantee
+    from veilrec.server.verdict import Verdict
 
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}"
     console = Console()
-    console.print(metrics_table(title, {result["method"]: result["metrics"]} | result["baselines"]))
+    rows = {result["method"]: result["metrics"]}
+    if (both := result["before_and_after"]) is not None:
+        rows |= {"  its start, untrained": both["start"], "  trained": both["trained"]}
+    console.print(metrics_table(title, rows | result["baselines"]))
     for warning in result["warnings"]:
         console.print(warning)
+    if result["comparison"] is not None:
+        console.print(Verdict(**result["comparison"]).line())
     traffic = result["communication"]
     if traffic["up_bytes"]:
         timed = "compilation included" if result["rounds"] == 1 else "after the first round"
@@ -207,7 +213,7 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
             f"up {human_bytes(traffic['up_bytes'])}, {result['clients_per_second']:,.0f} clients/s ({timed})"
         )
     guarantee = Guarantee.from_json(result["guarantee"])
-    console.print(f"Privacy: {guarantee.line()}.", *guarantee.caveats)
+    console.print(f"Privacy: {guarantee.line()}.", *guarantee.remarks())
     if result["publishable"]:
         console.print(f"May be published: {folder / 'model'}, and nothing else of the run.", soft_wrap=True)
     console.print(f"Saved in {folder}. Next: veilrec recommend {folder} --user ID", soft_wrap=True)

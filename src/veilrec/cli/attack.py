@@ -1,0 +1,283 @@
+"""`veilrec attack`: what somebody recovers from what devices send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilrec.cli.audit import check_plot
+from veilrec.cli.output import Json, data_names, method_names, print_json, say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from veilrec.runs.attacking import Asked, Attacked, Populations, Subject
+
+app = typer.Typer(help="Attack what devices send, and see what is recovered.")
+ATTACKS = {
+    "gradient-rows": "which clicked news an upload of a news model reveals, from its rows of words and its layers",
+    "repeated-queries": "what n noisy queries of one device reveal of its interests, with fresh noise and memoised",
+}
+Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
+Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
+
+
+@app.callback(invoke_without_command=True)
+def attack(
+    context: typer.Context,
+    listed: Annotated[bool, typer.Option("--list", help="Which attacks there are.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Attack what devices send, and see what is recovered; without a name, which attacks there are."""
+    if context.invoked_subcommand is not None and not listed:
+        return
+    if json_output:
+        print_json({"attacks": [{"attack": name, "about": about} for name, about in ATTACKS.items()]})
+    else:
+        for name, about in ATTACKS.items():
+            typer.echo(f"veilrec attack {name:18}{about}")
+    raise typer.Exit
+
+
+@app.command("gradient-rows")
+def gradient_rows(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Runs of `veilrec train`, attacked as trained.")] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method", help="A method, before its first round. May be repeated.", autocompletion=method_names
+        ),
+    ] = None,
+    data: Annotated[
+        str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)
+    ] = "synthetic-news",
+    calibrations: Annotated[
+        list[str] | None,
+        typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
+    ] = None,
+    uploads: Annotated[
+        int, typer.Option(help="Devices that are attacked; as many again are the attacker's own.")
+    ] = 150,
+    rounds: Annotated[int, typer.Option(help="Rounds of each device that the attacker takes together.")] = 1,
+    seed: Seed = 0,
+    plot: Plot = None,
+    json_output: Json = False,
+) -> None:
+    """Which clicked news does an upload reveal?
+
+    The rows of words that are there name the titles that a device has read; the rows of a layer's gradient span the
+    vectors of the clicked news. Where the noise lies on the sum of a round, the attacker sees that sum and knows what
+    everybody else sent; what the server sees, which such a method trusts, stands beside it. Recall is the share of
+    clicked news that are found; news that were shown do not count, since whoever made the page knows them.
+
+    Examples:
+
+        veilrec attack gradient-rows --method fednewsrec --calibration none --calibration proven
+
+        veilrec attack gradient-rows runs/mine --uploads 300 --plot leak.png
+
+        veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
+    """
+    from veilrec.errors import BadInput
+    from veilrec.runs.attacking import Populations, attack_uploads
+
+    if uploads < 1 or rounds < 1:
+        name, value = ("uploads", uploads) if uploads < 1 else ("rounds", rounds)
+        raise BadInput(f"--{name} is {value}: give at least 1")
+    if not runs and not methods:
+        raise BadInput("nothing to attack: give the folder of a run, or --method such as fednewsrec")
+    if methods is None and (calibrations or settings):
+        raise BadInput("--calibration and --set are for --method: a run is attacked as it was trained")
+    if plot is not None:
+        check_plot(plot)
+    populations = Populations()
+    subjects = _subjects(runs or (), methods or (), calibrations or (), settings or (), data, seed, populations)
+    attacked = []
+    for number, make in enumerate(subjects, 1):
+        subject = make()
+        say(f"attack {number}/{len(subjects)}  {subject.label}")
+        attacked.append(attack_uploads(subject, uploads=uploads, rounds=rounds, seed=seed))
+    if plot is not None:
+        from veilrec.report.attack_picture import save_uploads
+
+        save_uploads(attacked, plot)
+    if json_output:
+        each = [one.to_json() | {"seed": seed} for one in attacked]
+        print_json(each[0] if len(each) == 1 else {"attack": "gradient-rows", "results": each, "seed": seed})
+    else:
+        _print_uploads(attacked, rounds, plot)
+
+
+def _subjects(
+    runs: Sequence[Path],
+    methods: Sequence[str],
+    calibrations: Sequence[str],
+    settings: Sequence[str],
+    data: str,
+    seed: int,
+    populations: Populations,
+) -> list[Callable[[], Subject]]:
+    """What makes each subject, runs first; a method without calibrations is attacked once."""
+    from functools import partial
+
+    from veilrec.methods.registry import get
+    from veilrec.runs.attacking import subject_of_method, subject_of_run
+
+    made: list[Callable[[], Subject]] = [partial(subject_of_run, folder, populations) for folder in runs]
+    for name in methods:
+        has = "calibration" in get(name).config.model_fields or len(methods) == 1
+        for calibration in calibrations if has and calibrations else (None,):
+            chosen = [] if calibration is None else [f"calibration={calibration.strip().lower()}"]
+            made.append(partial(subject_of_method, name, data, populations, settings=[*settings, *chosen], seed=seed))
+    return made
+
+
+def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None) -> None:
+    from rich.console import Console
+
+    from veilrec.simulate.attacks.observed import SEEN
+
+    console = Console()
+    for one in attacked:
+        subject = one.subject
+        padding = "" if subject.padding is None else f"; padding {subject.padding:g}"
+        console.print(f"{subject.label}: {subject.claimed.line()}", style="bold", soft_wrap=True, markup=False)
+        about = f"model {subject.trained}; data {subject.data}{padding}"
+        told = f"{one.findings[0].uploads} devices, {one.findings[0].recovery.clicks:,} clicks to find"
+        console.print(f"{about}; {told}", soft_wrap=True, markup=False)
+        console.print(_table(one))
+    for view in dict.fromkeys(finding.view for one in attacked for finding in one.findings):
+        console.print(f"{view}: {SEEN[view]}")
+    together = "one upload" if rounds == 1 else f"{rounds} uploads of each device, taken together"
+    console.print(
+        f"How to read it: recall is the share of clicked news that were found in {together}; false is the share of the"
+        " others that were taken for clicked; chance is what somebody finds who names each news as often"
+        " without looking. Intervals take into account that clicks of one device are found or missed together."
+    )
+    if plot is not None:
+        console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
+
+
+def _table(one: Attacked) -> Table:
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("seen", no_wrap=True)
+    table.add_column("what gives it away")
+    for name in ("recall", "95 %", "false", "chance"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for finding in one.findings:
+        found = finding.recovery
+        low, high = found.interval
+        table.add_row(
+            finding.view,
+            f"{finding.by}: {finding.how}" if finding.by != "sum" else finding.how,
+            f"{found.recall:.3f}",
+            f"{low:.3f}-{high:.3f}",
+            f"{found.false_positive_rate:.4f}",
+            f"{found.chance:.4f}",
+        )
+    return table
+
+
+@app.command("repeated-queries")
+def repeated_queries(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Runs of a method with basis vectors.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Of one query, per history.")] = 1.0,
+    delta: Annotated[
+        float | None, typer.Option(help="Of one query with Gaussian noise; Laplace noise has 0. Default: 1e-6.")
+    ] = None,
+    noise: Annotated[str, typer.Option(help="laplace or gaussian.")] = "laplace",
+    calibration: Annotated[str, typer.Option(help="proven or as-published.")] = "proven",
+    clip_norm: Annotated[
+        float | None, typer.Option(help="Of the attention. Default: that of the run's training.")
+    ] = None,
+    queries: Annotated[
+        list[int] | None, typer.Option(help="After how many queries to look. May be repeated. Default: 1 to 100.")
+    ] = None,
+    seed: Seed = 0,
+    plot: Plot = None,
+    json_output: Json = False,
+) -> None:
+    """What do n noisy queries of one device reveal of its interests?
+
+    The attacker averages the noisy attention of every test user, or counts answers of the k-ary response, and names the
+    strongest interest. Noise that is fresh for every query averages out; memoised queries are the same again.
+
+    Examples:
+
+        veilrec attack repeated-queries runs/mine --epsilon 1
+
+        veilrec attack repeated-queries runs/mine --calibration as-published --plot queries.png
+    """
+    from typing import get_args
+
+    from veilrec.errors import BadInput, known_name
+    from veilrec.privacy.mechanisms.attention import Noise
+    from veilrec.privacy.mechanisms.base import Calibration
+    from veilrec.runs.attacking import Populations, attack_queries, clip_norm_of
+    from veilrec.simulate.attacks.repeated_queries import COUNTS, Asking
+
+    if not runs:
+        raise BadInput("nothing to attack: give the folder of a run of a method with basis vectors, such as privaterec")
+    noise = known_name("noise", noise, get_args(Noise))
+    calibration = known_name("calibration", calibration, get_args(Calibration))
+    if plot is not None:
+        check_plot(plot)
+    populations, asked = Populations(), []
+    for number, folder in enumerate(runs, 1):
+        asking = Asking(
+            epsilon=epsilon,
+            delta=delta if delta is not None else 0.0 if noise == "laplace" else 1e-6,
+            clip_norm=clip_norm_of(folder) if clip_norm is None else clip_norm,
+            noise=noise,  # type: ignore[arg-type]
+            calibration=calibration,  # type: ignore[arg-type]
+        )
+        say(f"attack {number}/{len(runs)}  {folder}")
+        asked.append(attack_queries(folder, populations, asking, counts=queries or COUNTS, seed=seed))
+    if plot is not None:
+        from veilrec.report.attack_picture import save_queries
+
+        save_queries(asked, plot)
+    if json_output:
+        each = [one.to_json() | {"seed": seed} for one in asked]
+        print_json(each[0] if len(each) == 1 else {"attack": "repeated-queries", "results": each, "seed": seed})
+    else:
+        _print_queries(asked, plot)
+
+
+def _print_queries(asked: Sequence[Asked], plot: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for one in asked:
+        console.print(f"{one.folder}: {one.method}, {one.users} test users, {one.interests} interests", markup=False)
+        for curve in one.curves:
+            how = "memoised" if curve.memoised else "fresh noise for every query"
+            console.print(f"{curve.mode}, {how}: {curve.claimed.line()}", style="bold", soft_wrap=True)
+            table = Table()
+            for name in ("queries", "found", "95 %", "error", "epsilon together"):
+                table.add_column(name, justify="right")
+            for point in curve.points:
+                low, high = point.interval
+                cost = "none" if point.epsilon_together is None else f"{point.epsilon_together:.4g}"
+                table.add_row(
+                    str(point.queries), f"{point.found:.3f}", f"{low:.3f} to {high:.3f}", f"{point.error:.3f}", cost
+                )
+            console.print(table)
+        console.print(
+            "How to read it: found is how often the strongest interest is named; who gets no query and always names"
+            f" the most common one is right {one.chance:.3f} of the time;"
+            " the error is half the L1 distance between the attention and what the attacker takes it for; the epsilon"
+            " of the queries together is in the terms of the line above each table but for the scope, which is all"
+            " these queries, and worked out from the noise."
+        )
+    if plot is not None:
+        console.print(f"Plot: {plot}", soft_wrap=True, markup=False)

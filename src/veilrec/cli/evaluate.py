@@ -1,0 +1,210 @@
+"""`veilrec evaluate`: measure a saved run again, as it is or as it would be served."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilrec._words import counted
+from veilrec.cli.output import Json, OutsideMethod, Run, metrics_table, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SERVING = "Serving"  # where the help lists what belongs to --serving
+
+
+class Shown(StrEnum):
+    """Which metrics are measured and shown."""
+
+    main = "main"
+    all = "all"
+
+
+class Mode(StrEnum):
+    """How a model is served."""
+
+    plain = "plain"
+    none_sent = "none-sent"
+    attention = "attention"
+    pooled = "pooled"
+    interest = "interest"
+    vector = "vector"
+    all = "all"
+
+
+class Calibration(StrEnum):
+    """What holds, or what a paper claims."""
+
+    proven = "proven"
+    as_published = "as-published"
+
+
+class Law(StrEnum):
+    """Of noise."""
+
+    laplace = "laplace"
+    gaussian = "gaussian"
+
+
+class Normalisation(StrEnum):
+    """How noisy attention is brought back."""
+
+    softplus = "softplus"
+    relu = "relu"
+    simplex = "simplex"
+
+
+def _of_serving(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel=_SERVING, **more)
+
+
+def evaluate(
+    run: Run,
+    protocol: Annotated[
+        str | None, typer.Option(help="Another protocol than the run's; its test items must not have been trained on.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Another data set, for methods that read titles: its dev part, or all of one part."),
+    ] = None,
+    metrics: Annotated[
+        Shown,
+        typer.Option(
+            case_sensitive=False,
+            help="all: also recall, precision, MRR, MAP; coverage, Gini, novelty, diversity of lists.",
+        ),
+    ] = Shown.main,
+    per_user: Annotated[
+        Path | None, typer.Option(help="Write every metric of every test case to this file: .csv or .parquet.")
+    ] = None,
+    method: OutsideMethod = None,
+    serving: Annotated[
+        Mode | None,
+        _of_serving(
+            "Measure what users of a news model get when only this leaves the device; all: every way, in one table.",
+            case_sensitive=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        str | None, _of_serving("Of one query; several, with commas between, give a table: 1,5,10.")
+    ] = None,
+    delta: Annotated[
+        float | None,
+        _of_serving(
+            "Of one query; Gaussian noise and pooled need it. Where a query has delta 0 (interest, --noise laplace): of"
+            " --queries together."
+        ),
+    ] = None,
+    calibration: Annotated[
+        Calibration | None,
+        _of_serving("proven (usual), or as-published, for attention and vector.", case_sensitive=False),
+    ] = None,
+    noise: Annotated[
+        Law | None,
+        _of_serving("Of attention and vector: gaussian where a delta is given, else laplace.", case_sensitive=False),
+    ] = None,
+    normalise: Annotated[
+        Normalisation | None,
+        _of_serving("Noisy attention back on the simplex: softplus as published, else simplex.", case_sensitive=False),
+    ] = None,
+    clip: Annotated[float | None, _of_serving("theta: longest attention (1), or longest user vector (.001).")] = None,
+    padding: Annotated[float | None, _of_serving("p: chance that a click of attention is replaced by the pad.")] = None,
+    axes: Annotated[int | None, _of_serving("Public axes that pooled adds clicks up along: 16.")] = None,
+    interests: Annotated[int | None, _of_serving("Public interests, of a model without basis vectors: 8.")] = None,
+    pool: Annotated[int | None, _of_serving("News that come back for an interest: 1000, or all there are.")] = None,
+    sensitive: Annotated[
+        str | None,
+        _of_serving(
+            "pooled protects clicks on these categories alone, with commas between; the others go in the clear."
+        ),
+    ] = None,
+    queries: Annotated[int | None, _of_serving("Also state what so many queries give away together.")] = None,
+    memoised: Annotated[bool, _of_serving("... if a query is drawn once per public period.")] = False,
+    seed: Annotated[int | None, _of_serving("Of the noise, which therefore protects nobody: 0.", min=0)] = None,
+    plot: Annotated[Path | None, _of_serving("Draw ways of serving over epsilon to this file: .svg or .png.")] = None,
+    json_output: Json = False,
+) -> None:
+    """Measure a saved run again, beside popularity and chance; also on news that it has never seen.
+
+    Users of whom little is known are shown apart. With --serving, what users get when only a private query reaches the
+    server: plain (no privacy), none-sent (the device ranks by itself), attention, pooled, interest, vector.
+
+    Examples:
+
+        veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
+
+        veilrec evaluate runs/fedmf-ml-100k-seed1 --metrics all --per-user users.csv
+
+        veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
+
+        veilrec evaluate runs/nrms-mind-seed0 --serving pooled --epsilon 5 --delta 1e-6
+
+        veilrec evaluate runs/nrms-mind-seed0 --serving all --epsilon 1,5,10,20 --delta 1e-6 --plot serving.svg
+    """
+    chosen = {
+        "delta": delta,
+        "calibration": None if calibration is None else calibration.value,
+        "noise": None if noise is None else noise.value,
+        "normalise": None if normalise is None else normalise.value,
+        "clip": clip,
+        "padding": padding,
+        "axes": axes,
+        "interests": interests,
+        "pool": pool,
+        "sensitive": None
+        if sensitive is None
+        else tuple(name.strip() for name in sensitive.split(",") if name.strip()),
+        "queries": queries,
+        "memoised": memoised or None,
+        "seed": seed,
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    if serving is None:
+        from veilrec.errors import BadInput
+        from veilrec.runs.evaluation import evaluate_run
+
+        alone = [*given, *(name for name, value in (("epsilon", epsilon), ("plot", plot)) if value is not None)]
+        if alone:
+            raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
+        result = evaluate_run(run, protocol, data, metrics=metrics.value, per_user=per_user, method=method)
+    else:
+        from veilrec.runs.serving import ask_for, refuse_other_options
+
+        refuse_other_options(metrics.value, per_user)
+        result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
+        if plot is not None:
+            from veilrec.report.serving_picture import save_ways
+
+            save_ways(result, plot)
+    if json_output:
+        print_json(result)
+        return
+    from rich.console import Console
+
+    console = Console()
+    if serving is None:
+        _print_run(result, console, metrics, per_user)
+    else:
+        from veilrec.cli.serving_table import print_serving, print_ways
+
+        (print_ways if "ways" in result else print_serving)(result, console)
+        if plot is not None:
+            console.print(f"Picture in {plot}", soft_wrap=True)
+
+
+def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:
+    from veilrec.cli.metric_tables import every_metric, groups_table
+
+    rows = {result["method"]: result["metrics"]} | result["baselines"]
+    title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
+    console.print((every_metric if metrics is Shown.all else metrics_table)(title, rows))
+    console.print(groups_table(result["method"], result["groups"]))
+    for warning in result["warnings"]:
+        console.print(warning)
+    if per_user is not None:
+        cases = counted(int(result["metrics"]["cases"]), "case")
+        console.print(f"{cases} in {per_user}", soft_wrap=True)
