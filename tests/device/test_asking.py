@@ -180,3 +180,13 @@ def test_clicks_leave_in_the_clear_only_if_the_user_agrees(ledger: Ledger) -> No
     serving = Serving(mode="pooled", epsilon=1.0, delta=1e-6, sensitive=("subject-1",))
     with pytest.raises(BadInput, match="unprotected=True"):
         _device(ledger, serving, [3], unprotected=False)
+
+
+def test_another_list_of_what_is_sensitive_is_another_question(ledger: Ledger) -> None:
+    """The query of the old list would hold clicks in the clear that the new one protects."""
+    asked = {}
+    for subject in ("subject-1", "subject-2"):
+        serving = Serving(mode="pooled", epsilon=0.5, delta=1e-7, sensitive=(subject,))
+        asked[subject] = _device(ledger, serving, [1, 2, 3, 5, 6]).ask()
+    assert asked["subject-1"] != asked["subject-2"]
+    assert ledger.report()[0].messages == 2

@@ -2,8 +2,9 @@
 
 `Asking` is what every device does, many at once or one: it makes of histories what the mechanism takes, and releases
 it. `AskingDevice` is one real device with a ledger. What it promises
-- A query is drawn once per public period, model version and statement of the mechanism; asking again sends the same
-  bytes, and costs nothing. It is never drawn anew because the history changed: that would announce a click.
+- A query is drawn once per public period, model version, form of the query and statement of the mechanism; asking
+  again sends the same bytes, and costs nothing. It is never drawn anew because the history changed: that would announce
+  a click.
 - Somebody without a history asks like everybody else: the mechanism runs on what an empty history gives. So does
   somebody on whose history the model overflows, and clicks on news that the model does not know are left out: whoever
   makes the model would learn from a query that stays away who has clicked what.
@@ -13,6 +14,7 @@ it. `AskingDevice` is one real device with a ledger. What it promises
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -194,6 +196,13 @@ class Asking:
     question: Question
     items: int | None = None  # news that the model knows; None: whatever is asked about
 
+    @property
+    def form(self) -> str:
+        """What tells this way of asking from others: kind and size of the query, and what leaves beside it."""
+        sensitive = getattr(self.encoder, "sensitive", None)
+        policy = "" if sensitive is None else hashlib.sha256(np.packbits(sensitive).tobytes()).hexdigest()[:16]
+        return f"{self.question.kind} {self.question.size} {policy}".strip()
+
     def known(self, history: Indices) -> Indices:
         """The clicks of a history on news that the model knows."""
         return history if self.items is None else history[(history >= 0) & (history < self.items)]
@@ -262,7 +271,7 @@ class AskingDevice:
             asking.mechanism,
             asking.encoder.inputs(histories),
             self._source,
-            model_version=self._version,
+            model_version=f"{self._version} {asking.form}",
             encode=lambda released: encode(asking.as_numbers(np.asarray(released), clear)[0], asking.question),
         )
         return answer.value
