@@ -19,7 +19,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned, OwnItems
-from veilrec.device.ncf_kernel import Given, Rules, learn_in_threads, space_for
+from veilrec.device.ncf_kernel import Given, learn_in_threads, space_for
+from veilrec.device.ncf_step import Rules
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
