@@ -30,6 +30,7 @@ class Tensor:
     shape: tuple[int, ...]
     by_row: bool  # True: a table of which a message carries some rows; False: always sent whole
     values: ValueCoding = "float32"  # how a message carries its numbers
+    learnt: bool = True  # False: known before the first round, sent with the model, and no answer is about it
 
     def __post_init__(self) -> None:
         if self.by_row and len(self.shape) != 2:
@@ -69,6 +70,13 @@ class Schema:
     def dense(self) -> tuple[Tensor, ...]:
         """The tensors that are sent whole."""
         return tuple(tensor for tensor in self.tensors if not tensor.by_row)
+
+    @property
+    def learnt(self) -> Schema:
+        """The tensors that answers are about."""
+        if all(tensor.learnt for tensor in self.tensors):
+            return self
+        return Schema(tuple(tensor for tensor in self.tensors if tensor.learnt))
 
     def narrowed(self, rows: int) -> Schema:
         """The same model with so many rows in every table: what a sub-model looks like from inside."""
@@ -130,8 +138,8 @@ class Round:
     coding: ValueCoding | None = None  # of the answers' numbers; None: as the model came
 
     def view(self, schema: Schema) -> Schema:
-        """The schema of this round's messages: the rows that are sent, coded as the round says."""
-        view = schema if self.rows is None else schema.narrowed(len(self.rows))
+        """The schema of this round's answers: what is learnt, the rows that are sent, coded as the round says."""
+        view = schema.learnt if self.rows is None else schema.learnt.narrowed(len(self.rows))
         return view if self.coding is None else view.coded(self.coding)
 
     def entries(self, name: str, size: int) -> Offsets | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr, offsets_of
+from veilrec.features import Features
 
 
 class Strings(Sequence[str]):
@@ -135,6 +136,7 @@ class Population:
     facts: Mapping[str, int | float | str] = field(
         default_factory=dict
     )  # what the reader counted: rows, merged duplicates
+    features: Features | None = None  # what is known of people and items beside their ids
     fixed_test: tuple[Indices, Indices] | None = None  # published leave-one-out: items [users], negatives [users, 99]
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
+from veilrec.features import Side
 from veilrec.privacy.randomness import Source
 from veilrec.updates import Round, Uploads
 
@@ -23,6 +25,10 @@ class LocalData(Protocol):
     @property
     def rows(self) -> Csr:
         """A device's data, packed into a row of whole numbers; an empty one has nothing to learn from."""
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """What devices rank with beside their items and what they learnt: [n, ...] each."""
 
     def take(self, devices: Offsets) -> Self:
         """The data of some devices."""
@@ -37,6 +43,11 @@ class OwnItems:
 
     rows: Csr
 
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Nothing."""
+        return {}
+
     def take(self, devices: Offsets) -> OwnItems:
         """The items of some devices."""
         return OwnItems(self.rows.take(devices))
@@ -44,6 +55,27 @@ class OwnItems:
     def inside(self, place: Indices) -> OwnItems:
         """The items inside the sub-model, by their numbers there."""
         return OwnItems(narrow(self.rows, place))
+
+
+@dataclass(frozen=True)
+class OwnItemsAndFeatures:
+    """The items that each device's user has used, and what the device knows of its user."""
+
+    rows: Csr
+    people: Side
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """The user's features."""
+        return self.people.kept()
+
+    def take(self, devices: Offsets) -> OwnItemsAndFeatures:
+        """The data of some devices."""
+        return OwnItemsAndFeatures(self.rows.take(devices), self.people.take(devices))
+
+    def inside(self, place: Indices) -> OwnItemsAndFeatures:
+        """The items inside the sub-model, by their numbers there."""
+        return OwnItemsAndFeatures(narrow(self.rows, place), self.people)
 
 
 Data = TypeVar("Data", bound=LocalData)

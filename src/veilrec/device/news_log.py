@@ -9,10 +9,12 @@ so that a device's data, like that of all devices, is a row of a `Csr`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veilrec import _draws
 from veilrec._arrays import Bools, Bytes, Floats, Indices, Offsets
@@ -70,6 +72,11 @@ class OwnImpressions:
         """The impressions of some devices."""
         judging = None if self.judging is None else self.judging.take(devices)
         return OwnImpressions(self.rows.take(devices), judging)
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Nothing."""
+        return {}
 
     def inside(self, place: Indices) -> OwnImpressions:
         """Rounds of news models are about all news."""

@@ -27,7 +27,7 @@ from veilrec.evaluate.metrics import (
 )
 from veilrec.evaluate.scorer import ImpressionScorer
 from veilrec.evaluate.split import Cases, join_rows, keep_entries
-from veilrec.models.scores import Model, Scorer
+from veilrec.models.scores import Model, Scorer, joined
 
 SCORES_AT_ONCE = 1 << 22  # 16 MB of float32: whatever the size of the data, no more is held
 
@@ -82,7 +82,7 @@ def _judge(cases: Cases, train: Csr, model: Model, items: Items | None = None, *
     one_by_one = cases.adapt is not None
     if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        ranks = _full_ranks(users, cases, cases.adapt, model.fold_in(cases.adapt), lists)
+        ranks = _full_ranks(users, cases, cases.adapt, joined(model, cases.adapt, cases.people), lists)
     elif cases.candidates is not None:
         ranks = _sampled_ranks(cases.users, cases.candidates, model)
         if lists is not None:

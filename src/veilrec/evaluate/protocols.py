@@ -191,4 +191,9 @@ def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Ca
     counts = np.zeros(len(pairs), np.int64)
     counts[users] = pairs.lengths()[users] // 2
     marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)
-    return Cases(users, keep_entries(pairs, marked).take(users), adapt=keep_entries(pairs, ~marked).take(users))
+    return Cases(
+        users,
+        keep_entries(pairs, marked).take(users),
+        adapt=keep_entries(pairs, ~marked).take(users),
+        people=None if population.features is None else population.features.users.take(users),
+    )

@@ -15,6 +15,7 @@ from veilrec._csr import Csr, csr_from_pairs, offsets_of
 from veilrec._draws import below, stream, word
 from veilrec._jit import jit
 from veilrec.data.population import Impressions
+from veilrec.features import Side
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Cases:
     candidates: Indices | None = None  # loo-99, [T, 1 + 99]: column 0 the held-out item, then the sampled ones
     adapt: Csr | None = None  # holdout-users, T rows: what the device adapts on
     impressions: Impressions | None = None  # mind, T impressions
+    people: Side | None = None  # holdout-users, T rows: what the device knows of its user
     set_aside: Csr | None = None  # T rows: the validation items of a test user, which are no rivals of the test items
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from veilrec.data.population import Catalogue, Impressions
 from veilrec.device.learner import LocalData, OwnItems
 from veilrec.device.rankers import Ranker
 from veilrec.errors import BadInput, known_name, unknown_name
+from veilrec.features import Features
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.simulate.simulation import Seeds, Simulation
@@ -51,6 +52,7 @@ class Problem:
     public_seed: int  # of what everybody may know: first models, and the parts that rounds are about
     rounds: int = 1  # how many are planned: a private method needs to know before the first
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
+    features: Features | None = None  # of everybody: a device has its own row of the users' side
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec.features import Side
 
 
 class Scorer(Protocol):
@@ -25,3 +26,18 @@ class Model(Scorer, Protocol):
 
     def fold_in(self, histories: Csr) -> Scorer:
         """A scorer for new users of whom only the history is known: row r of `histories` is user r."""
+
+
+@runtime_checkable
+class KnowsPeople(Model, Protocol):
+    """A model that also reads what a device knows of its user."""
+
+    def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
+        """The same for new users with these features."""
+
+
+def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:
+    """A scorer for new users, by all that is known of them and that the model can read."""
+    if people is not None and isinstance(model, KnowsPeople):
+        return model.fold_in_people(histories, people)
+    return model.fold_in(histories)

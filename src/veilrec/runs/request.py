@@ -199,7 +199,7 @@ def prepare(request: Request, *, secret: bytes | None = None, searching: bool = 
     held_out = searching or request.patience is not None
     split = make_split(population, protocol, seed=request.seed, validation=held_out)
     split = for_search(split) if searching else split
-    problem = Problem(split.train, split.n_items, seed, rounds, news_data(population, split))
+    problem = Problem(split.train, split.n_items, seed, rounds, news_data(population, split), population.features)
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:

@@ -38,7 +38,7 @@ class Server:
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
         self.about = Round(0)
-        self._aggregator = Aggregator(schema, aggregation, every_row=mechanism.fills_messages)
+        self._aggregator = Aggregator(schema.learnt, aggregation, every_row=mechanism.fills_messages)
         self._optimiser = make_optimiser(rate)
         self._protected = False
 
@@ -111,14 +111,15 @@ class Server:
         self._protected = False
         if self.decay_share:
             share = self.decay_share * np.float32(self._aggregator.devices)  # of the sum
-            self._aggregator.add_to_sum({name: -share * value for name, value in self.weights.items()})
+            learnt = {tensor.name for tensor in self.schema.learnt.tensors}
+            self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
         self._optimiser.step(self.weights, self._change())
         self._aggregator.clear()
         self.about = Round(self.about.number + 1)
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
-        for tensor in self.schema.tables:
+        for tensor in self.schema.learnt.tables:
             basis = self.about.basis(tensor.shape[1])
             if basis is not None:
                 moved = np.matmul(change[tensor.name], basis, dtype=np.float32)

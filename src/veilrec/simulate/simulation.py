@@ -240,7 +240,12 @@ class Simulation:
         """The model in parts: what everybody may have, and what the simulated devices keep."""
         keeps_start = self.verdict is not None and self.verdict.kept == "start"
         weights = self.start if keeps_start else self.standing.weights
-        return ModelParts(self.plan.ranker, dict(weights), self.private, self.standing.sent_items)
+        return ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items)
+
+    @property
+    def _own(self) -> dict[str, NDArray[Any]]:
+        """What the simulated devices rank with."""
+        return {**self.private, **self.data.kept}
 
     def compared(self) -> dict[str, Model]:
         """The start and the trained model, where a comparison chose between them, whichever it kept."""
@@ -248,9 +253,7 @@ class Simulation:
             return {}
         both = {"start": self.start, "trained": self.standing.weights}
         return {
-            name: ModelParts(self.plan.ranker, dict(weights), self.private, self.standing.sent_items).model(
-                self.histories
-            )
+            name: ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items).model(self.histories)
             for name, weights in both.items()
         }
 
