@@ -361,7 +361,7 @@ PRIVATEREC_BASIS = Experiment(
     quick=QUICK,
     notes=(*_said("basis"), _MODEL, _CLAIMS, _START, _PRESET),
     usual_presets=TUNED,
-    minutes=80,
+    minutes=20,
 )
 
 _LENGTHS = (16, 32, 64, 128)  # d, of 4 heads
