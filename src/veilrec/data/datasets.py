@@ -67,7 +67,7 @@ DATASETS: Mapping[str, Dataset] = {
         function="read_100k",
         licence=_MOVIELENS_LICENCE,
         how_to_get="`veilrec data fetch ml-100k`, or ml-100k.zip from https://grouplens.org/datasets/movielens/100k/",
-        files=("u.data", "u.item"),
+        files=("u.data", "u.item", "u.user"),
         marks=("u.data",),
     ),
     "ml-1m": Dataset(
@@ -78,7 +78,7 @@ DATASETS: Mapping[str, Dataset] = {
         function="read_1m",
         licence=_MOVIELENS_LICENCE,
         how_to_get="`veilrec data fetch ml-1m`, or ml-1m.zip from https://grouplens.org/datasets/movielens/1m/",
-        files=("ratings.dat", "movies.dat", "ncf/ml-1m.test.rating", "ncf/ml-1m.test.negative"),
+        files=("ratings.dat", "movies.dat", "users.dat", "ncf/ml-1m.test.rating", "ncf/ml-1m.test.negative"),
         marks=("ratings.dat",),
     ),
     "frappe": Dataset(
