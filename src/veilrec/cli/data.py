@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from veilrec.data.datasets import Dataset
     from veilrec.data.own_csv import CsvOptions
     from veilrec.data.population import Population
+    from veilrec.features import Features
 
 _COLUMN = "Its column in the header, or its number with --no-header. Default: a common name such as"
 UserColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} user, userId, customer_id.")]
@@ -155,6 +156,14 @@ def import_files(
     encoding: Encoding = None,
     no_header: NoHeader = False,
     skip_bad: SkipBad = False,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            "--features",
+            help="A YAML file that names the columns that are features of users and items. Default: for clicks.csv"
+            " the file clicks.features.yaml beside it, if there is one.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Turn your own files into a packed data set that starts at once, however large it is.
@@ -172,6 +181,8 @@ def import_files(
     --time-column Datum --time-format '%d.%m.%Y %H:%M' --encoding cp1252 --skip-bad --out shop
 
     Example: veilrec data import clicks.csv --out shop --replace
+
+    Example: veilrec data import clicks.csv --features features.yaml --out shop
 
     Example: veilrec data check csv:shop
 
@@ -198,7 +209,7 @@ def import_files(
         header=not no_header,
         skip_bad=skip_bad,
     )
-    population = _read_own(files, kind, options)
+    population = _read_own(files, kind, options, features)
     population = replace(population, name=name or named_after(out, population.name))
     packed.save(population, out, replace=replace_old)
     summary = {"folder": str(out), **_counts(population)}
@@ -301,13 +312,16 @@ def _csv_options(**chosen: Any) -> CsvOptions | None:
     return None if asked == CsvOptions() else asked
 
 
-def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None) -> Population:
+def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, features: Path | None) -> Population:
     from veilrec.errors import BadInput
 
     if kind is OwnKind.csv:
+        from veilrec.data.feature_schema import beside
         from veilrec.data.own_csv import read_csv
 
-        return read_csv(*files, options=options)
+        return read_csv(*files, options=options, features=features or beside(files[0]))
+    if features is not None:
+        raise BadInput("--features is for --kind csv: leave it out for impressions")
     if len(files) > 1:
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
     if options is not None:
@@ -333,7 +347,13 @@ def _counts(population: Population) -> dict[str, Any]:
         "left_out": {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)},
         "columns_used": facts.get("columns_used", ""),
         "columns_ignored": facts.get("columns_ignored", ""),
+        "features": {} if population.features is None else _feature_names(population.features),
     }
+
+
+def _feature_names(features: Features) -> dict[str, list[str]]:
+    sides = {"users": features.users, "items": features.items}
+    return {name: [feature.name for feature in side.features] for name, side in sides.items()}
 
 
 def _asker(accepted: bool) -> Callable[[str], bool]:

@@ -13,9 +13,11 @@ import polars as pl
 
 from veilrec._arrays import Bools, Offsets
 from veilrec._words import counted
+from veilrec.data.check_features import FeatureReport, check_features
 from veilrec.data.impression_logs import clicks_per_impression
 from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
 from veilrec.data.own_csv import LEFT_OUT
+from veilrec.data.own_features import UNKNOWN_NUMBERS
 from veilrec.data.population import Catalogue, Impressions, Population, Strings
 from veilrec.data.text_files import unpack
 
@@ -30,7 +32,8 @@ _EMOJI = r"\p{Emoji_Presentation}"
 # facts that the table or the odd things say already
 _SAID_ALREADY = {
     *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
-    *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out"),
+    *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out", "features_from"),
+    *("users_without_features", "items_without_features"),
     *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
 }
 
@@ -127,6 +130,7 @@ class Report:
     last_time: str | None
     splits: Mapping[str, SplitReport]
     text: TextReport | None  # None: no news
+    features: tuple[FeatureReport, ...]
     facts: Mapping[str, int | float | str]
     odd: tuple[str, ...]
 
@@ -156,6 +160,7 @@ def check(population: Population) -> Report:
         last_time=_moment(last),
         splits=splits,
         text=text,
+        features=check_features(population),
         facts=dict(population.facts),
         odd=tuple(_odd(population, lengths, last, splits, text)),
     )
@@ -244,6 +249,12 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
         said.append(f"columns that were read: {facts['columns_used']}")
     if "times_in" in facts:
         said.append(f"times were read as {facts['times_in']} since 1970")
+    for side in ("users", "items"):
+        if f"{side}_without_features" in facts:
+            lacking = counted(int(facts[f"{side}_without_features"]), side.removesuffix("s"))
+            said.append(f"{lacking} of the log not listed in the file of features: all that it says is unknown of them")
+    if "features_from" in facts:
+        said.append(f"features were read as {facts['features_from']} says")
     if "columns_ignored" in facts:
         said.append(f"columns that were ignored: {facts['columns_ignored']}")
     return said
@@ -365,8 +376,9 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         rows.append(
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
+    rows += [(f"{feature.side}: {feature.name}", feature.told()) for feature in report.features]
     for key, value in report.facts.items():
-        if key not in _SAID_ALREADY and not key.startswith(LEFT_OUT):
+        if key not in _SAID_ALREADY and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))
     return rows
 

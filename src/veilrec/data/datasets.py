@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from veilrec._files import cache_folder
 from veilrec.errors import BadInput, known_name, unknown_name, written_name
@@ -67,7 +67,7 @@ DATASETS: Mapping[str, Dataset] = {
         function="read_100k",
         licence=_MOVIELENS_LICENCE,
         how_to_get="`veilrec data fetch ml-100k`, or ml-100k.zip from https://grouplens.org/datasets/movielens/100k/",
-        files=("u.data", "u.item"),
+        files=("u.data", "u.item", "u.user"),
         marks=("u.data",),
     ),
     "ml-1m": Dataset(
@@ -78,7 +78,7 @@ DATASETS: Mapping[str, Dataset] = {
         function="read_1m",
         licence=_MOVIELENS_LICENCE,
         how_to_get="`veilrec data fetch ml-1m`, or ml-1m.zip from https://grouplens.org/datasets/movielens/1m/",
-        files=("ratings.dat", "movies.dat", "ncf/ml-1m.test.rating", "ncf/ml-1m.test.negative"),
+        files=("ratings.dat", "movies.dat", "users.dat", "ncf/ml-1m.test.rating", "ncf/ml-1m.test.negative"),
         marks=("ratings.dat",),
     ),
     "frappe": Dataset(
@@ -277,9 +277,21 @@ def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
             held = "impressions" if population.impressions else "uses of items, and no impressions"
             raise BadInput(f"{path} holds {held}: write {right}:{path}")
     else:
-        read, how = _reader(asked.dataset), {} if csv is None else {"options": csv}
-        population = packed.remembered(name, [path], lambda: read(path, **how), how="" if csv is None else repr(csv))
+        read = _reader(asked.dataset)
+        how: dict[str, Any] = {} if csv is None else {"options": csv}
+        sources = [path, *(_feature_sources(path) if name == "csv" else [])]
+        if len(sources) > 1:
+            how["features"] = sources[1]
+        population = packed.remembered(name, sources, lambda: read(path, **how), how="" if csv is None else repr(csv))
     return replace(population, name=named_after(path, name)) if population.name == name else population
+
+
+def _feature_sources(log: Path) -> list[Path]:
+    """The file of features beside a log, and the tables that it names."""
+    from veilrec.data.feature_schema import beside, read_schema
+
+    found = beside(log)
+    return [] if found is None else read_schema(found).sources
 
 
 def named_after(path: Path, otherwise: str) -> str:

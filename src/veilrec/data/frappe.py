@@ -10,13 +10,18 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec.data.feature_columns import found_values, modal, side_of
 from veilrec.data.population import Catalogue, Population, pack_interactions
-from veilrec.data.text_files import find_file, find_optional, pack, read_table
+from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
 from veilrec.errors import BadInput, bad_line
+from veilrec.features import Feature, Features, Side
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
 _NEGATIVES_PER_USE = 2
+_OF_A_USER = tuple(name for name in CONTEXT if name != "cost")  # which is the app's: free or paid
+_NO_CITY = "0"
+_STARS = tuple(f"{tenths / 10:.1f}" for tenths in range(10, 51, 5))  # where the steps of an app's rating begin
 
 
 def read(folder: Path) -> Population:
@@ -36,13 +41,15 @@ def read(folder: Path) -> Population:
         ratings=table.integers("cnt", low=1).astype(np.float64),
         context={name: table.codes(name) for name in CONTEXT},
     )
+    meta = _meta(find_optional(folder, "meta.csv"), item_ids)
     return Population(
         "frappe",
         pack(pl.Series(users).cast(pl.String)),
         pack(item_ids),
         interactions,
-        catalogue=_catalogue(find_optional(folder, "meta.csv"), item_ids),
+        catalogue=None if meta is None else _catalogue(meta),
         facts={"rows": len(rows), "duplicates_merged": len(rows) - len(table)},
+        features=Features(_people(table, user_codes, len(users)), _apps(table, item_codes, len(items), meta)),
     )
 
 
@@ -101,18 +108,43 @@ def _nth_unused(population: Population, users: Offsets, ranks: Offsets) -> Offse
     return ranks + place - pairs.offsets[users]
 
 
-def _catalogue(meta: Path | None, item_ids: pl.Series) -> Catalogue | None:
-    """What is known of the apps; the file says "unknown" of those that were rarely downloaded."""
-    if meta is None:
+def _people(table: Table, owners: Offsets, count: int) -> Side:
+    """What a user's context is most often, by the user's own log; how often an app is used says nothing here."""
+    columns = {name: table.frame[name] for name in _OF_A_USER}
+    columns["city"] = columns["city"].replace(_NO_CITY, "")
+    usual = pl.DataFrame({name: modal(owners, column, count) for name, column in columns.items()})
+    return side_of(usual, [Feature(name, "category", found_values(columns[name])) for name in _OF_A_USER])
+
+
+def _apps(table: Table, owners: Offsets, count: int, meta: pl.DataFrame | None) -> Side:
+    """Free or paid, and what the store says of an app."""
+    columns = {"cost": modal(owners, table.frame["cost"], count)}
+    known = {"cost": found_values(table.frame["cost"])}
+    for name in ("category", "language"):
+        if meta is not None and name in meta.columns:
+            columns[name], known[name] = meta[name], found_values(meta[name])
+    if meta is not None and "downloads" in meta.columns:
+        least = meta["downloads"].str.replace_all(",", "").str.extract(r"^(\d+)")
+        columns["downloads"] = least
+        known["downloads"] = tuple(sorted(least.drop_nulls().unique().to_list(), key=int))
+    if meta is not None and "rating" in meta.columns:
+        steps = (meta["rating"].cast(pl.Float64, strict=False) * 2).floor() / 2
+        columns["rating"], known["rating"] = steps.round(1).cast(pl.String), _STARS
+    return side_of(pl.DataFrame(columns), [Feature(name, "category", known[name]) for name in columns])
+
+
+def _meta(path: Path | None, item_ids: pl.Series) -> pl.DataFrame | None:
+    """What the store says of the apps, a row for each; the file says "unknown" of those that were rarely downloaded."""
+    if path is None:
         return None
-    table = read_table(meta, separator="\t", quoted=True)
+    table = read_table(path, separator="\t", quoted=True)
     absent = [name for name in ("item", "category", "name", "description") if name not in table.frame.columns]
     if absent:
-        raise bad_line(meta, 1, f"the header lacks {', '.join(absent)}")
-    listing = table.frame.select("item", "category", "name", "description").unique("item", keep="first")
-    known = pl.all().replace({"unknown": ""}).fill_null("")
+        raise bad_line(path, 1, f"the header lacks {', '.join(absent)}")
+    listing = table.frame.unique("item", keep="first")
     columns = pl.DataFrame({"item": item_ids}).join(listing, on="item", how="left", maintain_order="left")
-    columns = columns.select(known)
-    return Catalogue(
-        titles=pack(columns["name"]), categories=pack(columns["category"]), abstracts=pack(columns["description"])
-    )
+    return columns.select(pl.all().replace({"unknown": ""}).fill_null(""))
+
+
+def _catalogue(meta: pl.DataFrame) -> Catalogue:
+    return Catalogue(titles=pack(meta["name"]), categories=pack(meta["category"]), abstracts=pack(meta["description"]))

@@ -9,15 +9,13 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Indices, Offsets
+from veilrec.data.movielens_features import GENRES, film_side, people_of_1m, people_of_100k
 from veilrec.data.population import Catalogue, Interactions, Population, Strings, pack_interactions
 from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
 from veilrec.errors import BadInput
+from veilrec.features import Features, Side, without_rows
 
-# in the order of u.item's flags (u.genre)
-_GENRES = (
-    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
-    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
-)
+_FLAGS = ("unknown", *GENRES)  # of u.item, in the order of u.genre
 _ROW = ("user", "item", "rating", "time")
 _NEGATIVES = 99
 
@@ -30,12 +28,13 @@ def read_100k(folder: Path) -> Population:
     catalogue = None
     listing = find_optional(folder, "u.item")
     if listing is not None:
-        names = ("item", "title", "release", "video_release", "url", *_GENRES)
+        names = ("item", "title", "release", "video_release", "url", *_FLAGS)
         films = read_table(listing, names, separator="|", encoding="latin-1")
-        flags = np.stack([films.integers(genre, low=0, high=1) for genre in _GENRES], axis=1)
-        genres = pl.Series(["|".join(np.array(_GENRES)[row == 1]) for row in flags])
+        flags = np.stack([films.integers(genre, low=0, high=1) for genre in _FLAGS], axis=1)
+        genres = pl.Series(["|".join(np.array(_FLAGS)[row == 1]) for row in flags])
         catalogue = _catalogue(films, genres, items)
-    return _population("ml-100k", rows, table, items, item_codes, catalogue, {})
+    population = _population("ml-100k", rows, table, items, item_codes, catalogue, {})
+    return _described(population, people_of_100k(find_optional(folder, "u.user"), population.users))
 
 
 def read_1m(folder: Path) -> Population:
@@ -54,6 +53,7 @@ def read_1m(folder: Path) -> Population:
         catalogue = _catalogue(films, films.frame["genres"], items)
         facts["items_listed"] = len(films)
     population = _population("ml-1m", rows, table, items, rank[codes], catalogue, facts)
+    population = _described(population, people_of_1m(find_optional(folder, "users.dat"), population.users))
     fixed_test = _published_test(folder / "ncf", population)
     if fixed_test is None:
         return population
@@ -79,6 +79,15 @@ def _population(
     )
     counted = {"rows": len(rows), "duplicates_merged": len(rows) - len(table), **facts}
     return Population(name, _ids(users), _ids(items), interactions, catalogue=catalogue, facts=counted)
+
+
+def _described(population: Population, people: Side | None) -> Population:
+    """The same with what is known of people and of films; nothing where the files are not there."""
+    films = None if population.catalogue is None else film_side(population.catalogue)
+    if people is None and films is None:
+        return population
+    nothing = [without_rows((), count) for count in (population.n_users, population.n_items)]
+    return replace(population, features=Features(people or nothing[0], films or nothing[1]))
 
 
 def _ids(values: Offsets) -> Strings:

@@ -24,6 +24,8 @@ from veilrec._arrays import Bools
 from veilrec.data.csv_faults import Fault, FaultyFile, refusal
 from veilrec.data.csv_rows import Layout, RawRows, read_rows
 from veilrec.data.csv_times import Wrong, check_format, iso_seconds, read_times, with_point
+from veilrec.data.feature_schema import Schema, read_schema
+from veilrec.data.own_features import own_features, text_column
 from veilrec.data.population import Population, pack_interactions
 from veilrec.data.text_files import encode
 from veilrec.errors import BadInput, bad_line, unknown_name
@@ -107,15 +109,18 @@ class _Part:
         return FaultyFile(self.path, self.faults, self.bad_rows, len(self.frame))
 
     ignored: tuple[str, ...]
+    described: pl.DataFrame  # the columns that are features, a row for each of `frame`
 
 
-def read_csv(*paths: Path, options: CsvOptions | None = None) -> Population:
-    """Read files of uses as one log; users are numbered by first appearance, items by name.
+def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
+    """Read files of uses as one log, with the features that a YAML file names; users are numbered by first appearance,
+    items by name.
 
     A model shows the order of its items, and whose use of an item came first is nobody's business.
     """
     chosen = options or CsvOptions()
-    parts = [_read_part(path, chosen) for path in paths]
+    schema = None if features is None else read_schema(features)
+    parts = [_read_part(path, chosen, schema) for path in paths]
     if not chosen.skip_bad and any(part.faults for part in parts):
         raise refusal([part.told for part in parts])
     for part in parts:
@@ -142,7 +147,12 @@ def read_csv(*paths: Path, options: CsvOptions | None = None) -> Population:
         times=table["time"].to_numpy() if "time" in table.columns else None,
     )
     facts: dict[str, int | float | str] = {"rows": len(rows), "duplicates_merged": len(rows) - len(table)}
-    return Population("csv", users, items, interactions, facts=facts | _noticed(parts))
+    facts |= _noticed(parts)
+    if schema is None:
+        return Population("csv", users, items, interactions, facts=facts)
+    log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
+    known, more = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
+    return Population("csv", users, items, interactions, facts=facts | more, features=known)
 
 
 def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
@@ -169,7 +179,7 @@ def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
     return facts | {name: count for name, count in counts.items() if count}
 
 
-def _read_part(path: Path, options: CsvOptions) -> _Part:
+def _read_part(path: Path, options: CsvOptions, schema: Schema | None) -> _Part:
     raw = read_rows(path, options.layout)
     places = _find_columns(raw, options)
     texts = {role: _text(raw, place) for role, place in places.items()}
@@ -195,17 +205,19 @@ def _read_part(path: Path, options: CsvOptions) -> _Part:
                 faults.append(Fault(raw.names[places[role]], what, raw.lines[rows], column.filter(mask), advice))
                 bad |= rows
         columns[role] = values
-    frame = pl.DataFrame(columns)
+    asked = () if schema is None else schema.log_columns
+    described = pl.DataFrame([text_column(raw, name, f"feature {name!r} of the log") for name in asked])
     return _Part(
         path=path,
-        frame=frame.filter(~bad) if bad.any() else frame,
+        frame=pl.DataFrame(columns).filter(~bad),
         faults=tuple(faults),
         bad_rows=int(bad.sum()) + sum(len(fault.lines) for fault in raw.faults),
         blank_lines=raw.blank_lines,
         stripped=stripped,
         used={role: raw.names[place] for role, place in places.items()},
         time_unit=time_unit,
-        ignored=tuple(name for place, name in enumerate(raw.names) if place not in places.values()),
+        ignored=tuple(n for place, n in enumerate(raw.names) if place not in places.values() and n not in asked),
+        described=described.filter(~bad) if asked else described,
     )
 
 

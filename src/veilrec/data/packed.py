@@ -22,12 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from veilrec import features
 from veilrec._csr import Csr
 from veilrec._files import cache_folder, new_folder, sha256, write_json
 from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
 from veilrec.errors import BadInput
+from veilrec.features import Features, Side
 
-_FORMAT = 1
+_FORMAT = 2
 _MANIFEST = "manifest.json"
 _KIND = "veilrec population"
 _log = logging.getLogger("veilrec")
@@ -46,6 +48,7 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
         "facts": dict(population.facts),
         "context": list(population.interactions.context),
         "impressions": list(population.impressions),
+        "features": None if population.features is None else _listed(population.features),
         "arrays": {name: [str(array.dtype), *array.shape] for name, array in arrays.items()},
     }
     try:
@@ -112,7 +115,19 @@ def _take_apart(population: Population) -> Arrays:
         _add_catalogue(arrays, population.catalogue)
     if population.fixed_test is not None:
         arrays["fixed_test.items"], arrays["fixed_test.negatives"] = population.fixed_test
+    if population.features is not None:
+        _add_side(arrays, "features.users", population.features.users)
+        _add_side(arrays, "features.items", population.features.items)
     return arrays
+
+
+def _listed(known: Features) -> dict[str, Any]:
+    return {"users": known.users.to_json(), "items": known.items.to_json()}
+
+
+def _add_side(arrays: Arrays, name: str, side: Side) -> None:
+    arrays[f"{name}.codes"] = side.codes
+    arrays[f"{name}.numbers"] = side.numbers
 
 
 def _add(arrays: Arrays, name: str, array: NDArray[Any] | None) -> None:
@@ -177,8 +192,21 @@ def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
         },
         catalogue=_catalogue(arrays),
         facts=manifest["facts"],
+        features=_features(manifest["features"], arrays),
         fixed_test=fixed_test,
     )
+
+
+def _features(listed: Mapping[str, Any] | None, arrays: Arrays) -> Features | None:
+    if listed is None:
+        return None
+    sides = {
+        name: Side(
+            Side.from_json(listed[name]).features, arrays[f"features.{name}.codes"], arrays[f"features.{name}.numbers"]
+        )
+        for name in ("users", "items")
+    }
+    return Features(sides["users"], sides["items"])
 
 
 def _needed_strings(arrays: Arrays, name: str) -> Strings:
@@ -256,4 +284,5 @@ def _cache_entry(name: str, sources: Sequence[Path], how: str) -> Path:
 
 @cache
 def _digest_of_readers() -> str:
-    return sha256(sorted(Path(__file__).parent.glob("*.py")))
+    encoders = Path(features.__file__)
+    return sha256([*sorted(Path(__file__).parent.glob("*.py")), encoders])

@@ -65,12 +65,31 @@ class Interactions:
 
     def pairs(self) -> Csr:
         """The distinct items of every user, in the order of their last use."""
+        keep = np.sort(self._last_uses()[1])
+        before = np.searchsorted(keep, self.offsets)  # of the rows that stay, how many lie before each user's first
+        return Csr(before.astype(np.int64), np.ascontiguousarray(self.items[keep]))
+
+    def ratings_of(self, users: Offsets | Indices, items: Offsets | Indices) -> Floats | None:
+        """The last ratings of these pairs, not a number where there is none; None for a log without ratings."""
+        if self.ratings is None:
+            return None
+        keys, last = self._last_uses()
+        columns = np.asarray(items, np.int64)
+        wanted = np.where(columns < self._width(), np.asarray(users, np.int64) * self._width() + columns, -1)
+        place = np.searchsorted(keys, wanted)
+        there = np.append(keys, -2)[place] == wanted  # beyond the last key nothing is
+        found = np.full(len(wanted), np.nan, np.float32)
+        found[there] = self.ratings[last[place[there]]]
+        return found
+
+    def _width(self) -> int:
+        return int(self.items.max(initial=0)) + 1
+
+    def _last_uses(self) -> tuple[Offsets, Offsets]:
+        """Every distinct pair as user * width + item, ascending, and the row of its last use."""
         users = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), np.diff(self.offsets))
-        key = users * (int(self.items.max(initial=0)) + 1) + self.items
-        _, last_from_end = np.unique(key[::-1], return_index=True)
-        keep = np.sort(len(key) - 1 - last_from_end)
-        lengths = np.bincount(users[keep], minlength=len(self.offsets) - 1)
-        return Csr(offsets_of(lengths), np.ascontiguousarray(self.items[keep]))
+        keys, last_from_end = np.unique((users * self._width() + self.items)[::-1], return_index=True)
+        return keys, len(users) - 1 - last_from_end
 
 
 def pack_interactions(

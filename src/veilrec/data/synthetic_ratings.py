@@ -6,8 +6,11 @@ Every use is drawn from
 
     P(item | user, time) = popularity(item) (a + (1 - a) sum_k weight_k(user, time) member(item, k) / Z_k),
 
-without repeating an item. All draws are keyed by (seed, user), so a user's rows depend on nobody else and
-the probabilities can be computed again later: see `RatingsWorld.oracle_scores`.
+without repeating an item. What is known beside ids carries some of that: a user's group is most often the genre of
+the strongest interest, an item has its two genres in no order, and a mark of critics who see its quality dimly.
+
+All draws are keyed by (seed, user), so a user's rows depend on nobody else and the probabilities can be computed again
+later: see `RatingsWorld.oracle_scores`.
 """
 
 from __future__ import annotations
@@ -32,10 +35,12 @@ from veilrec.data.synthetic_draws import (
 )
 from veilrec.data.synthetic_ratings_words import GENRES, film_titles
 from veilrec.errors import BadInput
+from veilrec.features import Feature, Features, assembled
 
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
-_LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM = 1, 2, 3, 4
+_LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM, _GROUP_STREAM, _MARK_STREAM = 1, 2, 3, 4, 5, 6
+_TELLING = 0.7  # the share of users whose group is that of their strongest interest; the others have any
 _ORACLE_SAMPLE = 2_000
 
 
@@ -109,6 +114,7 @@ def generate(
         interactions,
         catalogue=_write_catalogue(world),
         facts=facts,
+        features=_describe(world, users),
     )
 
 
@@ -144,6 +150,22 @@ def _write_catalogue(world: RatingsWorld) -> Catalogue:
     )
 
 
+def _describe(world: RatingsWorld, users: int) -> Features:
+    """What is known beside ids: groups of users; genres of items and their marks from 1 to 5."""
+    genres = tuple(GENRES[: len(world.cluster_mass)])
+    groups = np.empty(users, np.int32)
+    _draw_groups(world.seed, len(genres), groups)
+    n_items = len(world.first)
+    noise = np.random.default_rng([world.seed, n_items, _MARK_STREAM]).standard_normal(n_items)
+    listed = (Feature("genres", "categories", genres), Feature("critics", "number", low=1.0, high=5.0))
+    both = (np.tile(np.arange(n_items), 2), 1 + np.concatenate([world.first, world.second]))
+    marks = listed[1].scaled(3.0 + 0.5 * world.quality + 0.5 * noise)
+    return Features(
+        assembled([Feature("group", "category", genres)], users, [(np.arange(users), 1 + groups)], []),
+        assembled(listed, n_items, [both], [marks]),
+    )
+
+
 def _reachable(world: RatingsWorld, interactions: Interactions) -> dict[str, float]:
     """HR@10 of the oracle and of popularity on a sample: a user's last item among 99 not used."""
     n_users = len(interactions.offsets) - 1
@@ -175,6 +197,19 @@ def _draw_lengths(seed: int, mean: float, longest: int, lengths: Offsets) -> Non
     for user in range(len(lengths)):
         draws.start(state, seed, _LENGTH_STREAM, user)
         lengths[user] = draws.lognormal_length(state, mean, 0.8, 5, longest)
+
+
+@jit
+def _draw_groups(seed: int, clusters: int, groups: Indices) -> None:
+    state = np.empty(1, np.uint64)
+    interests, at_start, at_end = np.empty(INTERESTS, np.int64), np.empty(INTERESTS), np.empty(INTERESTS)
+    for user in range(len(groups)):
+        draws.start(state, seed, _USER_STREAM, user)
+        draw_interests(state, clusters, interests, at_start, at_end)
+        strongest = interests[np.argmax(at_start + at_end)]
+        draws.start(state, seed, _GROUP_STREAM, user)
+        telling = draws.uniform(state) < _TELLING
+        groups[user] = strongest if telling else draws.integer(state, clusters)
 
 
 @jit

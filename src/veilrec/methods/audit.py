@@ -14,6 +14,7 @@ from veilrec._csr import Csr, offsets_of
 from veilrec.data import synthetic_news, synthetic_ratings
 from veilrec.errors import BadInput
 from veilrec.evaluate.protocols import make_split
+from veilrec.features import Feature, Features, assembled
 from veilrec.methods.base import Config, Method, NewsData, Problem, configure, promised, setting_names
 from veilrec.methods.private import devices_with_data
 from veilrec.methods.registry import METHODS, get
@@ -142,15 +143,19 @@ def _fitting(config: Any, devices: int) -> Any:
 def small_problem(method: Method[Any], users: int, rounds: int) -> Problem:
     """Made-up people of the kind that the method learns from."""
     if "synthetic-ratings" in method.datasets:
-        rows = _ratings(users)
-        return Problem(rows, int(rows.items.max()) + 1, _PUBLIC_SEED, rounds)
+        rows, known = _ratings(users)
+        n_items = int(rows.items.max()) + 1
+        features = Features(known.users, known.items.take(np.arange(n_items)))
+        return Problem(rows, n_items, _PUBLIC_SEED, rounds, features=features)
     return _news(users, rounds)
 
 
 @cache
-def _ratings(users: int) -> Csr:
-    used = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED).interactions
-    return Csr(used.offsets, used.items)
+def _ratings(users: int) -> tuple[Csr, Features]:
+    made_up = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED)
+    if made_up.features is None:
+        raise ValueError("made-up ratings have features")
+    return Csr(made_up.interactions.offsets, made_up.interactions.items), made_up.features
 
 
 def _news(users: int, rounds: int) -> Problem:
@@ -175,6 +180,15 @@ def _tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
     return config
 
 
+def _tiny_features() -> Features:
+    """Two groups of people, and four kinds of items."""
+    sides = []
+    for name, count, values in (("group", _TINY_DEVICES, "ab"), ("kind", _TINY_ITEMS, "abcd")):
+        codes = 1 + np.arange(count, dtype=np.int32) % len(values)
+        sides.append(assembled([Feature(name, "category", tuple(values))], count, [(np.arange(count), codes)], []))
+    return Features(*sides)
+
+
 def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, Problem]:
     """A plan of a few numbers for twelve people, everybody in every round, and what they learn from."""
     if method.plan is None:
@@ -184,7 +198,7 @@ def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, 
         generator = np.random.default_rng(_DATA_SEED)
         rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
         train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
-        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds))
+        problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds), features=_tiny_features())
     else:
         problem = _news(_TINY_DEVICES, min(_TINY_NEWS_ROUNDS, rounds))
     config: Config = _tiny_config(method, settings)

@@ -10,12 +10,14 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from veilrec._arrays import Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Interactions, Population, Strings
 from veilrec.device.learner import SumLearner
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Split
+from veilrec.features import Feature, Features, assembled
 from veilrec.methods.audit import small_problem as audited_problem
 from veilrec.methods.base import Config, Exemption, Method, Problem, configure, make_trainer, setting_names
 from veilrec.methods.registry import get
@@ -81,7 +83,8 @@ class Subject:
         """A few people, so that a handful of rounds visits most of them more than once."""
         if self.reads_news:
             return replace(audited_problem(self.method, _NEWS_USERS, rounds), public_seed=seed)
-        return Problem(split("loo-99").train.take(np.arange(users)), ITEMS, seed, rounds=rounds)
+        first = np.arange(users)
+        return Problem(split("loo-99").train.take(first), ITEMS, seed, rounds=rounds, features=features(first))
 
     def config(self, *settings: str) -> Config:
         """As it is tried, with these settings over it."""
@@ -149,15 +152,38 @@ def people() -> Population:
     generator = np.random.default_rng(SEED)
     taste_of = generator.permutation(np.arange(ITEMS) % TASTES)
     popularity = 1.0 / (generator.permutation(ITEMS) + 20.0)
-    rows = []
+    rows, tastes = [], []
     for _ in range(USERS):
-        liked = np.isin(taste_of, generator.choice(TASTES, 3, replace=False))
+        tastes.append(generator.choice(TASTES, 3, replace=False))
+        liked = np.isin(taste_of, tastes[-1])
         chances = popularity * np.where(liked, 9.0 / (popularity @ liked), 1.0 / popularity.sum())
         rows.append(generator.choice(ITEMS, generator.integers(12, 36), replace=False, p=chances / chances.sum()))
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     interactions = Interactions(offsets, np.concatenate(rows).astype(np.int32))
     users, items = (Strings.of(f"{kind}{n}" for n in range(count)) for kind, count in (("u", USERS), ("i", ITEMS)))
-    return Population("tastes", users, items, interactions)
+    return Population("tastes", users, items, interactions, features=_described(np.array(tastes), taste_of))
+
+
+def _described(tastes: Offsets, taste_of: Offsets) -> Features:
+    """A hint at one of a user's tastes, which is wrong for 3 of 10; the taste that an item belongs to."""
+    generator = np.random.default_rng([SEED, 1])
+    known = tuple(f"t{number}" for number in range(TASTES))
+    hints = np.where(generator.random(USERS) < 0.7, tastes[:, 0], generator.integers(0, TASTES, USERS))
+    sides = [
+        assembled(
+            [Feature(name, "category", known)], len(codes), [(np.arange(len(codes)), (1 + codes).astype(np.int32))], []
+        )
+        for name, codes in (("hint", hints), ("taste", taste_of))
+    ]
+    return Features(*sides)
+
+
+def features(users: Offsets | None = None) -> Features:
+    """What is known of some of the made-up people, or of all, and of their items."""
+    known = people().features
+    if known is None:
+        raise ValueError("the made-up people have features")
+    return known if users is None else Features(known.users.take(users), known.items)
 
 
 @cache
@@ -171,7 +197,7 @@ def trained(spec: str, protocol: str) -> Trainer:
     """A method after its trial on the made-up people."""
     subject, cut = Subject(spec), split(protocol)
     trial = subject.method.trial
-    trainer = subject.build(Problem(cut.train, cut.n_items, SEED, trial.rounds), *trial.settings)
+    trainer = subject.build(Problem(cut.train, cut.n_items, SEED, trial.rounds, features=features()), *trial.settings)
     for number in range(trial.rounds):
         trainer.step(number)
     return trainer
