@@ -54,6 +54,13 @@ def offsets_of(lengths: ArrayLike) -> Offsets:
     return offsets
 
 
+def without_repeats(rows: Csr, n_items: int) -> Csr:
+    """Every item of a row once, in increasing order."""
+    pairs = np.unique(rows.row_numbers() * n_items + rows.items)
+    lengths = np.bincount(pairs // n_items, minlength=len(rows))
+    return Csr(offsets_of(lengths), (pairs % n_items).astype(np.int32))
+
+
 def csr_from_pairs(rows: Offsets, items: Indices, n_rows: int) -> Csr:
     """Pack (row, item) pairs by row; the order within a row is the order given."""
     order = np.argsort(rows, kind="stable")

@@ -14,7 +14,7 @@ from veilrec.privacy.events import ComposedEvent, Event, ParallelEvent
 from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
-from veilrec.server.agenda import Agenda, WholeModel
+from veilrec.server.agenda import Agenda, TensorsOfReports, WholeModel
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
@@ -53,7 +53,8 @@ class Plan:
     learner: Learner[Any]  # what a device does with its data and the model
     mechanism: UpdateMechanism  # what bounds an update, and protects the message or the sum
     agenda: Agenda = field(default_factory=WholeModel)  # what each round is about
-    reports: Reports | None = None  # what the agenda needs to ask the devices for
+    reports: Reports | None = None  # what the agenda or the model needs to ask the devices for
+    from_reports: TensorsOfReports | None = None  # what of the model the reports fill, before the first round
     rounds: int  # that the noise was chosen for
     most_turns: int | None = None  # rounds that a device takes part in, at most; None: all of them
     cohort: CohortSettings  # who takes part: drawn from a secret
@@ -64,6 +65,10 @@ class Plan:
     ranker: Ranker  # how trained weights score, from a history alone
     comparison: Comparison | None = None  # after the last round; None: whatever was learnt is kept
     devices_at_once: int = 100  # that a simulation hands to the learner: few enough for the cache
+
+    def __post_init__(self) -> None:
+        if self.from_reports is not None and (self.reports is None or not self.reports.once):
+            raise ValueError("tensors come from reports that everybody gives once, before the first round")
 
     @property
     def tells_examples(self) -> bool:

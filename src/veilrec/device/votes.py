@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
-from veilrec._csr import Csr, offsets_of
+from veilrec._csr import without_repeats
 from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
@@ -35,15 +35,8 @@ class VoteLearner:
 
     def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """The items that each device has, whatever the model says."""
-        once = _without_repeats(cohort.data.rows, len(model[ITEMS]))
+        once = without_repeats(cohort.data.rows, len(model[ITEMS]))
         votes = Rows(once.offsets, once.items, np.ones((len(once.items), 1), np.float32))
         examples = once.lengths()
         uploads = Uploads(about.number, len(once), {ITEMS: votes}, examples=examples)
         return Learned(uploads, examples, np.zeros(len(once), np.float32))
-
-
-def _without_repeats(rows: Csr, n_items: int) -> Csr:
-    """Every item of a row once, in increasing order."""
-    pairs = np.unique(rows.row_numbers() * n_items + rows.items)
-    lengths = np.bincount(pairs // n_items, minlength=len(rows))
-    return Csr(offsets_of(lengths), (pairs % n_items).astype(np.int32))

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 from veilrec._words import times as how_often
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Exemption, Problem, Trial
+from veilrec.plan import Reports
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
 from veilrec.privacy.checks import positive, probability
@@ -18,6 +19,7 @@ from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.noise import left_by_sampler
 from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.server.aggregate import Aggregation
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
@@ -156,6 +158,24 @@ def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *
     return Rounds(rounds=rounds, sampling=cohort.sampling, population=devices, cohort=size, unit=unit)
 
 
+@dataclass(frozen=True)
+class ReportsBefore:
+    """Reports before the first round, as `noisy_sum` accounts for them."""
+
+    reports: Reports
+    event: Event  # what they cost
+    numbers: int  # that they release
+
+
+def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float) -> ReportsBefore:
+    """How popular items are, from everybody's votes within a share of the epsilon of the run."""
+    probability(share=share)
+    votes = VoteReports(
+        length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
+    )
+    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items)
+
+
 def noisy_sum(
     privacy: PrivacySettings,
     cohort: CohortSettings,
@@ -179,6 +199,7 @@ def noisy_sum(
             "use --set cohort.sampling=poisson, or no cohort.available and cohort.drop_out"
         )
     people = taking_part(cohort, rounds, devices, unit, keeps_state=keeps_state)
+    schema = schema.learnt
     draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
     epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
     multiplier = noise_multiplier_for(epsilon, delta, people)

@@ -259,7 +259,7 @@ def noise_at_once(subject: Subject) -> None:
     fast, exact = subject.simulation(), subject.simulation(secret=SECRET)
     if fast.plan.mechanism.noise_on == "nothing":
         raise DoesNotApply("no noise is added")
-    tables = [tensor.name for tensor in fast.plan.schema.tables]
+    tables = [tensor.name for tensor in fast.plan.schema.learnt.tables]
     chosen = tables[0] if tables else max(fast.plan.start, key=lambda name: fast.plan.start[name].size)
     sizes = []
     for run in (fast, exact):
@@ -274,7 +274,7 @@ def bounds(subject: Subject) -> None:
     if subject.guarantee().basis == "none":
         raise DoesNotApply("nothing is promised, so nothing has to be bounded")
     sim = subject.simulation(secret=SECRET)
-    mechanism, view = sim.plan.mechanism, sim.plan.schema
+    mechanism, view = sim.plan.mechanism, sim.plan.schema.learnt
     if mechanism.is_linear:
         raise DoesNotApply("messages leave as they are, and the statement says what that means")
     huge = np.full((3, sum(tensor.size for tensor in view.tensors)), 1e6)

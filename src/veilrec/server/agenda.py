@@ -15,7 +15,7 @@ from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.responses import estimate_frequency
-from veilrec.updates import Round, Schema, ValueCoding, share_of
+from veilrec.updates import Round, Schema, Tensor, ValueCoding, share_of
 from veilrec.wire import bits
 
 
@@ -25,6 +25,28 @@ class Tally:
 
     counts: Doubles
     reports: int
+
+
+class TensorsOfReports(Protocol):
+    """Turns what devices reported into tensors of the model that no answer is about."""
+
+    def tensors(self, tally: Tally) -> Mapping[str, Floats]:
+        """By their names; all of them are in the model before its first round."""
+
+
+@dataclass(frozen=True)
+class PopularityTensor:
+    """The counts as they are, [items, 1]: whoever uses them takes a logarithm, or cuts them off at 0."""
+
+    name: str = "popularity"
+
+    def tensor(self, n_items: int) -> Tensor:
+        """Its place in a schema."""
+        return Tensor(self.name, (n_items, 1), by_row=True, learnt=False)
+
+    def tensors(self, tally: Tally) -> dict[str, Floats]:
+        """One number for each item."""
+        return {self.name: tally.counts.astype(np.float32).reshape(-1, 1)}
 
 
 class Agenda(Protocol):
@@ -176,7 +198,7 @@ class Ballot:
 
     def receive(self, message: bytes) -> None:
         """Check and count one report; a bad one raises and changes nothing."""
-        self.counts += self.read(message)
+        self.counts += self._mechanism.weigh(self.read(message))
         self.reports += 1
 
     def read(self, message: bytes) -> Bools:

@@ -168,12 +168,14 @@ class Coordinator:
         model = self._store.model()
         if model is not None:
             self._standing.load_state(model, self.round_number)
+        self._standing.take_in(self._store.tally())
         if self.stage in ("open", "closing"):
             self._set_agenda()
 
     def _set_agenda(self) -> None:
-        server = self._standing.server
-        server.open_round(self.plan.agenda.next(self.round_number, server.weights, self._store.tally()))
+        server, tally = self._standing.server, self._store.tally()
+        self._standing.take_in(tally)
+        server.open_round(self.plan.agenda.next(self.round_number, server.weights, tally))
 
     def close(self) -> None:
         """Close the database; whatever was acknowledged is on disk already."""
@@ -430,7 +432,7 @@ def _digest(plan: CoordinatorPart) -> str:
     """Of what a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
-    digest = hashlib.sha256(repr((settings, statement(plan.mechanism), reports)).encode())
+    digest = hashlib.sha256(repr((settings, statement(plan.mechanism), reports, plan.from_reports)).encode())
     for name in sorted(plan.start):
         digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
     return digest.hexdigest()

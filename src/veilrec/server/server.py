@@ -42,6 +42,14 @@ class Server:
         self._optimiser = make_optimiser(rate)
         self._protected = False
 
+    def fill(self, tensors: Mapping[str, Floats]) -> None:
+        """Set tensors that no answer is about."""
+        for name, values in tensors.items():
+            tensor = self.schema[name]
+            if tensor.learnt or values.shape != tensor.shape:
+                raise ValueError(f"{name} is learnt, or {values.shape} is not its shape: it cannot be filled")
+            self.weights[name][...] = values
+
     @property
     def weighs_examples(self) -> bool:
         """Whether devices have to tell how many examples they learned from."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Bools, Floats
-from veilrec.server.agenda import Agenda
+from veilrec.server.agenda import Agenda, Tally, TensorsOfReports
 from veilrec.server.server import Server
 from veilrec.updates import Schema
 
@@ -32,6 +32,10 @@ class ServerPart(Protocol):
         """What each round is about."""
 
     @property
+    def from_reports(self) -> TensorsOfReports | None:
+        """What reports say of the model itself."""
+
+    @property
     def averaging(self) -> float:
         """Of the model that ranks, over the last rounds."""
 
@@ -44,12 +48,26 @@ class Standing:
 
     def __init__(self, plan: ServerPart) -> None:
         self.server = plan.make_server()
+        self._from_reports = plan.from_reports
         # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
         self.averaging = np.float32(plan.averaging)
         self.averages = {n: value.copy() for n, value in plan.start.items()} if plan.averaging else {}
         # How often each item was part of what a round was about, where rounds are about parts.
         leaves_out = plan.agenda.leaves_out
         self.sent = np.zeros(plan.schema.tables[0].shape[0], np.int64) if leaves_out else None
+
+    def take_in(self, tally: Tally | None) -> None:
+        """Fill the tensors that come from reports, once these are known; the same again changes nothing."""
+        if tally is None or self._from_reports is None:
+            return
+        self.server.fill(self._from_reports.tensors(tally))
+        for name, values in self.known.items() if self.averages else ():
+            self.averages[name][...] = values
+
+    @property
+    def known(self) -> dict[str, Floats]:
+        """The tensors that no answer is about."""
+        return {t.name: self.server.weights[t.name] for t in self.server.schema.tensors if not t.learnt}
 
     def step(self) -> None:
         """End the server's round, and follow it."""

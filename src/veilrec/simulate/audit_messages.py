@@ -121,7 +121,7 @@ def _epsilon(plan: Plan, seen: Seen, noise: dict[str, Doubles], delta: float) ->
 def _moved(plan: Plan, about: Round) -> dict[str, Doubles]:
     """How far the two updates of the worst pair lie apart once they are bounded, in every number of a message."""
     view = about.view(plan.schema)
-    pair = [_narrowed(vector, plan.schema, view) for vector in plan.mechanism.worst_pair()]
+    pair = [_narrowed(vector, plan.schema.learnt, view) for vector in plan.mechanism.worst_pair()]
     bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), about)
     first, second = to_vectors(bounded, view)
     moved, start = {}, 0

@@ -15,6 +15,7 @@ from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
 from veilrec.simulate.checks import (
     ALPHA,
@@ -79,11 +80,14 @@ def _changed(plan: Plan, guarantee: Guarantee) -> int:
 def _moved(plan: Plan, guarantee: Guarantee) -> float:
     """How far one unit moves the counts: a device's items come or go, or turn into others."""
     people = 1 if guarantee.adjacency == "add-remove" else 2
-    return math.sqrt(people * _most_items(plan))
+    return math.sqrt(people * _most_squared(plan))
 
 
-def _most_items(plan: Plan) -> int:
+def _most_squared(plan: Plan) -> int:
+    """The squared norm of what one device adds to the counts, at most: so many items, or one vote."""
     mechanism = plan.reports.mechanism if plan.reports is not None else None
+    if isinstance(mechanism, VoteReports):
+        return 1
     most: int = getattr(mechanism, "most_items", getattr(mechanism, "length", 0))
     return most
 
@@ -97,7 +101,7 @@ def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
         "seeded": [FastSource(1, _EXTRA + draw, one_generator=True) for draw in range(draws)],
     }
     return {
-        way: np.concatenate([mechanism.protect(counts, source) - counts for source in drawn])
+        way: np.concatenate([mechanism.protect(counts, source) - counts * mechanism.step for source in drawn])
         for way, drawn in sources.items()
     }
 
@@ -136,8 +140,9 @@ def report_checks(
             yield rate_at_least("bits of a report that are made up", made_up, zeros, needed, way)
             yield rate_at_least("bits of a report that are left out", left_out, ones, needed, way)
         return
+    step, what = reports.mechanism.step, "squared votes" if isinstance(reports.mechanism, VoteReports) else "items"
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
-    yield at_most("items of one device in the counts", largest, _most_items(plan))
+    yield at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
     mu = event.mu if isinstance(event, GaussianEvent) else 0.0
     sigma = _moved(plan, guarantee) / mu if mu > 0.0 else math.inf
     for way, noise in told.noise.items():
@@ -146,7 +151,7 @@ def report_checks(
         yield is_equal("counts without noise", bare(first, second, sigma), 0, way)
     for way, runs in _ways(secret, seeded):
         noises = [
-            (f"counts {number} of run {run}", one.protected - one.told.sum(axis=0))
+            (f"counts {number} of run {run}", one.protected - one.told.sum(axis=0) * step)
             for run, seen in enumerate(runs)
             for number, one in enumerate(seen.reports)
         ]

@@ -20,9 +20,10 @@ from veilrec.plan import Plan
 from veilrec.privacy.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scores
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
+from veilrec.server.agenda import Tally
 from veilrec.simulate.audit import claim, secret_of
 from veilrec.simulate.audit_local import scores_of_reports
-from veilrec.simulate.observe import SeenSums, simulate, watch
+from veilrec.simulate.observe import Seen, SeenSums, simulate, watch
 from veilrec.simulate.simulation import Seeds
 from veilrec.updates import Schema
 
@@ -97,7 +98,7 @@ def _most_telling(plan: Plan, data: LocalData, histories: Csr, guarantee: Guaran
     def moves(side: LocalData, removed: int | None, number: int) -> Doubles:
         seeds = Seeds.all_from(seed, secret_of(seed, 2, number))
         seen = watch(plan, side, histories, seeds, plan.rounds, quiet=True, removed=removed)
-        return np.asarray(np.sum([_whole(sums, plan.schema) for sums in seen.sums], axis=0))
+        return np.asarray(np.sum([_whole(sums, plan.schema) for sums in seen.sums], axis=0)) + _told(plan, seen)
 
     def apart(pair: Pair, number: int) -> Doubles:
         return np.asarray(moves(pair.first, None, number) - moves(pair.second, pair.removed, number))
@@ -114,9 +115,23 @@ def _whole(sums: SeenSums, schema: Schema) -> Doubles:
     for tensor in schema.tensors:
         full = np.zeros(tensor.shape)
         rows = sums.about.rows if tensor.by_row else None
-        full[slice(None) if rows is None else rows] = sums.before[tensor.name]
+        if tensor.learnt:
+            full[slice(None) if rows is None else rows] = sums.before[tensor.name]
         parts.append(full.ravel())
     return np.concatenate(parts)
+
+
+def _told(plan: Plan, seen: Seen) -> Doubles:
+    """What reports put into the model, before their noise; by its variance beside that of the sums, each counts."""
+    whole = {tensor.name: np.zeros(tensor.shape) for tensor in plan.schema.tensors}
+    if plan.from_reports is not None and plan.reports is not None:
+        told, mechanism = seen.reports[0].told, plan.reports.mechanism
+        sigma, of_sums = getattr(mechanism, "sigma", 0.0), plan.mechanism.facts().get("sigma", 0.0)
+        weight = (of_sums / sigma) ** 2 if sigma and of_sums else 1.0
+        tally = Tally(told.sum(axis=0) * mechanism.step, len(told))
+        for name, values in plan.from_reports.tensors(tally).items():
+            whole[name] = values.astype(np.float64) * weight
+    return np.concatenate([whole[tensor.name].ravel() for tensor in plan.schema.tensors])
 
 
 def _pairs(data: LocalData, guarantee: Guarantee) -> list[Pair]:

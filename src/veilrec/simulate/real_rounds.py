@@ -92,11 +92,11 @@ class RealRun:
         comparison, schema, secret = self.plan.comparison, self.plan.schema, self.seeds.secret
         if comparison is None or secret is None:
             return None
-        number = self.coordinator.round_number
+        number, standing = self.coordinator.round_number, self.coordinator.standing
         about = Round(number)
         start, trained = (
             rounds.encode(about, whole_model(schema, weights, number), schema)
-            for weights in (self.plan.start, self.coordinator.standing.weights)
+            for weights in ({**self.plan.start, **standing.known}, standing.weights)
         )
         judges = comparison.judge.devices(self.data).tolist()
         told = [self.device(f"device {judge}").judge(start, trained, number) for judge in judges]

@@ -109,6 +109,7 @@ class Simulation:
     def _open_round(self, number: int, devices: Offsets) -> int:
         """Ask what has to be asked, and tell the server what the round is about; the bytes of the reports."""
         tally, report_bytes = self._ask(number, devices)
+        self.standing.take_in(tally)
         about = self.plan.agenda.next(number, self.server.weights, tally)
         self.server.open_round(about)
         return report_bytes
@@ -229,7 +230,7 @@ class Simulation:
         if comparison is None:
             return 0
         mechanism, judges = comparison.mechanism, comparison.judge.devices(self.data)
-        told = comparison.judge.gains(self.data.take(judges), self.start, self.standing.weights)
+        told = comparison.judge.gains(self.data.take(judges), self._untrained, self.standing.weights)
         fast = FastSource(self.seeds.noise, _draws.COMPARISON, one_generator=True)
         noise: Source = fast if secret is None else noise_of_comparison(secret)
         noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
@@ -239,8 +240,13 @@ class Simulation:
     def parts(self) -> ModelParts:
         """The model in parts: what everybody may have, and what the simulated devices keep."""
         keeps_start = self.verdict is not None and self.verdict.kept == "start"
-        weights = self.start if keeps_start else self.standing.weights
+        weights = self._untrained if keeps_start else self.standing.weights
         return ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items)
+
+    @property
+    def _untrained(self) -> dict[str, Floats]:
+        """The first model, with what was known before the first round."""
+        return {**self.start, **self.standing.known}
 
     @property
     def _own(self) -> dict[str, NDArray[Any]]:
@@ -251,7 +257,7 @@ class Simulation:
         """The start and the trained model, where a comparison chose between them, whichever it kept."""
         if self.verdict is None:
             return {}
-        both = {"start": self.start, "trained": self.standing.weights}
+        both = {"start": self._untrained, "trained": self.standing.weights}
         return {
             name: ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items).model(self.histories)
             for name, weights in both.items()
@@ -277,6 +283,7 @@ class Simulation:
             fill(values, state, f"private.{name}")
         if _TALLY in state:
             self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+            self.standing.take_in(self._tally)
         self.verdict = Verdict.restored(state[_VERDICT]) if _VERDICT in state else None
 
 

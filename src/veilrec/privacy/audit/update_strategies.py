@@ -30,6 +30,7 @@ from veilrec.privacy.mechanisms.messages import (
 )
 from veilrec.privacy.mechanisms.reports import ItemHistogram
 from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.votes import VoteReports
 
 
 def _gaussian(mechanism: UpdateNoise) -> tuple[Attack, ...]:
@@ -54,8 +55,8 @@ def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
     return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
 
-def _histogram(mechanism: ItemHistogram) -> tuple[Attack, ...]:
-    first, second = (people.sum(axis=0).astype(np.float64) for people in mechanism.worst_pair())
+def _histogram(mechanism: ItemHistogram | VoteReports) -> tuple[Attack, ...]:
+    first, second = (mechanism.weigh(people).sum(axis=0) * mechanism.step for people in mechanism.worst_pair())
     return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
 
 
@@ -79,6 +80,7 @@ OF_UPDATES: dict[type, Strategy] = {
     LowRank: _low_rank,
     CohortSum: _cohort_sum,
     ItemHistogram: _histogram,
+    VoteReports: _histogram,
     GainSum: _gain_sum,
     LargestEntries: _tells_where,
     SentEntries: _tells_where,

@@ -30,6 +30,7 @@ MECHANISMS: dict[str, str] = {
     "cohort-sum": "updates:CohortSum",
     "adaptive-sum": "adaptive:AdaptiveSum",
     "item-histogram": "reports:ItemHistogram",
+    "vote-reports": "votes:VoteReports",
     "gain-sum": "gains:GainSum",
     "elementwise-laplace": "messages:ElementwiseLaplace",
     "rowwise-laplace": "messages:RowwiseLaplace",

@@ -37,6 +37,7 @@ class ItemReports(Mechanism[Bools, Bools]):
 
     length: int  # items
     keep_probability: float  # that a bit was told as it is
+    step: float = 1.0  # of the whole numbers that are added up
 
     @abstractmethod
     def report(self, own: Bools, source: Source) -> Released[Bools]:
@@ -49,6 +50,10 @@ class ItemReports(Mechanism[Bools, Bools]):
     def check(self, told: Bools) -> None:
         """Refuse a report that no device within its bounds can have sent."""
 
+    def weigh(self, told: Bools) -> Offsets:
+        """What a report adds to the counts, in steps: one for every item that it names."""
+        return told.astype(np.int64)
+
     def protect(self, counts: Offsets, source: Source) -> Doubles:
         """The counts as they may be used."""
         return counts.astype(np.float64)
@@ -59,7 +64,7 @@ class ItemReports(Mechanism[Bools, Bools]):
         for row, device in enumerate(devices.tolist()):
             own = np.zeros(self.length, np.bool_)
             own[data.row(row)] = True
-            counts += self.report(own, source_of(device)).value
+            counts += self.weigh(self.report(own, source_of(device)).value)
         return counts
 
 
