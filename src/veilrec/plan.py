@@ -16,6 +16,7 @@ from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.server.agenda import Agenda, TensorsOfReports, WholeModel
 from veilrec.server.aggregate import Aggregation
+from veilrec.server.bound import BoundRule
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
@@ -60,6 +61,7 @@ class Plan:
     cohort: CohortSettings  # who takes part: drawn from a secret
     aggregation: Aggregation
     server: ServerRate
+    bound_rule: BoundRule | None = None  # how the clip norm moves, where it is a number of the model
     decay_share: float = 0.0  # of the weights, taken off by the server for every device of a round
     averaging: float = 0.0  # of the model that ranks, over the last rounds
     ranker: Ranker  # how trained weights score, from a history alone
@@ -78,7 +80,13 @@ class Plan:
     def make_server(self) -> Server:
         """A server with the first model."""
         return Server(
-            self.schema, self.start, self.mechanism, self.aggregation, self.server, decay_share=self.decay_share
+            self.schema,
+            self.start,
+            self.mechanism,
+            self.aggregation,
+            self.server,
+            decay_share=self.decay_share,
+            bound_rule=self.bound_rule,
         )
 
     def event(self) -> Event:

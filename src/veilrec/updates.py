@@ -20,6 +20,7 @@ from veilrec.errors import BadInput
 ValueCoding: TypeAlias = Literal["float32", "float16", "int8", "int4"]  # how a message writes numbers: wire/values.py
 
 MOST_TENSORS = 255  # a message numbers them with one byte
+BOUND = "bound"  # the tensor of one number whose weight is the clip norm, where that is learnt
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class Schema:
     def coded(self, values: ValueCoding) -> Schema:
         """The same model with its numbers carried in another way."""
         return Schema(tuple(replace(tensor, values=values) for tensor in self.tensors))
+
+
+def with_bound(schema: Schema) -> Schema:
+    """The same model with one number more: the clip norm, learnt from how many updates are within it."""
+    return Schema((*schema.tensors, Tensor(BOUND, (1,), by_row=False)))
 
 
 def check_share(name: str, share: float) -> None:

@@ -104,8 +104,8 @@ def noisy(factor: Callable[[Any, Any, np.ndarray], np.ndarray]) -> Callable[[Pat
     """Another noise: made of the mechanism, the sum and the sound one."""
     sound = CohortSum._noisy
 
-    def other(self: CohortSum, total: Any, source: Any) -> Any:
-        return total + factor(self, total, sound(self, total, source) - total)
+    def other(self: CohortSum, total: Any, sigma: float, source: Any) -> Any:
+        return total + factor(self, total, sound(self, total, sigma, source) - total)
 
     return lambda patch: patch.setattr(CohortSum, "_noisy", other)
 

@@ -10,20 +10,23 @@ from typing import Any, Protocol, Self, TypeVar
 from veilrec._words import times as how_often
 from veilrec.errors import BadInput
 from veilrec.methods.base import Config, Exemption, Problem, Trial
-from veilrec.plan import Reports
+from veilrec.plan import Plan, Reports
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
+from veilrec.privacy.mechanisms.adaptive import AdaptiveSum, first_bound
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.noise import left_by_sampler
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.server.agenda import LearntBound
 from veilrec.server.aggregate import Aggregation
+from veilrec.server.bound import GeometricBound
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
-from veilrec.updates import Schema
+from veilrec.updates import Schema, with_bound
 
 SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
@@ -44,6 +47,9 @@ COHORTS_STAY_HIDDEN = (
     "Who takes part in which round has to stay secret, because being drawn by chance is part of the epsilon; for "
     "whoever sees it, the epsilon is larger."
 )
+
+_COUNT_SHARE = 20.0  # of a cohort: the noise on how many updates were within the bound
+_LEAST_OF_THE_REST = 10.0  # times less of mu^2 for that count than for all
 
 # With 500 users an epsilon that protects leaves nothing to learn: this shows that the parts work together.
 PRIVATE_TRIAL = Trial(
@@ -211,6 +217,67 @@ def noisy_sum(
         multiplier = noise_for(together, epsilon, delta, guess=multiplier)
     return CohortSum(
         schema=schema, clip_norm=privacy.clip_norm, noise_multiplier=multiplier, taking_part=people, delta=privacy.delta
+    )
+
+
+def adaptive_sum(
+    privacy: PrivacySettings,
+    cohort: CohortSettings,
+    schema: Schema,
+    *,
+    rounds: int,
+    devices: int,
+    keeps_state: bool,
+    before: Event | None = None,
+    numbers_before: int = 0,
+    unit: Unit = "user",
+    count_standard_deviation: float | None = None,
+) -> AdaptiveSum:
+    """The same promise with a bound that is learnt: `privacy.clip_norm` is the first one, `schema` is without it.
+
+    The count gets noise of a twentieth of the cohort (Andrew et al. 2021), and in small cohorts so much more that it
+    spends at most a tenth of mu^2: the updates then have 1.054 times the noise that they would have without it.
+    """
+    plain = noisy_sum(
+        privacy,
+        cohort,
+        with_bound(schema),
+        rounds=rounds,
+        devices=devices,
+        keeps_state=keeps_state,
+        before=before,
+        numbers_before=numbers_before,
+        unit=unit,
+    )
+    least = math.sqrt(_LEAST_OF_THE_REST) * plain.taking_part.moved(0.5) * plain.noise_multiplier
+    count = max(cohort.among(devices) / _COUNT_SHARE, least)
+    return AdaptiveSum(
+        schema=plain.schema,
+        clip_norm=plain.clip_norm,
+        noise_multiplier=plain.noise_multiplier,
+        count_standard_deviation=count if count_standard_deviation is None else count_standard_deviation,
+        taking_part=plain.taking_part,
+        delta=privacy.delta,
+    )
+
+
+def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0.5, rate: float = 0.2) -> Plan:
+    """The same plan with a bound that `quantile` of the updates stay within; `plan` knows nothing of a bound."""
+    smallest, largest = mechanism.limits
+    rule = GeometricBound(
+        cohort=plan.cohort.among(mechanism.taking_part.population),
+        smallest=smallest,
+        largest=largest,
+        quantile=quantile,
+        rate=rate,
+    )
+    return replace(
+        plan,
+        schema=mechanism.schema,
+        start={**plan.start, **first_bound(mechanism.clip_norm)},
+        mechanism=mechanism,
+        agenda=LearntBound(plan.agenda),
+        bound_rule=rule,
     )
 
 

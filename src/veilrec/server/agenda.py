@@ -6,7 +6,7 @@ All of it is public. Where it comes from decides what it costs: nothing, nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.responses import estimate_frequency
-from veilrec.updates import Round, Schema, Tensor, ValueCoding, share_of
+from veilrec.updates import BOUND, Round, Schema, Tensor, ValueCoding, share_of
 from veilrec.wire import bits
 
 
@@ -52,7 +52,9 @@ class PopularityTensor:
 class Agenda(Protocol):
     """Decides before every round; the same again after a restart."""
 
-    leaves_out: bool  # whether a round may be about a part of the items only
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a round may be about a part of the items only."""
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> Round:
         """Round `number`, with the model as it stands and what the devices reported."""
@@ -180,6 +182,22 @@ class SeededDirections:
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> Round:
         """All rows, in these directions."""
         return Round(number, public_seed=self.public_seed, rank=self.rank)
+
+
+@dataclass(frozen=True)
+class LearntBound:
+    """The clip norm that the released model says, for what another agenda says the round is about."""
+
+    inner: Agenda = field(default_factory=WholeModel)
+
+    @property
+    def leaves_out(self) -> bool:
+        """As the other agenda."""
+        return self.inner.leaves_out
+
+    def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> Round:
+        """The same with this bound."""
+        return replace(self.inner.next(number, weights, tally), clip_norm=float(weights[BOUND][0]))
 
 
 def random_order(size: int, public_seed: int, number: int) -> Offsets:

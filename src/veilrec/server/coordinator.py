@@ -41,6 +41,7 @@ from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRoun
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
 from veilrec.server.aggregate import Aggregation
+from veilrec.server.bound import BoundRule
 from veilrec.server.cohorts import CohortSampler, CohortSettings
 from veilrec.server.optimise import ServerRate
 from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
@@ -126,6 +127,10 @@ class CoordinatorPart(ServerPart, Protocol):
     @property
     def server(self) -> ServerRate:
         """How the model moves."""
+
+    @property
+    def bound_rule(self) -> BoundRule | None:
+        """How the clip norm moves, where it is learnt."""
 
     @property
     def decay_share(self) -> float:
@@ -432,7 +437,8 @@ def _digest(plan: CoordinatorPart) -> str:
     """Of what a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
-    digest = hashlib.sha256(repr((settings, statement(plan.mechanism), reports, plan.from_reports)).encode())
+    parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)
+    digest = hashlib.sha256(repr(parts).encode())
     for name in sorted(plan.start):
         digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
     return digest.hexdigest()

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec.errors import VeilrecError
+from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import Source
 from veilrec.server.aggregate import Aggregation, Aggregator
+from veilrec.server.bound import BoundRule
 from veilrec.server.optimise import ServerRate, make_optimiser
-from veilrec.updates import Round, Schema, Uploads, part_of_model, whole_model
+from veilrec.updates import BOUND, Round, Schema, Uploads, part_of_model, whole_model
 from veilrec.wire import codec
 
 
@@ -32,8 +33,12 @@ class Server:
         rate: ServerRate,
         *,
         decay_share: float = 0.0,
+        bound_rule: BoundRule | None = None,
     ) -> None:
+        if (bound_rule is not None) != any(tensor.name == BOUND for tensor in schema.tensors):
+            raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
         self.schema = schema
+        self.bound_rule = bound_rule  # moves the clip norm, where that is learnt
         self.mechanism = mechanism
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
@@ -117,13 +122,24 @@ class Server:
         if self.mechanism.noise_on == "sum" and not self._protected:
             raise VeilrecError("the sum of this round has no noise yet: nothing of it may be used")
         self._protected = False
+        bound = self._next_bound()
         if self.decay_share:
             share = self.decay_share * np.float32(self._aggregator.devices)  # of the sum
             learnt = {tensor.name for tensor in self.schema.learnt.tensors}
             self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
-        self._optimiser.step(self.weights, self._change())
+        change = {name: value for name, value in self._change().items() if name not in bound}
+        self._optimiser.step(self.weights, change)
+        for name, value in bound.items():
+            self.weights[name][...] = value
         self._aggregator.clear()
         self.about = Round(self.about.number + 1)
+
+    def _next_bound(self) -> dict[str, float]:
+        """The clip norm of the next round, from the protected count of this one; nothing where it is not learnt."""
+        if self.bound_rule is None:
+            return {}
+        now, count = float(self.weights[BOUND][0]), float(self._aggregator.sums[BOUND][0])
+        return {BOUND: self.bound_rule.next(now, count)}
 
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()

@@ -90,6 +90,8 @@ def _before_noise(mechanism: Mechanism[Any, Any], value: Any) -> Any:
         return mechanism.pooled(value)
     if mechanism.name == "interest-response":
         return value.argmax()
+    if mechanism.name == "adaptive-sum":
+        value = value[:, :-1]  # the sensitivity is that of the updates
     if mechanism.name in ("cohort-sum", "adaptive-sum"):
         return clip_flat(value, mechanism.clip_norm).sum(axis=0)  # type: ignore[attr-defined]
     if mechanism.name == "gain-sum":

@@ -30,7 +30,6 @@ from veilrec.privacy.audit.scores import (
 )
 from veilrec.privacy.audit.update_strategies import OF_UPDATES
 from veilrec.privacy.events import SampledEvent
-from veilrec.privacy.mechanisms.adaptive import AdaptiveRound, AdaptiveSum
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
@@ -194,20 +193,6 @@ def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
     return laplace_attacks(draw, first, second, scale=mechanism.scale)
 
 
-def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
-    largest = mechanism.worst_pair()[0].sum(axis=0)
-    # One person turns the sum round and moves the count by 1; each part is weighed by its noise.
-    difference = np.append(2.0 * largest, 1.0 / mechanism.cohort)
-    deviation = np.full(difference.size, mechanism.sigma)
-    deviation[-1] = mechanism.count_standard_deviation / mechanism.cohort
-    score = projection(difference / deviation**2, np.zeros(difference.size))
-
-    def weighed(rounds: AdaptiveRound) -> Doubles:
-        return score(np.column_stack((rounds.total, rounds.unclipped_fraction)))
-
-    return (Scores(scored(draws_of(mechanism), weighed), MANY, "gaussian", sampled=mechanism.event()),)
-
-
 _STRATEGIES: dict[type, Strategy] = {
     **OF_UPDATES,
     Gaussian: _gaussian,
@@ -225,5 +210,4 @@ _STRATEGIES: dict[type, Strategy] = {
     PaddedAttention: _padded_attention,
     PooledInterest: _pooled_interest,
     EmbeddingNoise: _embedding_noise,
-    AdaptiveSum: _adaptive_sum,
 }

@@ -19,6 +19,7 @@ from veilrec.privacy.audit.scores import (
     scored,
 )
 from veilrec.privacy.events import SampledEvent
+from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.privacy.mechanisms.compressed import LargestEntries, LowRank, SentEntries, SparseDeep
 from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.messages import (
@@ -31,6 +32,7 @@ from veilrec.privacy.mechanisms.messages import (
 from veilrec.privacy.mechanisms.reports import ItemHistogram
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.updates import Round, from_vectors, to_vectors
 
 
 def _gaussian(mechanism: UpdateNoise) -> tuple[Attack, ...]:
@@ -51,6 +53,19 @@ def _low_rank(mechanism: LowRank) -> tuple[Attack, ...]:
 def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
     along = scored(draws_of(mechanism), projection(first, second))
+    event = mechanism.event()
+    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+
+
+def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
+    """One person moves the sum and the count; each part is weighed by its noise."""
+    schema, about = mechanism.schema, Round(0)
+    first, second = (
+        to_vectors(mechanism.bound(from_vectors(value, schema), about), schema).sum(axis=0)
+        for value in mechanism.worst_pair()
+    )
+    sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, about)) for tensor in schema.tensors])
+    along = scored(draws_of(mechanism), projection((first - second) / sigma**2, np.zeros(len(sigma))))
     event = mechanism.event()
     return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
@@ -78,6 +93,7 @@ OF_UPDATES: dict[type, Strategy] = {
     RowwiseLaplace: _laplace,
     UpdateLaplace: _laplace,
     LowRank: _low_rank,
+    AdaptiveSum: _adaptive_sum,  # before what it is made of
     CohortSum: _cohort_sum,
     ItemHistogram: _histogram,
     VoteReports: _histogram,

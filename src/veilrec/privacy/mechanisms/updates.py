@@ -195,28 +195,36 @@ class CohortSum(UpdateMechanism):
 
     def bound(self, uploads: Uploads, about: Round) -> Uploads:
         """Leave out what the round is not about, and clip the rest as a whole."""
+        part = self._part(uploads, about)
         if about.rank is None:
-            return clip_whole(_in_entries(uploads, about), self._clip_norm(about))
-        part = _in_entries(_in_directions(uploads, about), about)
+            return clip_whole(part, self._clip_norm(about))
         return _as_factors(clip_whole(part, self._clip_norm(about) * _BELOW_PROJECTED), about, about.view(self.schema))
+
+    def _part(self, uploads: Uploads, about: Round) -> Uploads:
+        """What the round is about."""
+        return _in_entries(uploads if about.rank is None else _in_directions(uploads, about), about)
 
     def _clip_norm(self, about: Round) -> float:
         return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
 
+    def sigma_in(self, name: str, about: Round) -> float:
+        """The standard deviation of the noise on the sum of a tensor in a round."""
+        return self.sigma
+
     def protect(self, sums: MutableMapping[str, Doubles], about: Round, source: Source) -> None:
         """Noise on the sums themselves, so that what comes out lies on the noise's lattice whatever they were."""
         for name, total in sums.items():
-            entries = about.entries(name, total.size)
+            entries, sigma = about.entries(name, total.size), self.sigma_in(name, about)
             if entries is None:
-                total[...] = self._noisy(total, source)
+                total[...] = self._noisy(total, sigma, source)
             else:
                 flat = total.reshape(-1)
-                flat[entries] = self._noisy(flat[entries], source)
+                flat[entries] = self._noisy(flat[entries], sigma, source)
 
-    def _noisy(self, total: Doubles, source: Source) -> Doubles:
+    def _noisy(self, total: Doubles, sigma: float, source: Source) -> Doubles:
         if isinstance(source, FastSource):
-            return np.asarray(total + simulated_gaussian(source.generator(), total.shape, sigma=self.sigma))
-        return add_gaussian(total, sigma=self.sigma, source=source)
+            return np.asarray(total + simulated_gaussian(source.generator(), total.shape, sigma=sigma))
+        return add_gaussian(total, sigma=sigma, source=source)
 
     def check(self, uploads: Uploads, about: Round) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""

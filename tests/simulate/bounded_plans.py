@@ -1,0 +1,61 @@
+"""Tiny plans of matrix factorisation whose bound is learnt, or whose noise is a tree: what no method has yet."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from veilrec._csr import Csr
+from veilrec.data import synthetic_ratings
+from veilrec.device import mf
+from veilrec.device.learner import OwnItems
+from veilrec.device.rankers import MfRanker
+from veilrec.methods.private import PrivacySettings, adaptive_sum, noisy_sum, proven, with_learnt_bound
+from veilrec.plan import Plan
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.server.cohorts import CohortSettings
+from veilrec.server.optimise import ServerRate
+
+ROUNDS, ITEMS = 6, 60
+# Steps so large that about half of the updates are within the first bound.
+LOCAL = mf.MfSettings(dim=4, epochs=2, item_rate=0.2)
+PRIVACY = PrivacySettings(epsilon=8.0, delta=1e-6, clip_norm=0.5)
+
+
+@cache
+def people(users: int = 60) -> Csr:
+    used = synthetic_ratings.generate(users=users, items=ITEMS, seed=2).interactions
+    return Csr(used.offsets, used.items)
+
+
+def data(users: int = 60) -> OwnItems:
+    return OwnItems(people(users))
+
+
+def plain_plan(cohort: CohortSettings, users: int = 60, rounds: int = ROUNDS) -> Plan:
+    schema = mf.schema(ITEMS, LOCAL.dim)
+    mechanism = noisy_sum(PRIVACY, cohort, schema, rounds=rounds, devices=users, keeps_state=True)
+    return Plan(
+        schema=schema,
+        start=mf.start_weights(ITEMS, LOCAL.dim, LOCAL.start, 3),
+        learner=mf.MfLearner(LOCAL),
+        mechanism=mechanism,
+        rounds=rounds,
+        cohort=cohort,
+        aggregation="sum",
+        server=ServerRate(rate=0.3 / (cohort.size or users)),
+        ranker=MfRanker(LOCAL, 3),
+    )
+
+
+def adaptive_plan(
+    sampling: Any = "poisson", size: int = 20, *, users: int = 60, rounds: int = ROUNDS, rate: float = 0.5
+) -> Plan:
+    cohort = CohortSettings(size=size, sampling=sampling)
+    plain = plain_plan(cohort, users, rounds)
+    mechanism = adaptive_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users, keeps_state=True)
+    return with_learnt_bound(plain, mechanism, quantile=0.5, rate=rate)
+
+
+def promise(plan: Plan) -> Guarantee:
+    return proven(PRIVACY.epsilon, PRIVACY.delta, plan.cohort)
