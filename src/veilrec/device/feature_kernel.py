@@ -1,7 +1,7 @@
 """Local learning of a feature network in compiled code: forward, gradient and step of one device after another.
 
-The embeddings of items are multiplied into the first layer once per step and code, not once per example: pre-activations
-of an example are then sums of a few rows. Matrices are multiplied by BLAS. The same code runs without numba, as array
+The embeddings of items are multiplied into the first layer once per step and code, not once per example, of which the
+pre-activations are then sums of a few rows. Matrices are multiplied by BLAS. The same code runs without numba, as array
 operations of numpy, which is fast enough for the one device that a small install has.
 """
 

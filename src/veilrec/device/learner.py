@@ -63,6 +63,7 @@ class OwnItemsAndFeatures:
 
     rows: Csr
     people: Side
+    ratings: Floats | None = None  # [len(rows.items)], out of 1; None: nobody rates
 
     @property
     def kept(self) -> Mapping[str, NDArray[Any]]:
@@ -71,11 +72,16 @@ class OwnItemsAndFeatures:
 
     def take(self, devices: Offsets) -> OwnItemsAndFeatures:
         """The data of some devices."""
-        return OwnItemsAndFeatures(self.rows.take(devices), self.people.take(devices))
+        ratings = None
+        if self.ratings is not None:
+            chosen = Csr(self.rows.offsets, np.arange(len(self.rows.items), dtype=np.int32)).take(devices)
+            ratings = self.ratings[chosen.items]
+        return OwnItemsAndFeatures(self.rows.take(devices), self.people.take(devices), ratings)
 
     def inside(self, place: Indices) -> OwnItemsAndFeatures:
         """The items inside the sub-model, by their numbers there."""
-        return OwnItemsAndFeatures(narrow(self.rows, place), self.people)
+        ratings = None if self.ratings is None else self.ratings[place[self.rows.items] >= 0]
+        return OwnItemsAndFeatures(narrow(self.rows, place), self.people, ratings)
 
 
 Data = TypeVar("Data", bound=LocalData)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Catalogue, Impressions
@@ -53,6 +54,7 @@ class Problem:
     rounds: int = 1  # how many are planned: a private method needs to know before the first
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
     features: Features | None = None  # of everybody: a device has its own row of the users' side
+    ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:

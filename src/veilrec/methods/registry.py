@@ -32,6 +32,8 @@ METHODS = {
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
     "ease": "ratings.ease:METHOD",
+    "privrec": "meta.privrec:METHOD",
+    "fofl-self": "meta.fofl_self:METHOD",
     "nrms": "news.centralised:METHODS",
     "naml": "news.centralised:METHODS",
     "lstur": "news.centralised:METHODS",
@@ -96,6 +98,10 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "privaterec": (
         "PrivateRec, differentially private training and serving for federated news",
         ("privaterec", "fedrec", "dp-fedrec", "centralized", "plm-nr"),
+    ),
+    "dp-privrec": (
+        "Wang et al. 2021, fast adaptation on devices with differential privacy, with its baselines",
+        ("privrec", "fofl-self"),
     ),
     "ours": ("ours, beside the papers", ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity")),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),

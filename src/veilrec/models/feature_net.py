@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from veilrec import _draws
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec.features import Feature
+from veilrec._arrays import Floats, Offsets
 
 Activation = Literal["relu", "sigmoid"]
 USERS, ITEMS = "users.embedding", "items.embedding"
@@ -137,21 +136,3 @@ def _rows_of(categories: tuple[int, ...], first: int, embedding: int) -> Offsets
     """Of every code, the row of the first layer where its feature begins."""
     rows = first + embedding * np.arange(len(categories), dtype=np.int64)
     return np.repeat(rows, np.array(categories, np.int64))
-
-
-def code_counts(features: tuple[Feature, ...]) -> tuple[tuple[int, ...], int]:
-    """How many codes each category of a side has, and how many numbers there are."""
-    categories = tuple(feature.codes for feature in features if feature.kind != "number")
-    return categories, sum(feature.kind == "number" for feature in features)
-
-
-@dataclass(frozen=True)
-class ItemTable:
-    """What the network reads of every item."""
-
-    codes: Indices  # [items, slots], filled up with -1
-    numbers: Floats  # [items, numbers]
-    offsets: Floats  # [items], added to every score
-
-    def __len__(self) -> int:
-        return len(self.codes)

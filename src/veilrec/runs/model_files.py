@@ -41,6 +41,7 @@ RANKERS = {
     "item-item": "veilrec.device.rankers:EaseRanker",
     "popularity": "veilrec.device.rankers:PopularityRanker",
     "random": "veilrec.device.rankers:RandomRanker",
+    "features": "veilrec.device.feature_ranker:FeatureRanker",
     "news": "veilrec.methods.news.ranker:NewsRanker",
 }
 _FORMAT = 1

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
 from veilrec._extras import require
 from veilrec._version import __version__
 from veilrec._words import counted
@@ -40,6 +44,8 @@ from veilrec.runs.noise import Noise, check_noise, new_secret, obstacle, stated
 from veilrec.server.cohorts import TooFewDevices
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.simulate.trainer import Trainer
+
+_MOST_STARS = 5.0
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,15 @@ def prepare(request: Request, *, secret: bytes | None = None, searching: bool = 
     held_out = searching or request.patience is not None
     split = make_split(population, protocol, seed=request.seed, validation=held_out)
     split = for_search(split) if searching else split
-    problem = Problem(split.train, split.n_items, seed, rounds, news_data(population, split), population.features)
+    problem = Problem(
+        split.train,
+        split.n_items,
+        seed,
+        rounds,
+        news_data(population, split),
+        population.features,
+        ratings_out_of_one(population, split.train),
+    )
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -270,6 +284,15 @@ def _made(
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
     return plan, Simulation(plan, method.devices(settings, problem), problem.train, seeds)
+
+
+def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:
+    """The rating of every pair that is learnt from, where all ratings of the data are from 1 to 5."""
+    log = population.interactions
+    if log.ratings is None or not len(log.ratings) or log.ratings.min() < 1.0 or log.ratings.max() > _MOST_STARS:
+        return None
+    found = log.ratings_of(train.row_numbers(), train.items)
+    return None if found is None else found / np.float32(_MOST_STARS)
 
 
 def news_data(population: Population, split: Split) -> NewsData | None:

@@ -1,0 +1,1 @@
+"""Methods that adapt a small model to each user on the device."""

@@ -1,0 +1,51 @@
+"""FOFL-SELF: Reptile over a network that knows items by their ids, without side information.
+
+Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019, as PrivRec compares with it: the same
+training without features of users and items, and without the proximal term. A user is whatever the adapted weights are.
+"""
+
+from __future__ import annotations
+
+from veilrec.methods.base import Method, Problem, Trial
+from veilrec.methods.meta import common
+from veilrec.methods.meta.common import WITH_ITEMS, MetaConfig
+from veilrec.methods.meta.privrec import PAPER, TUNED, guarantee
+from veilrec.methods.private import merged
+from veilrec.plan import Plan
+
+PRESETS = merged(
+    {"paper": PAPER, "tuned": TUNED},
+    {
+        "paper": {"local": {"proximal": 0.0}},
+        "tuned": {
+            "features": {"users": None},
+            "model": {"embedding": 16, "start_at_zero": False},
+            "local": {"proximal": 0.0},
+        },
+    },
+)
+
+
+def plan(config: MetaConfig, problem: Problem) -> Plan:
+    """Put the parts together."""
+    made = common.parts(config, problem, common.item_ids(problem))
+    return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
+
+
+METHOD = Method(
+    name="fofl-self",
+    kind="federated",
+    private_relative="dp-privrec",
+    trial=Trial(rounds=40),
+    paper="Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019; baseline of PrivRec",
+    model="network over item ids",
+    summary="Reptile without side information: devices adapt a network over item ids, and upload the change",
+    datasets=WITH_ITEMS,
+    config=MetaConfig,
+    plan=plan,
+    devices=common.devices_with_ids,
+    guarantee=guarantee,
+    rounds=40,
+    presets=PRESETS,
+    deviations=("the network has no user input: a user is the weights that its device arrives at",),
+)
