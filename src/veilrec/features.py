@@ -224,6 +224,11 @@ def _text(value: str | float) -> str:
     return str(int(value)) if whole else str(value)
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    return math.isfinite(_number(text))
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

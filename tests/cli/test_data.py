@@ -81,7 +81,7 @@ def test_import_writes_a_packed_population(elsewhere):
     counts = {"users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
     nothing = {"blank_lines": 0, "ids_stripped": 0, "rows_left_out": 0, "left_out": {}}
     columns = {"columns_used": "", "columns_ignored": ""}
-    assert summary == {"folder": "shop", "name": "my shop", **counts, **nothing, **columns}
+    assert summary == {"folder": "shop", "name": "my shop", **counts, **nothing, **columns, "features": {}}
     assert packed.load(elsewhere / "shop").name == "my shop"
     assert run_json("check", "csv:shop")["users"] == 3
     assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")
