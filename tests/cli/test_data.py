@@ -87,6 +87,23 @@ def test_import_writes_a_packed_population(elsewhere):
     assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")
 
 
+def test_import_takes_features(elsewhere):
+    (elsewhere / "log.csv").write_text("user,item,mood\nu,a,good\nu,b,good\nv,a,bad\n")
+    (elsewhere / "f.yaml").write_text("users: {features: {mood: {kind: category}}}")
+    summary = run_json("import", "log.csv", "--features", "f.yaml", "--out", "shop")
+    assert summary["features"] == {"users": ["mood"], "items": []}
+    assert "users: mood" in run("check", "csv:shop")
+    assert "category, 2 values, 0.0% unknown" in run("check", "csv:shop")
+    assert run_json("import", "log.csv", "--out", "plain")["features"] == {}
+    (elsewhere / "f.yaml").rename(elsewhere / "log.features.yaml")
+    assert run_json("import", "log.csv", "--out", "beside")["features"]["users"] == ["mood"]
+    assert "f.yaml cannot be read" in refused("import", "log.csv", "--features", "f.yaml", "--out", "none")
+    assert "--features is for --kind csv" in refused(
+        "import", "log.csv", "--features", "f.yaml", "--kind", "impressions", "--out", "none"
+    )
+    assert not (elsewhere / "none").exists()
+
+
 def test_import_reads_impressions(elsewhere):
     lines = [
         {"user": "u", "time": 1000, "shown": ["a", "b"], "clicked": ["b"]},
