@@ -51,11 +51,17 @@ class Run:
         return open_model(self.folder, self.method)
 
     def recommend(
-        self, history: Sequence[str] | None = None, *, user: str | None = None, k: int = 10
+        self,
+        history: Sequence[str] | None = None,
+        *,
+        user: str | None = None,
+        about: Mapping[str, str | float] | None = None,
+        k: int = 10,
     ) -> list[Recommendation]:
         """The best items for somebody with this history of item ids, the latest last, or for a user of the run.
 
-        Items that the model does not know are passed over: `Run.model.split_history` says which.
+        Items that the model does not know are passed over: `Run.model.split_history` says which. `about` is what else
+        is known of somebody new, by the names of features, for a method that reads them.
         """
         if (history is None) == (user is None):
             raise BadInput("give either a history of item ids or a user of the run")
@@ -63,7 +69,11 @@ class Run:
             raise BadInput(f"the history is the text {history!r}: give a list of item ids, [{history!r}]")
         if k < 1:
             raise BadInput(f"k is {k}: ask for at least 1 item")
-        return self.model.recommend(history, k) if history is not None else self.model.recommend_user(str(user), k)
+        if history is not None:
+            return self.model.recommend(history, k, about)
+        if about:
+            raise BadInput("about is for somebody new: give a history with it, or [] for none")
+        return self.model.recommend_user(str(user), k)
 
     def evaluate(
         self,

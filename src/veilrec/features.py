@@ -210,7 +210,8 @@ def assembled(features: Sequence[Feature], count: int, entries: Sequence[Entries
         silent = np.flatnonzero(np.bincount(rows, minlength=count) == 0)
         keys += [rows * n_codes + start + codes, silent * n_codes + start + UNKNOWN]
         start += feature.codes
-    owners, codes = np.divmod(np.unique(np.concatenate(keys)), n_codes)
+    ordered = np.sort(np.concatenate(keys), kind="stable")  # few long runs, which are merged
+    owners, codes = np.divmod(ordered[np.diff(ordered, prepend=-1) > 0], n_codes)
     lengths = np.bincount(owners, minlength=count)
     filled = np.full((count, max(len(categories), int(lengths.max(initial=0)))), NO_CODE, np.int32)
     filled[owners, np.arange(len(owners)) - offsets_of(lengths)[owners]] = codes
@@ -222,6 +223,11 @@ def _text(value: str | float) -> str:
     """As a file would write it: 25.0 is 25."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole else str(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    return math.isfinite(_number(text))
 
 
 def _number(text: str) -> float:

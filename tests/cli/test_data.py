@@ -81,10 +81,27 @@ def test_import_writes_a_packed_population(elsewhere):
     counts = {"users": 3, "items": 3, "rows": 4, "duplicates_merged": 1}
     nothing = {"blank_lines": 0, "ids_stripped": 0, "rows_left_out": 0, "left_out": {}}
     columns = {"columns_used": "", "columns_ignored": ""}
-    assert summary == {"folder": "shop", "name": "my shop", **counts, **nothing, **columns}
+    assert summary == {"folder": "shop", "name": "my shop", **counts, **nothing, **columns, "features": {}}
     assert packed.load(elsewhere / "shop").name == "my shop"
     assert run_json("check", "csv:shop")["users"] == 3
     assert "use it as --data csv:other" in run("import", "log.csv", "--out", "other")
+
+
+def test_import_takes_features(elsewhere):
+    (elsewhere / "log.csv").write_text("user,item,mood\nu,a,good\nu,b,good\nv,a,bad\n")
+    (elsewhere / "f.yaml").write_text("users: {features: {mood: {kind: category}}}")
+    summary = run_json("import", "log.csv", "--features", "f.yaml", "--out", "shop")
+    assert summary["features"] == {"users": ["mood"], "items": []}
+    assert "users: mood" in run("check", "csv:shop")
+    assert "category, 2 values, 0.0% unknown" in run("check", "csv:shop")
+    assert run_json("import", "log.csv", "--out", "plain")["features"] == {}
+    (elsewhere / "f.yaml").rename(elsewhere / "log.features.yaml")
+    assert run_json("import", "log.csv", "--out", "beside")["features"]["users"] == ["mood"]
+    assert "f.yaml cannot be read" in refused("import", "log.csv", "--features", "f.yaml", "--out", "none")
+    assert "--features is for --kind csv" in refused(
+        "import", "log.csv", "--features", "f.yaml", "--kind", "impressions", "--out", "none"
+    )
+    assert not (elsewhere / "none").exists()
 
 
 def test_import_reads_impressions(elsewhere):

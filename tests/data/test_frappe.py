@@ -107,3 +107,45 @@ def test_metadata_may_be_quoted_partial_or_wrong(tmp_path):
     (tmp_path / "meta.csv").write_text("item\tname\n0\tClock\n")
     with pytest.raises(BadInput, match="line 1: the header lacks category, description"):
         read(tmp_path)
+
+
+def test_people_have_their_usual_context_and_apps_what_the_store_says(tmp_path):
+    write(tmp_path, ["0\t1\t900", "0\t3\t1", "0\t5\t1", "1\t1\t1"])
+    text = (tmp_path / "frappe.csv").read_text()
+    text = text.replace("0\t3\t1\tmorning", "0\t3\t1\tnight").replace("0\t5\t1\tmorning", "0\t5\t1\tnight")
+    text = text.replace("1\t1\t1\tmorning\tsunday\tweekend\thome", "1\t1\t1\tmorning\tsunday\tweekend\tunknown")
+    (tmp_path / "frappe.csv").write_text(text)
+    meta = "item\tcategory\tname\tdescription\tdownloads\tlanguage\trating\n"
+    meta += "1\tTools\tA\tx\t1,000 - 5,000\ten\t4.4\n3\tunknown\tunknown\tunknown\tunknown\tunknown\tunknown\n"
+    (tmp_path / "meta.csv").write_text(meta + "5\tArt\tB\ty\t10,000+\tes\t5\n")
+    features = read(tmp_path).features
+    assert [feature.name for feature in features.users.features] == [name for name in CONTEXT if name != "cost"]
+    assert features.users.features[0].values == ("morning", "night")
+    assert features.users.codes[:, 0].tolist() == [2, 1]  # rows are counted, not how often an app was used
+    named = dict(zip((f.name for f in features.users.features), features.users.unknown().T.tolist(), strict=True))
+    assert named["homework"] == [False, True]
+    assert named["city"] == [True, True]  # 0: not known
+    items = {feature.name: feature.values for feature in features.items.features}
+    assert items["cost"] == ("free",)
+    assert items["category"] == ("Art", "Tools")
+    assert items["downloads"] == ("1000", "10000")
+    assert features.items.unknown().tolist() == [[False] * 5, [False, *[True] * 4], [False] * 5]
+    starts = dict(zip(items, features.items.starts, strict=False))
+    ratings = features.items.codes[:, 4] - starts["rating"] - 1
+    assert [items["rating"][place] for place in ratings[[0, 2]]] == ["4.0", "5.0"]
+
+
+def test_without_meta_data_apps_are_free_or_paid(tmp_path):
+    features = read(write(tmp_path, ["0\t1\t1", "1\t0\t2"])).features
+    assert [feature.name for feature in features.items.features] == ["cost"]
+
+
+def test_features_of_the_real_log(real):
+    features = read(real("frappe")).features
+    assert {f.name: len(f.values) for f in features.users.features} == {
+        **{"daytime": 7, "weekday": 7, "isweekend": 2, "homework": 2, "weather": 8, "country": 79, "city": 232}
+    }
+    assert {f.name: len(f.values) for f in features.items.features} == {
+        **{"cost": 2, "category": 31, "language": 28, "downloads": 10, "rating": 9}
+    }
+    assert features.items.unknown().sum(axis=0).tolist() == [0, 550, 550, 550, 550]

@@ -164,3 +164,68 @@ def test_ml_100k_without_titles_is_read(tmp_path):
     assert population.catalogue is not None
     assert list(population.catalogue.titles) == ["Three", ""]
     assert list(population.catalogue.categories) == ["Western", ""]
+
+
+def _values(side, row):
+    """What a row says, by the names of the features."""
+    names = {}
+    for feature, start in zip(side.categories, side.starts, strict=False):
+        held = [code - start for code in side.codes[row] if start <= code < start + feature.codes]
+        names[feature.name] = [feature.values[code - 1] if code else None for code in held]
+    return names
+
+
+def test_people_and_films_of_1m_are_described(tmp_path):
+    write_1m(tmp_path)
+    (tmp_path / "users.dat").write_text("1::F::1::10::48067\n3::M::56::99::1\n9::M::25::3::1\n")
+    features = read_1m(tmp_path).features
+    assert [_values(features.users, row) for row in range(3)] == [
+        {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]},
+        {"age": [None], "gender": [None], "occupation": [None]},  # not listed
+        {"age": ["56"], "gender": ["M"], "occupation": [None]},
+    ]
+    assert _values(features.items, 0) == {"genres": ["Action", "War"], "year": ["1995-1999"]}
+    assert _values(features.items, 1) == {"genres": ["Drama"], "year": [None]}
+
+
+def test_ages_of_100k_are_put_into_the_groups_of_1m(tmp_path):
+    (tmp_path / "u.data").write_text("".join(f"{user}\t{1 + user % 2}\t3\t7\n" for user in range(1, 8)))
+    ages = [7, 18, 24, 34, 49, 55, 73]
+    (tmp_path / "u.user").write_text("".join(f"{n}|{age}|M|writer|1\n" for n, age in enumerate(ages, 1)))
+    features = read_100k(tmp_path).features
+    found = [_values(features.users, row)["age"] for row in range(7)]
+    assert found == [["1"], ["18"], ["18"], ["25"], ["45"], ["50"], ["56"]]
+    assert (len(features.items), features.items.features) == (2, ())  # no u.item
+
+
+def test_without_the_files_there_are_no_features(tmp_path):
+    (tmp_path / "u.data").write_text("1\t1\t3\t7\n1\t2\t3\t7\n")
+    assert read_100k(tmp_path).features is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("1::F::1::10::1\n2::M::old::3::1\n", "line 2: age 'old' is not a whole number"),
+        ("1::F::1::10::1\n1::M::25::3::1\n", "line 2: user 1 is listed twice"),
+        ("1::F::1\n", "line 1: expected 5 fields"),
+    ],
+)
+def test_a_malformed_line_of_people_is_named(tmp_path, lines, told):
+    write_1m(tmp_path)
+    (tmp_path / "users.dat").write_text(lines)
+    with pytest.raises(BadInput, match=rf"users\.dat, {told}"):
+        read_1m(tmp_path)
+
+
+def test_features_of_the_real_files(real):
+    small, large = read_100k(real("ml-100k")), read_1m(real("ml-1m"))
+    # user 1: 24, M, technician; the second film is GoldenEye (1995)
+    assert _values(small.features.users, 0) == {"age": ["18"], "gender": ["M"], "occupation": ["technician"]}
+    assert _values(small.features.items, 1) == {"genres": ["Action", "Adventure", "Thriller"], "year": ["1995-1999"]}
+    assert _values(large.features.users, 0) == {"age": ["1"], "gender": ["F"], "occupation": ["K-12 student"]}
+    assert _values(large.features.items, 0) == {"genres": ["Drama"], "year": ["1975-1979"]}
+    assert not large.features.users.unknown().any()
+    assert not large.features.items.unknown().any()
+    assert small.features.items.unknown().sum(axis=0).tolist() == [2, 1]
+    assert [f.codes for f in small.features.users.features] == [f.codes for f in large.features.users.features]

@@ -22,6 +22,7 @@ from veilrec.data.datasets import load
 from veilrec.data.packed import remembered
 from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
 from veilrec.errors import BadInput
+from veilrec.features import Feature, Features, without_rows
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
@@ -80,6 +81,9 @@ def populations(draw) -> Population:
         entities=draw(st.sampled_from([None, column])),
         entity_vectors=draw(st.sampled_from([None, vectors])),
     )
+    tags = Feature("tags", "categories", tuple(draw(st.lists(TEXT.filter(bool), unique=True, max_size=3))))
+    side = without_rows((tags, Feature("n", "number", low=-1.5, high=2)))
+    features = Features(side.strangers(len(users)), without_rows((), n_items))
     fixed = (np.zeros(len(users), np.int32), np.zeros((len(users), 99), np.int32))
     return Population(
         name=draw(TEXT),
@@ -96,6 +100,7 @@ def populations(draw) -> Population:
         impressions={name: random_impressions(rng, len(users), n_items, draw(st.booleans())) for name in splits},
         catalogue=draw(st.sampled_from([None, catalogue])),
         facts=draw(st.dictionaries(TEXT, st.integers(-(2**40), 2**40) | TEXT | st.floats(allow_nan=False), max_size=3)),
+        features=draw(st.sampled_from([None, features])),
         fixed_test=draw(st.sampled_from([None, fixed])),
     )
 
@@ -108,6 +113,7 @@ def test_every_field_survives(tmp_path_factory, population):
     loaded = packed.load(folder)
     assert same(population, loaded)
     assert isinstance(loaded.interactions.items.base, np.memmap)  # mapped, not read
+    assert loaded.features is None or isinstance(loaded.features.users.codes.base, np.memmap)
     assert [path.name for path in folder.parent.iterdir()] == ["population"]
 
 

@@ -122,3 +122,29 @@ def test_the_genre_of_a_film_is_the_cluster_that_draws_its_users() -> None:
 def test_titles_are_drawn_apart_so_that_rows_stay_what_they_were() -> None:
     items = synthetic_ratings.generate(users=300, items=200, days=10, seed=3).interactions.items
     assert items[:8].tolist() == [138, 132, 51, 78, 83, 32, 162, 143]
+
+
+def test_features_carry_some_of_the_taste() -> None:
+    population = synthetic_ratings.generate(users=2000, items=400, seed=1)
+    assert population.features is not None
+    assert population.catalogue is not None
+    users, items = population.features.users, population.features.items
+    genres = items.features[0].values
+    assert users.features[0].values == genres
+    world = synthetic_ratings.make_world(400, 1)
+    assert np.array_equal(items.codes, np.sort(1 + np.stack([world.first, world.second], axis=1), axis=1))
+    log = population.interactions
+    group = np.repeat(users.codes[:, 0], np.diff(log.offsets))
+    own = (items.codes[log.items] == group[:, None]).any(axis=1).mean()
+    shuffled = (items.codes[log.items] == np.random.default_rng(0).permutation(group)[:, None]).any(axis=1).mean()
+    assert own > 1.5 * shuffled  # 0.38 and 0.20
+    critics = items.numbers[:, 0]
+    assert 0.4 < np.corrcoef(critics, world.quality)[0, 1] < 0.9
+    assert ((critics >= 0) & (critics <= 1)).all()
+
+
+def test_a_users_group_depends_on_his_key_alone() -> None:
+    few, many = (synthetic_ratings.generate(users=users, items=500, seed=7).features for users in (50, 400))
+    assert few is not None
+    assert many is not None
+    np.testing.assert_array_equal(few.users.codes, many.users.codes[:50])

@@ -26,6 +26,12 @@ def recommend(
     history_file: Annotated[
         Path | None, typer.Option(help="The same from a file: one id a line, as it is; - reads standard input.")
     ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What else is known of somebody, as NAME=VALUE, for a method that reads features; may be repeated."
+        ),
+    ] = None,
     everybody: Annotated[bool, typer.Option("--all", help="All users of the training, into the file --out.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for --all: .csv, .parquet or .jsonl.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many items.")] = 10,
@@ -40,6 +46,8 @@ def recommend(
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --history 50,172,181 -k 5
 
+        veilrec recommend runs/mine --history 50,172 --about age=25 --about gender=F
+
         veilrec recommend runs/mine --history 'film-7,"Tea, milk and sugar"'
 
         veilrec recommend runs/fedmf-ml-100k-seed1 --all --out best.csv
@@ -49,13 +57,15 @@ def recommend(
     from dataclasses import asdict
 
     from veilrec.errors import BadInput
-    from veilrec.runs.histories import about_history, read_history, read_history_file
+    from veilrec.runs.histories import about_history, about_people, read_about, read_history, read_history_file
     from veilrec.runs.saved import open_model
 
     if users is not None and len(users) > 1:
         raise BadInput(f"--user is given {len(users)} times: ask for one user at a time, or for everybody with --all")
     user = users[0] if users else None
     from_history = history is not None or history_file is not None
+    if about and not from_history:
+        raise BadInput("--about is for somebody new: give --history ID,ID,... with it, or --history '' for none")
     if (user is not None) + from_history + everybody != 1 or (history is not None and history_file is not None):
         raise BadInput(
             "give either --user ID (of the training), --history ID,ID,... or --history-file FILE (anybody), or --all"
@@ -78,11 +88,20 @@ def recommend(
     else:
         items = read_history(history or (), model.knows) if history_file is None else read_history_file(history_file)
         known, unknown = model.split_history(items)
-        found, told = model.recommend(known, k), {"history": known, "unknown_items": unknown}
-        for note in about_history(known, unknown, found):
+        said = read_about(about or ())
+        found, told = model.recommend(known, k, said), {"history": known, "unknown_items": unknown}
+        notes = about_people(model.people, said) if said else ()
+        for note in (*about_history(known, unknown, found), *notes):
             say(note)
     if json_output:
-        print_json({"user": user, **told, "recommendations": [asdict(best) for best in found]})
+        print_json(
+            {
+                "user": user,
+                **told,
+                **({"about": read_about(about)} if about else {}),
+                "recommendations": [asdict(best) for best in found],
+            }
+        )
         return
     from rich.console import Console
     from rich.markup import escape

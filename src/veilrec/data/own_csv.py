@@ -113,10 +113,10 @@ class _Part:
 
 
 def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
-    """Read files of uses as one log, with the features that a YAML file names; users are numbered by first appearance,
-    items by name.
+    """Read files of uses as one log; users are numbered by first appearance, items by name.
 
-    A model shows the order of its items, and whose use of an item came first is nobody's business.
+    A model shows the order of its items, and whose use of an item came first is nobody's business. `features` is a YAML
+    file that names columns: see feature_schema.
     """
     chosen = options or CsvOptions()
     schema = None if features is None else read_schema(features)

@@ -30,7 +30,7 @@ class _Columns:
 
     where: str
     frame: pl.DataFrame  # texts, by the names of the features
-    owners: Indices  # [rows]
+    owners: Indices  # [rows], -1 for one that the log does not have: its values exist, and are nobody's
     ids: Strings
 
     @property
@@ -84,9 +84,8 @@ def _second_file(asked: SideSchema, path: Path, ids: Strings) -> tuple[_Columns,
     frame = pl.DataFrame([text_column(raw, w.name, f"features of {asked.name}") for w in asked.wanted])
     numbered = pl.DataFrame({"id": unpack(ids), "owner": np.arange(len(ids), dtype=np.int32)})
     owners = pl.DataFrame({"id": key}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
-    known = owners.is_not_null()
-    columns = _Columns(str(path), frame.filter(known), owners.filter(known).to_numpy(), ids)
-    return columns, len(ids) - int(known.sum())
+    columns = _Columns(str(path), frame, owners.fill_null(-1).to_numpy(), ids)
+    return columns, len(ids) - int(owners.is_not_null().sum())
 
 
 def _side(asked: SideSchema, columns: _Columns, decimal: str) -> tuple[Side, Facts]:
@@ -124,9 +123,9 @@ def _number(wanted: Wanted, columns: _Columns, decimal: str) -> tuple[Feature, F
         )
     low, high = _range(wanted, found)
     feature = Feature(wanted.name, "number", low=low, high=high)
-    scaled = feature.scaled(found.to_numpy())
-    owners = columns.owners[finite.to_numpy()]
-    sums = np.bincount(owners, weights=scaled, minlength=columns.count)
+    used = finite.to_numpy() & (columns.owners >= 0)
+    owners = columns.owners[used]
+    sums = np.bincount(owners, weights=feature.scaled(given.to_numpy()[used]), minlength=columns.count)
     counts = np.bincount(owners, minlength=columns.count)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     return feature, np.minimum(means, 1.0).astype(np.float32)

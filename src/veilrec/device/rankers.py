@@ -16,9 +16,10 @@ from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.device import fcf, mf
 from veilrec.device.learner import Cohort, OwnItems, narrow
+from veilrec.features import Side
 from veilrec.models.ease import EaseScorer
 from veilrec.models.factors import FactorScores
-from veilrec.models.scores import Model, Scorer
+from veilrec.models.scores import KnowsPeople, Model, Scorer
 from veilrec.updates import Round
 
 _AT_ONCE = 64  # new users who join together: few enough that their scratch space stays small
@@ -256,3 +257,21 @@ class SentFirstModel(SentFirst):
     def fold_in(self, histories: Csr) -> Scorer:
         """New users, by those of their items that the model knows."""
         return SentFirst(self._model.fold_in(narrow(histories, self._place)), self._sent)
+
+
+class SentFirstPeople(SentFirstModel):
+    """The same for a model that reads what a device knows of its user."""
+
+    def __init__(self, model: KnowsPeople, sent: Bools) -> None:
+        super().__init__(model, sent)
+        self._knowing = model
+        self.people = model.people
+
+    def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
+        """New users, by those of their items that the model knows and by their features."""
+        return SentFirst(self._knowing.fold_in_people(narrow(histories, self._place), people), self._sent)
+
+
+def sent_first(model: Model, sent: Bools) -> SentFirstModel:
+    """The model with the items that no device ever saw behind all others."""
+    return SentFirstPeople(model, sent) if isinstance(model, KnowsPeople) else SentFirstModel(model, sent)

@@ -32,6 +32,8 @@ class Model(Scorer, Protocol):
 class KnowsPeople(Model, Protocol):
     """A model that also reads what a device knows of its user."""
 
+    people: Side  # the features that it reads, without rows
+
     def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
         """The same for new users with these features."""
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from veilrec._quotes import without_blanks_behind
 from veilrec._words import counted
 from veilrec.errors import BadInput
+from veilrec.features import UNKNOWN, Side, is_number
 from veilrec.runs.saved import Recommendation
 
 _SHOWN = 5  # unknown items that are named one by one
+_NAMED = 25  # values of a feature that are
 
 
 def read_history(texts: Sequence[str], knows: Callable[[str], bool] = lambda _: False) -> list[str]:
@@ -48,6 +50,33 @@ def read_history_file(path: Path) -> list[str]:
         raise BadInput(f"--history-file {path} is not UTF-8: give a text file with one item id a line") from None
     lines = text.replace("\r\n", "\n").split("\n")
     return [line.strip() for line in lines if line.strip()]
+
+
+def read_about(texts: Sequence[str]) -> dict[str, str]:
+    """What is known of somebody, as NAME=VALUE."""
+    said: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise BadInput(f"--about {text!r} says nothing: write NAME=VALUE, such as --about age=25")
+        if name in said:
+            raise BadInput(f"--about {name} is given twice: give it once, several values with what separates them")
+        said[name] = value
+    return said
+
+
+def about_people(people: Side, about: Mapping[str, str]) -> Iterator[str]:
+    """What somebody should know of values that the model makes nothing of."""
+    for feature in people.features:
+        value = about.get(feature.name)
+        if value is None:
+            continue
+        if feature.kind == "number":
+            if not is_number(value):
+                yield f"{feature.name} {value!r} is no finite number: taken as unknown"
+        elif UNKNOWN in feature.codes_of(value):
+            few = ", ".join(feature.values[:_NAMED]) + (", ..." if len(feature.values) > _NAMED else "")
+            yield f"{feature.name} {value!r} is not among what the model knows ({few}): taken as unknown"
 
 
 def about_history(known: Sequence[str], unknown: Sequence[str], found: Sequence[Recommendation]) -> Iterator[str]:

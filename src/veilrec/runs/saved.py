@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -15,7 +15,8 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput
-from veilrec.models.scores import Model
+from veilrec.features import Side
+from veilrec.models.scores import KnowsPeople, Model, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
 from veilrec.simulate.trainer import ModelParts
@@ -72,15 +73,28 @@ class SavedModel:
         devices, p = self.devices, self.parts
         return ModelParts(p.ranker, p.weights, devices.states, p.sent).model(devices.trained_on)
 
-    def recommend(self, history: Sequence[str], k: int = 10) -> list[Recommendation]:
-        """The best items for somebody of whom only a history of external item ids is known, the latest last.
+    def recommend(
+        self, history: Sequence[str], k: int = 10, about: Mapping[str, str | float] | None = None
+    ) -> list[Recommendation]:
+        """The best items for somebody of whom a history of external item ids is known, the latest last.
 
         Items that the model does not know are passed over (`split_history` says which); without any item that it does
-        know, the list is what the method gives to somebody new.
+        know, the list is what the method gives to somebody new. `about` has values by the names of features, for a
+        model that reads them; one that is not given, or never seen, is unknown.
         """
         known, _ = self.split_history(history)
         used = np.array([self._item(item) for item in known], np.int32)  # as given: the latest click comes last
-        return self.named(self._joining(used, k))
+        return self.named(self._joining(used, k, people=self.people.encoded([about]) if about else None))
+
+    @property
+    def people(self) -> Side:
+        """The features of people that the model reads, without rows."""
+        model = self.for_anybody
+        if not isinstance(model, KnowsPeople):
+            raise BadInput(
+                f"{self.method} reads nothing of people but their items: leave out what is known about them (--about)"
+            )
+        return model.people
 
     def knows(self, item: str) -> bool:
         """Whether an item was in the training."""
@@ -132,9 +146,9 @@ class SavedModel:
             # Who never took part joins with what the device has.
             yield _best(next(scores), used, k, user) if known else self._joining(used, k, user)
 
-    def _joining(self, used: Indices, k: int, user: int = -1) -> Best:
+    def _joining(self, used: Indices, k: int, user: int = -1, people: Side | None = None) -> Best:
         history = Csr(np.array([0, len(used)], np.int64), np.ascontiguousarray(used, dtype=np.int32))
-        return _best(self.for_anybody.fold_in(history).score_all(_ONE)[0], used, k, user)
+        return _best(joined(self.for_anybody, history, people).score_all(_ONE)[0], used, k, user)
 
 
 def open_model(folder: Path, method: str | None = None) -> SavedModel:

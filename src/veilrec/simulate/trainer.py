@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from veilrec._arrays import Bools
 from veilrec._csr import Csr
-from veilrec.device.rankers import Ranker, SentFirstModel
+from veilrec.device.rankers import Ranker, sent_first
 from veilrec.models.scores import Model
 
 
@@ -41,7 +41,7 @@ class ModelParts:
     def model(self, histories: Csr) -> Model:
         """For users with these histories, in the order of their private states."""
         model = self.ranker.model(self.weights, self.private, histories)
-        return model if self.sent is None else SentFirstModel(model, self.sent)
+        return model if self.sent is None else sent_first(model, self.sent)
 
 
 class Trainer(Protocol):

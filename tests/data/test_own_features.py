@@ -1,0 +1,164 @@
+"""Features of your own data: from the log, from a second table, and what is said of those that are missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from veilrec.data import packed
+from veilrec.data.check import check
+from veilrec.data.datasets import load
+from veilrec.data.own_csv import CsvOptions, read_csv
+from veilrec.data.population import Population
+from veilrec.errors import BadInput
+
+LOG = "user,item,country,price\nann,f7,DE,3\nann,f2,FR,9\nann,f9,FR,inf\nben,f2,,1\ncleo,f7,unknown,5\n"
+PEOPLE = "user,age,likes\n ben ,50,tea|art\nann,,art\nzoe,20,beer\n"
+
+
+def read(folder: Path, schema: str, log: str = LOG, **others: str) -> Population:
+    (folder / "log.csv").write_text(log)
+    (folder / "f.yaml").write_text(schema)
+    for name, text in others.items():
+        (folder / f"{name}.csv").write_text(text)
+    return read_csv(folder / "log.csv", features=folder / "f.yaml")
+
+
+def users_of(population: Population) -> tuple[list[list[int]], list[list[float]]]:
+    assert population.features is not None
+    return population.features.users.codes.tolist(), population.features.users.numbers.tolist()
+
+
+def test_columns_of_the_log_give_the_usual_value_and_the_mean(tmp_path: Path) -> None:
+    population = read(
+        tmp_path, "users: {features: {country: {kind: category}, price: {kind: number, low: 0, high: 10}}}"
+    )
+    assert population.features is not None
+    assert population.features.users.features[0].values == ("DE", "FR")
+    codes, numbers = users_of(population)
+    assert codes == [[2], [0], [0]]
+    assert np.allclose(numbers, [[0.6], [0.1], [0.5]])  # ann: (3 + 9) / 2, and what is infinite says nothing
+    assert (len(population.features.items), population.features.items.features) == (3, ())
+    assert "columns_ignored" not in population.facts
+
+
+def test_a_second_table_is_joined_by_its_key(tmp_path: Path) -> None:
+    schema = "users: {file: people.csv, features: {age: {kind: number}, likes: {kind: categories}}}"
+    population = read(tmp_path, schema, people=PEOPLE)
+    assert population.features is not None
+    age, likes = population.features.users.features
+    assert (age.low, age.high, likes.values) == (20.0, 50.0, ("art", "beer", "tea"))  # zoe's as well
+    assert users_of(population) == ([[1, -1], [1, 3], [0, -1]], [[0.5], [1.0], [0.5]])
+    assert population.facts["users_without_features"] == 1
+    assert population.facts["unknown_numbers: users.age"] == 2
+    assert population.facts["features_from"] == "f.yaml"
+    assert population.facts["columns_ignored"] == "country, price"
+
+
+def test_items_have_a_key_of_their_own_and_other_separators(tmp_path: Path) -> None:
+    schema = (
+        'items: {file: films.csv, key: sku, features: {genres: {kind: categories, separator: "/", values: [b, a]}}}'
+    )
+    population = read(tmp_path, schema, films="sku;genres\nf2;a/b\nf7;c\nf9;b\n")
+    assert population.features is not None
+    assert population.features.items.codes.tolist() == [[1, 2], [0, -1], [1, -1]]
+    assert "items_without_features" not in population.facts
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            "users: {features: {age: {kind: number}}}",
+            "no such column; unknown column 'age'.*country, item, price, user",
+        ),
+        ("users: {features: {country: {kind: number}}}", "column 'country' holds no number: use kind: category"),
+        ("users: {file: people.csv, features: {agee: {kind: number}}}", "did you mean age.*known are age, likes, user"),
+        (
+            "users: {file: people.csv, key: id, features: {age: {kind: number}}}",
+            "key of users.*known are age, likes, user",
+        ),
+        (
+            "users: {file: twice.csv, features: {age: {kind: number}}}",
+            "twice.csv, line 4: the user 'ann' is listed twice",
+        ),
+        ("users: {file: torn.csv, features: {age: {kind: number}}}", "torn.csv, line 3"),
+        ("users: {features: {price: {kind: number, low: 99, high: 3}}}", "low must be below high"),
+        ("items: {file: gone.csv, features: {age: {kind: number}}}", "gone.csv is not there"),
+    ],
+)
+def test_what_does_not_fit_is_told(tmp_path: Path, schema: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        read(tmp_path, schema, people=PEOPLE, twice="user,age\nann,1\nben,2\nann,3\n", torn="user,age\nann,1\nben\n")
+
+
+def test_the_range_of_equal_numbers_is_made_wider(tmp_path: Path) -> None:
+    for given, expected in (("", 0.0), (", high: 4", 1.0), (", low: 9", 0.0)):
+        population = read(
+            tmp_path, f"users: {{features: {{n: {{kind: number{given}}}}}}}", "user,item,n\na,x,4\nb,y,4\n"
+        )
+        assert users_of(population)[1] == [[expected]] * 2
+
+
+def test_huge_numbers_stay_in_their_range(tmp_path: Path) -> None:
+    log = "user,item,n\na,x,1e308\na,y,1e308\nb,x,-1e400\nb,y,1e400\nc,x,-7\n"
+    population = read(tmp_path, "users: {features: {n: {kind: number, low: 0, high: 1.0e+308}}}", log)
+    assert users_of(population)[1] == [[1.0], [0.5], [0.0]]
+
+
+def test_numbers_with_a_decimal_comma_are_read_as_the_log_is(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user;item;rating;n\na;x;4,5;0,5\nb;y;3;0,25\n")
+    (tmp_path / "f.yaml").write_text("users: {features: {n: {kind: number, low: 0, high: 1}}}")
+    population = read_csv(tmp_path / "log.csv", options=CsvOptions(decimal=","), features=tmp_path / "f.yaml")
+    assert users_of(population)[1] == [[0.5], [0.25]]
+
+
+def test_parquet_has_features_too(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "age": [20, None], "tags": [["p"], ["q"]]})
+    frame.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "log.features.yaml").write_text("users: {features: {age: {kind: category}}}")
+    population = load(f"csv:{tmp_path / 'log.parquet'}")
+    assert users_of(population)[0] == [[1], [0]]
+    (tmp_path / "log.features.yaml").write_text("users: {features: {tags: {kind: category}}}")
+    with pytest.raises(BadInput, match="holds lists"):
+        load(f"csv:{tmp_path / 'log.parquet'}")
+
+
+def test_rows_that_differ_in_features_alone_are_still_merged(tmp_path: Path) -> None:
+    log = "user,item,mood\na,x,1\na,x,2\na,x,2\nb,y,1\n"
+    population = read(tmp_path, "users: {features: {mood: {kind: category}}}", log)
+    assert len(population.interactions) == 2
+    assert users_of(population)[0] == [[2], [1]]
+
+
+def test_bad_rows_are_left_out_of_features_as_well(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,rating,mood\na,x,1,p\na,y,bad,q\na,z,bad,q\nb,y,2,q\n")
+    (tmp_path / "f.yaml").write_text("users: {features: {mood: {kind: category}}}")
+    options = CsvOptions(skip_bad=True)
+    assert users_of(read_csv(tmp_path / "log.csv", options=options, features=tmp_path / "f.yaml"))[0] == [[1], [2]]
+
+
+def test_a_schema_beside_the_log_is_read_and_a_change_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(LOG)
+    assert load(f"csv:{tmp_path / 'log.csv'}").features is None
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    (tmp_path / "log.features.yaml").write_text("users: {file: people.csv, features: {likes: {kind: categories}}}")
+    assert users_of(load(f"csv:{tmp_path / 'log.csv'}"))[0] == [[1, -1], [1, 3], [0, -1]]
+    (tmp_path / "people.csv").write_text("user,likes\ncleo,art\n")
+    assert users_of(load(f"csv:{tmp_path / 'log.csv'}"))[0] == [[0], [0], [1]]
+
+
+def test_the_check_shows_features_and_who_is_unknown(tmp_path: Path) -> None:
+    schema = "users: {file: people.csv, features: {age: {kind: number, low: 0, high: 99}, likes: {kind: categories}}}"
+    population = read(tmp_path, schema, people=PEOPLE)
+    packed.save(population, tmp_path / "packed")
+    for each in (population, packed.load(tmp_path / "packed")):
+        report = check(each)
+        assert [feature.told() for feature in report.features] == [
+            "number from 0 to 99, 66.7% unknown",
+            "categories, 3 values, 33.3% unknown",
+        ]
+        assert "1 user of the log not listed" in " ".join(report.odd)
