@@ -49,6 +49,7 @@ def test_the_usual_table_is_short_and_users_with_little_data_stand_apart(idle: t
     assert "recall@10" not in said
     assert "fedmf by how much is known of a user" in said
     assert "│ 1-5 " in said
+    assert "hr@10 of the least active fifth of the users (16 of them, up to" in words(said)
     assert "recall@10" not in idle[1]
 
 

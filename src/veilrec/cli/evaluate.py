@@ -197,12 +197,14 @@ def evaluate(
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:
-    from veilrec.cli.metric_tables import every_metric, groups_table
+    from veilrec.cli.metric_tables import every_metric, fairness_line, groups_table
 
     rows = {result["method"]: result["metrics"]} | result["baselines"]
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
     console.print((every_metric if metrics is Shown.all else metrics_table)(title, rows))
     console.print(groups_table(result["method"], result["groups"]))
+    if result["fairness"] is not None:
+        console.print(fairness_line(result["method"], result["fairness"]))
     for warning in result["warnings"]:
         console.print(warning)
     if per_user is not None:

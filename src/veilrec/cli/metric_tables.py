@@ -1,9 +1,11 @@
-"""Tables of `veilrec evaluate`: every metric, and users with little data apart."""
+"""Tables of `veilrec evaluate`: every metric, users with little data apart, and what hangs on a rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from veilrec._words import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -52,3 +54,17 @@ def groups_table(method: str, groups: Sequence[Mapping[str, Any]]) -> Group:
         sizes = (f"{group['users']:,}", f"{group['cases']:,}")
         table.add_row(group["known_items"], *sizes, *(f"{value:.4f}" for value in values))
     return Group(Text(f"{method} by how much is known of a user", style="bold"), table)
+
+
+def fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
+    """The least active fifth of the users beside the rest, in a sentence."""
+    metric, users, known = fairness["metric"], fairness["users"], fairness["known_items"]
+    return (
+        f"{metric} of the least active fifth of the users ({users:.0f} of them, up to {counted(known, 'known item')})"
+        f" and of the rest: {method} {_sides(fairness['model'])}; popularity {_sides(fairness['popularity'])}."
+    )
+
+
+def _sides(found: Mapping[str, Any]) -> str:
+    error = "" if found["error"] is None else f" ± {found['error']:.4f}"
+    return f"{found['least_active']:.4f} and {found['rest']:.4f}, spread {found['spread']:+.4f}{error}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
 from veilrec.evaluate.evaluator import Judgement, judge
-from veilrec.evaluate.groups import by_known_items
+from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity, by_known_items
 from veilrec.evaluate.lists import Items
 from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluate.split import Split
@@ -31,11 +31,12 @@ class Measured:
     baselines: Mapping[str, Judgement]
 
     def to_json(self) -> dict[str, Any]:
-        """`metrics`, `baselines` and `groups` as result.json has them."""
+        """`metrics`, `baselines`, `groups` and `fairness` as result.json has them."""
         return {
             "metrics": self.model.means(),
             "baselines": {name: judgement.means() for name, judgement in self.baselines.items()},
             "groups": self.groups(),
+            "fairness": self.fairness(),
         }
 
     def groups(self) -> list[dict[str, Any]]:
@@ -51,6 +52,20 @@ class Measured:
             }
             for name, group in by_known_items(self.model).items()
         ]
+
+    def fairness(self) -> dict[str, Any] | None:
+        """The least active fifth of the test users beside the rest, of the model and of popularity.
+
+        None for impressions.
+        """
+        model, popularity = by_activity(self.model), by_activity(self.baselines["popularity"])
+        if model is None or popularity is None:
+            return None
+        sides = {
+            name: {"least_active": of.least_active, "rest": of.rest, "spread": of.spread, "error": of.error}
+            for name, of in (("model", model), ("popularity", popularity))
+        }
+        return {"metric": FAIRNESS_METRIC, "users": model.users, "known_items": model.known_items, **sides}
 
 
 def measure(model: Model, split: Split, seed: int, items: Items | None = None) -> Measured:
