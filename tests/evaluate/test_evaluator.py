@@ -55,6 +55,13 @@ def test_held_out_users_are_folded_in_and_ranked_one_by_one() -> None:
     assert metrics["hr@5"] == 1.0
 
 
+def test_disliked_items_are_no_rivals_of_the_liked_ones() -> None:
+    table = np.array([[9, 4, 3, 5, 1, 0]], np.float32)
+    asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=csr([[3]]))
+    metrics = evaluate(asked, csr([[]] * 9), TableModel(np.zeros((9, 6), np.float32), table))
+    assert metrics["ndcg@5"] == 1.0  # 0 is known and 3 disliked: nothing is left before either
+
+
 SHOWN = impressions(
     shown=[[0, 1, 2, 3], [4], [3, 0], [1, 2]],
     clicked=[[1, 0, 1, 0], [1], [0, 1], [0, 0]],

@@ -65,12 +65,19 @@ class Interactions:
 
     def pairs(self) -> Csr:
         """The distinct items of every user, in the order of their last use."""
-        users = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), np.diff(self.offsets))
-        key = users * (int(self.items.max(initial=0)) + 1) + self.items
-        _, last_from_end = np.unique(key[::-1], return_index=True)
-        keep = np.sort(len(key) - 1 - last_from_end)
+        users, keep = self._users(), self.last_uses()
         lengths = np.bincount(users[keep], minlength=len(self.offsets) - 1)
         return Csr(offsets_of(lengths), np.ascontiguousarray(self.items[keep]))
+
+    def last_uses(self) -> Offsets:
+        """The rows that `pairs` keeps, in its order."""
+        key = self._users() * (int(self.items.max(initial=0)) + 1) + self.items
+        _, last_from_end = np.unique(key[::-1], return_index=True)
+        rows: Offsets = np.sort(len(key) - 1 - last_from_end)
+        return rows
+
+    def _users(self) -> Offsets:
+        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), np.diff(self.offsets))
 
 
 def pack_interactions(

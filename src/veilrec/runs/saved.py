@@ -80,7 +80,7 @@ class SavedModel:
         """
         known, _ = self.split_history(history)
         used = np.array([self._item(item) for item in known], np.int32)  # as given: the latest click comes last
-        return self.named(self._joining(used, k))
+        return self.named(self._joining(used, used, k))
 
     def knows(self, item: str) -> bool:
         """Whether an item was in the training."""
@@ -129,11 +129,14 @@ class SavedModel:
         scores = iter(self.for_users.score_all(users[took_part]) if took_part.any() else ())
         for user, known in zip(users.tolist(), took_part.tolist(), strict=True):
             used = self.devices.used.row(user)
-            # Who never took part joins with what the device has.
-            yield _best(next(scores), used, k, user) if known else self._joining(used, k, user)
+            if known:
+                yield _best(next(scores), used, k, user)
+            else:  # who never took part joins with what the device may learn from
+                liked = self.devices.liked
+                yield self._joining(used if liked is None else liked.row(user), used, k, user)
 
-    def _joining(self, used: Indices, k: int, user: int = -1) -> Best:
-        history = Csr(np.array([0, len(used)], np.int64), np.ascontiguousarray(used, dtype=np.int32))
+    def _joining(self, own: Indices, used: Indices, k: int, user: int = -1) -> Best:
+        history = Csr(np.array([0, len(own)], np.int64), np.ascontiguousarray(own, dtype=np.int32))
         return _best(self.for_anybody.fold_in(history).score_all(_ONE)[0], used, k, user)
 
 
