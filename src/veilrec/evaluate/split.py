@@ -77,6 +77,7 @@ class Purpose(IntEnum):
     TEST_USERS = 105
     VALID_IMPRESSIONS = 106
     TRAIN_NEGATIVES = 107
+    ADAPT_ORDER = 108
 
 
 def draw_unused(used: Csr, users: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
-from veilrec.evaluate.evaluator import Judgement, judge
+from veilrec.evaluate.evaluator import Judgement, judge, judge_ties
 from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity, by_known_items
 from veilrec.evaluate.lists import Items
 from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
+from veilrec.evaluate.personalisation import personalisation
 from veilrec.evaluate.split import Split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import exists, get
@@ -72,6 +73,36 @@ def measure(model: Model, split: Split, seed: int, items: Items | None = None) -
     """Judge a model and the baselines on the test cases; their lists, too, if `items` are given."""
     baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
     return Measured(judge(split.test, split.train, model, items), baselines)
+
+
+def by_given_items(model: Model, split: Split, seed: int, measured: Measured) -> list[dict[str, Any]]:
+    """The main metrics by how many items of a new user the model is given, beside the baselines.
+
+    These do not look at a user's items, and the questions stay the same: `measured` has them for every number.
+    """
+    baselines = {name: _main(judgement) for name, judgement in measured.baselines.items()}
+    return [
+        {
+            "given": given.label,
+            "mean_items": given.mean_items,
+            "metrics": _main(given.judgement),
+            "baselines": baselines,
+        }
+        for given in personalisation(split, model, seed)
+    ]
+
+
+def by_ties(model: Model, split: Split, seed: int) -> list[dict[str, Any]]:
+    """The main metrics by who wins where scores are equal, of the model and of the baselines."""
+    ranked = {name: judge_ties(split.test, split.train, baseline(name, split, seed)) for name in BASELINES}
+    return [
+        {
+            "ties": rule,
+            "metrics": _main(judgement),
+            "baselines": {name: _main(by_rule[rule]) for name, by_rule in ranked.items()},
+        }
+        for rule, judgement in judge_ties(split.test, split.train, model).items()
+    ]
 
 
 def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:
