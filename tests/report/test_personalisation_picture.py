@@ -62,10 +62,13 @@ def test_runs_that_were_asked_other_questions_are_refused(other: dict[str, objec
         chart_of([])
 
 
-def test_files_are_checked_before_the_work(tmp_path: Path) -> None:
-    check_files(tmp_path / "a.svg", tmp_path / "a.html")
+def test_files_are_checked_before_the_work(tmp_path: Path, run_folders: dict[str, Path]) -> None:
+    run = run_folders["mf"]
+    check_files(run, tmp_path / "a.svg", tmp_path / "a.html")
     with pytest.raises(BadInput, match="ends in .svg or .png"):
-        check_files(tmp_path / "a.pdf", None)
+        check_files(run, tmp_path / "a.pdf", None)
     (tmp_path / "own.html").write_text("mine")
     with pytest.raises(BadInput, match="is no report of veilrec"):
-        check_files(None, tmp_path / "own.html")
+        check_files(run, None, tmp_path / "own.html")
+    with pytest.raises(BadInput, match=r"config\.yaml"):
+        check_files(tmp_path, None, tmp_path / "a.html")

@@ -66,6 +66,22 @@ def test_a_user_with_several_impressions_is_one_user() -> None:
     assert all(set(group["metrics"]) == set(MAIN_OF_IMPRESSIONS) for group in groups)
 
 
+@pytest.mark.parametrize("method", ["fedmf", "fedncf", "fcf", "ease", "random"])
+def test_every_way_of_ranking_meets_people_of_whom_it_knows_nothing(method: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(prepare(Request(method, RATINGS, rounds=1, protocol="holdout-users-liked")), run)
+    found = evaluate_run(run, personalisation=True)
+    nothing, *_, half = found["personalisation"]
+    assert nothing["mean_items"] == 0.0
+    assert half["metrics"] == {name: found["metrics"][name] for name in MAIN_OF_LISTS}
+    for point in found["personalisation"]:
+        assert point["baselines"] == {
+            name: {metric: found["baselines"][name][metric] for metric in MAIN_OF_LISTS} for name in BASELINES
+        }
+    if method == "random":
+        assert all(point["metrics"] == half["metrics"] for point in found["personalisation"])
+
+
 LISTS = {"ndcg@10": 0.25, "hr@10": 0.9}
 SHOWN = {"auc": 0.6, "ndcg@10": 0.25}
 

@@ -188,7 +188,7 @@ def evaluate(
         alone = [*given, *([] if epsilon is None else ["epsilon"])]
         if alone:
             raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
-        _check_files(plot, html, personalisation=personalisation)
+        _check_files(run, plot, html, personalisation=personalisation)
         result = evaluate_run(
             run,
             protocol,
@@ -231,7 +231,7 @@ def evaluate(
             console.print(f"Picture in {plot}", soft_wrap=True)
 
 
-def _check_files(plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
+def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
     if plot is None and html is None:
         return
     from veilrec._extras import require
@@ -243,7 +243,7 @@ def _check_files(plot: Path | None, html: Path | None, *, personalisation: bool)
     require("a picture", "matplotlib")
     from veilrec.report.personalisation_picture import check_files
 
-    check_files(plot, html)
+    check_files(run, plot, html)
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:

@@ -22,7 +22,7 @@ PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
     "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
     "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
-    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is neither learnt nor a rival",
+    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is no positive and no rival",
     "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
     "mind": "the impressions of the dev part: rank what was shown, given the history before it",
     "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",

@@ -61,12 +61,13 @@ def _labels(methods: Sequence[str]) -> list[str]:
     return labels
 
 
-def check_files(plot: Path | None, html: Path | None) -> None:
-    """Refuse files that cannot be written, before any work."""
+def check_files(run: Path, plot: Path | None, html: Path | None) -> None:
+    """Refuse files that cannot be written, and a run that no page can be about, before any work."""
     if plot is not None and plot.suffix not in _ENDINGS:
         raise BadInput(f"cannot draw to {plot}: give a name that ends in .svg or .png")
     if html is not None:
         refuse_foreign(html)
+        read_run(run)
 
 
 def save_files(result: Mapping[str, Any], run: Path, plot: Path | None, html: Path | None) -> None:
