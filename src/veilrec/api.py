@@ -82,15 +82,27 @@ class Run:
         data: str | None = None,
         metrics: Literal["main", "all"] = "main",
         per_user: str | Path | None = None,
+        personalisation: bool = False,
+        ties: bool = False,
     ) -> dict[str, Any]:
         """Measured again, by another protocol or on other data if asked; as `veilrec evaluate --json` prints it.
 
-        `metrics="all"` adds those of whole lists; `per_user` is a .csv or .parquet file for the metrics of every case.
+        `metrics="all"` adds those of whole lists; `per_user` is a .csv or .parquet file for the metrics of every case;
+        `personalisation` adds what new users get by how many items they gave, `ties` what the rule for ties decides.
         """
         from veilrec.runs.evaluation import evaluate_run
 
         file = None if per_user is None else Path(per_user)
-        return evaluate_run(self.folder, protocol, data, metrics=metrics, per_user=file, method=self.method)
+        return evaluate_run(
+            self.folder,
+            protocol,
+            data,
+            metrics=metrics,
+            per_user=file,
+            personalisation=personalisation,
+            ties=ties,
+            method=self.method,
+        )
 
     def serve(self, serving: Serving, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
         """What users get when the run is served so; as `veilrec evaluate --serving ... --json` prints it.

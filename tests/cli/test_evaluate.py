@@ -33,6 +33,16 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def newcomers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that meets new people."""
+    out = tmp_path_factory.mktemp("runs") / "newcomers"
+    options = ("--protocol", "holdout-users-liked", "--out", str(out))
+    code, _, wrong = veilrec("train", "ease", "--data", RATINGS.replace("=8,", "=20,"), *options)
+    assert code == 0, wrong
+    return out
+
+
 def words(text: str) -> str:
     return " ".join(text.split())
 
@@ -49,6 +59,7 @@ def test_the_usual_table_is_short_and_users_with_little_data_stand_apart(idle: t
     assert "recall@10" not in said
     assert "fedmf by how much is known of a user" in said
     assert "│ 1-5 " in said
+    assert "hr@10 of the least active fifth of the users (16 of them, up to" in words(said)
     assert "recall@10" not in idle[1]
 
 
@@ -82,9 +93,61 @@ def test_groups_of_impressions_show_their_auc(news: Path) -> None:
     assert "auc" in said
 
 
+def test_personalisation_is_a_table_a_curve_a_page_and_a_list(newcomers: Path, tmp_path: Path) -> None:
+    curve, page = tmp_path / "curve.svg", tmp_path / "page.html"
+    options = ("--personalisation", "--plot", str(curve), "--html", str(page))
+    code, said, wrong = veilrec("evaluate", str(newcomers), *options)
+    assert (code, wrong) == (0, "")
+    table = said[said.index("ease by how many items of a new user it is given") :]
+    rows = [line.split("│")[1:-1] for line in table.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows] == ["0", "1", "2", "5", "10", "20", "half"]
+    assert len({tuple(row[4:]) for row in rows}) == 1  # popularity and chance, which look at nobody
+    assert "…" not in table
+    assert "ease" in curve.read_text()
+    assert "How soon does it know somebody new?" in page.read_text()
+    found = json.loads(veilrec("evaluate", str(newcomers), "--personalisation", "--json")[1])
+    points = found["personalisation"]
+    assert [point["given"] for point in points] == ["0", "1", "2", "5", "10", "20", "half"]
+    assert all(found["metrics"][name] == value for name, value in points[-1]["metrics"].items())
+    for name, baseline in points[0]["baselines"].items():
+        assert all(found["baselines"][name][metric] == value for metric, value in baseline.items())
+    assert f"{points[2]['metrics']['hr@10']:.4f}" == rows[2][2].strip()
+    assert (tmp_path / "curve.svg").exists()
+    assert "personalisation" not in json.loads(veilrec("evaluate", str(newcomers), "--json")[1])
+
+
+def test_what_the_rule_for_ties_decides(newcomers: Path) -> None:
+    said = veilrec("evaluate", str(newcomers), "--ties")[1]
+    assert "ease by who wins where scores are equal" in said
+    found = json.loads(veilrec("evaluate", str(newcomers), "--ties", "--json")[1])
+    half, won, lost = found["ties"]
+    assert [rule["ties"] for rule in found["ties"]] == ["half", "in favour", "against"]
+    assert all(found["metrics"][name] == value for name, value in half["metrics"].items())
+    popularity = [rule["baselines"]["popularity"]["hr@30"] for rule in (lost, half, won)]
+    assert popularity == sorted(popularity)
+    assert popularity[0] < popularity[2]  # counts of few people tie often
+    assert len({rule["baselines"]["random"]["hr@10"] for rule in found["ties"]}) == 1
+
+
+def test_ties_of_what_was_shown_are_seen_in_auc(news: Path) -> None:
+    lost, won = (json.loads(veilrec("evaluate", str(news), "--ties", "--json")[1])["ties"][n] for n in (2, 1))
+    assert lost["metrics"]["auc"] < won["metrics"]["auc"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--personalisation"], "loo-99 has none: train with --protocol holdout-users"),
+        (["--personalisation", "--protocol", "holdout-users"], "train again with --protocol holdout-users"),
+        (
+            ["--personalisation", "--plot", "curve.pdf"],
+            "cannot draw to curve.pdf: give a name that ends in .svg or .png",
+        ),
+        (["--personalisation", "--html", "."], ". is a folder: give the name of a file"),
+        (["--plot", "curve.svg"], "--plot belongs to --personalisation or to --serving: give it as well"),
+        (["--html", "page.html"], "--html belongs to --personalisation: give it as well"),
+        (["--personalisation", "--serving", "plain"], "--personalisation is not for --serving"),
+        (["--ties", "--serving", "plain"], "--ties is not for --serving"),
         (["--per-user", "users.xlsx"], "give a name with .csv, .parquet"),
         (["--per-user", "."], "give a name with .csv, .parquet"),
         (["--per-user", "/proc/nowhere/users.csv"], "there is no folder /proc/nowhere"),

@@ -12,7 +12,7 @@ from veilrec._csr import Csr
 from veilrec.data.population import Catalogue, Impressions, Strings
 from veilrec.errors import VeilrecError
 from veilrec.evaluate import evaluator
-from veilrec.evaluate.evaluator import Judgement, evaluate, judge
+from veilrec.evaluate.evaluator import Judgement, evaluate, judge, judge_ties
 from veilrec.evaluate.lists import Items, describe_items
 from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluate.protocols import make_split
@@ -53,6 +53,13 @@ def test_held_out_users_are_folded_in_and_ranked_one_by_one() -> None:
     assert model.folded is asked.adapt
     assert metrics["ndcg@5"] == pytest.approx(1 / np.log2(3))
     assert metrics["hr@5"] == 1.0
+
+
+def test_disliked_items_are_no_rivals_of_the_liked_ones() -> None:
+    table = np.array([[9, 4, 3, 5, 1, 0]], np.float32)
+    asked = Cases(np.array([7]), csr([[1, 2]]), adapt=csr([[0]]), set_aside=csr([[3]]))
+    metrics = evaluate(asked, csr([[]] * 9), TableModel(np.zeros((9, 6), np.float32), table))
+    assert metrics["ndcg@5"] == 1.0  # 0 is known and 3 disliked: nothing is left before either
 
 
 SHOWN = impressions(
@@ -246,6 +253,31 @@ def test_a_case_is_judged_the_same_alone(protocol: str) -> None:
         assert {name: value[0] for name, value in values.items()} == {
             name: value[case] for name, value in together.values.items()
         }
+
+
+@pytest.mark.parametrize("protocol", ["loo-99", "loo-full", "ratio-8-2", "holdout-users"])
+def test_the_usual_rule_for_ties_lies_between_the_others(protocol: str) -> None:
+    split = make_split(random_population(40, 130, 3, 20, seed=1), protocol, seed=1)
+    model = TableModel(*[scores_with_ties(3)[np.arange(40) % 30]] * 2)
+    by_rule = {rule: found.means() for rule, found in judge_ties(split.test, split.train, model).items()}
+    assert list(by_rule) == ["half", "in favour", "against"]
+    assert by_rule["half"] == evaluate(split.test, split.train, model)
+    for name in MAIN_OF_LISTS:
+        assert by_rule["against"][name] <= by_rule["half"][name] <= by_rule["in favour"][name]
+    assert by_rule["against"]["hr@10"] < by_rule["in favour"]["hr@10"]
+
+
+def test_without_ties_every_rule_gives_the_same() -> None:
+    split = make_split(random_population(40, 130, 3, 20, seed=1), "holdout-users", seed=1)
+    table = np.random.default_rng(1).permuted(np.tile(np.arange(130, dtype=np.float32), (40, 1)), axis=1)
+    by_rule = [found.means() for found in judge_ties(split.test, split.train, TableModel(table, table)).values()]
+    assert by_rule[0] == by_rule[1] == by_rule[2]
+
+
+def test_the_same_score_for_all_that_was_shown_is_a_half_everything_or_nothing() -> None:
+    asked = cases([[0, 2], [4], [0], []], impressions=SHOWN)
+    by_rule = judge_ties(asked, NO_TRAIN, table_model([[1] * 5, [1] * 5]))
+    assert [found.means()["auc"] for found in by_rule.values()] == [0.5, 1.0, 0.0]
 
 
 def everything_of(protocol: str, table: Floats) -> tuple[Cases, Csr, Judgement]:

@@ -10,9 +10,9 @@ from veilrec.errors import BadInput
 from veilrec.evaluate.protocols import PROTOCOLS, default_protocol, make_split, make_transfer_split
 from veilrec.evaluate.split import Cases, Split
 
-from .toys import csr, impressions, population, random_population, rows_of
+from .toys import csr, impressions, population, random_population, random_rated_population, rated_population, rows_of
 
-RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20"})
+RATING_PROTOCOLS = sorted(set(PROTOCOLS) - {"mind", "last-day-20", "holdout-users-liked"})
 
 
 def same(left: Cases | None, right: Cases | None) -> bool:
@@ -122,6 +122,92 @@ def test_holdout_users_halves_a_fifth_of_the_users() -> None:
         assert (split.train.lengths()[cases.users] == 0).all()
         assert (cases.positives.lengths() == lengths[cases.users] // 2).all()
         assert (cases.adapt.lengths() == (lengths[cases.users] + 1) // 2).all()
+
+
+def test_one_item_of_a_user_is_learnt_from_or_left_alone() -> None:
+    # Whoever has one item cannot be asked: in training it is learnt from, among the drawn users nobody sees it.
+    people = population([[user % 40] for user in range(20)] + [[1, 2, 3]] * 30, 40)
+    split = make_split(people, "holdout-users", seed=1)
+    assert 0 < len(split.test) < 10
+    assert split.test.users.min() >= 20
+    assert split.test.adapt is not None
+    assert split.test.adapt.lengths().tolist() == [2] * len(split.test)
+    alone = split.train.lengths()[:20]
+    assert set(alone.tolist()) == {0, 1}  # 0: drawn for the test
+
+
+def test_liked_items_are_the_last_ratings_above_three() -> None:
+    # Of 5 users seed 1 draws one; user rows are alike, so that whoever it is has the same items.
+    rows = [[(0, 5), (1, 4), (2, 3), (3, 1), (4, 3.5), (5, 4), (0, 2), (3, 5)]] * 5
+    split = make_split(rated_population(rows, 9), "holdout-users-liked", seed=1)
+    assert split.protocol == "holdout-users-liked"
+    drawn = int(split.test.users[0])
+    liked = [1, 4, 5, 3]  # the last use decides: 0 was liked once, 3 was not at first
+    assert rows_of(split.train) == [[] if user == drawn else liked for user in range(5)]
+    assert split.test.adapt is not None
+    assert sorted(split.test.adapt.row(0).tolist() + split.test.positives.row(0).tolist()) == sorted(liked)
+    assert split.test.set_aside is not None
+    assert rows_of(split.test.set_aside) == [[2, 0]]
+    assert split.liked is not None
+    assert rows_of(split.liked) == [liked] * 5
+
+
+def test_the_same_users_are_drawn_whether_likes_count_or_uses() -> None:
+    people = random_rated_population(60, 150, 20, 40, seed=2)  # so many items that everybody likes three
+    uses, likes = (
+        make_split(people, name, seed=1, validation=True) for name in ("holdout-users", "holdout-users-liked")
+    )
+    assert uses.test.users.tolist() == likes.test.users.tolist()
+    assert uses.valid is not None
+    assert likes.valid is not None
+    assert uses.valid.users.tolist() == likes.valid.users.tolist()
+    pairs = rows_of(people.interactions.pairs())
+    for cases in (likes.test, likes.valid):
+        assert cases.adapt is not None
+        assert cases.set_aside is not None
+        for case, user in enumerate(cases.users):
+            parts = (cases.positives, cases.adapt, cases.set_aside)
+            assert sorted(item for part in parts for item in part.row(case).tolist()) == sorted(pairs[user])
+    assert likes.train.lengths().sum() < uses.train.lengths().sum()
+
+
+def test_uses_are_cut_as_ever_whatever_their_ratings() -> None:
+    rated, plain = random_rated_population(60, 150, 3, 30, seed=2), random_population(60, 150, 3, 30, seed=2)
+    one, other = (make_split(people, "holdout-users", seed=1, validation=True) for people in (rated, plain))
+    assert same(one.test, other.test)
+    assert one.test.set_aside is None
+    assert rows_of(one.train) == rows_of(other.train)
+
+
+def test_whoever_likes_one_item_or_none_is_not_asked_and_breaks_nothing() -> None:
+    rows = [[(0, 5), (1, 1)], [(2, 2)], [(3, 4)], *[[(0, 5), (1, 4), (2, 5), (3, 1)]] * 20]
+    for seed in range(20):
+        split = make_split(rated_population(rows, 9), "holdout-users-liked", seed=seed)
+        assert split.test.users.min() >= 3
+        assert split.test.positives.lengths().tolist() == [1] * len(split.test)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [[(0, 1), (1, 120)]] * 9,
+            r"those of toy go from 1 to 120 \(counts of uses are none\): use the protocol holdout",
+        ),
+        ([[(0, 0), (1, 1)]] * 9, r"those of toy go from 0 to 1"),
+        ([[(0, 1), (1, 3)]] * 9, r"no user of toy has 2 distinct items rated above 3, which holdout-users-liked needs"),
+        ([[(0, 5), (1, 4)]], r"holdout-users-liked leaves none of the 1 users of toy for training"),
+        ([[(0, 5)]] * 8 + [[(0, 5), (1, 5)]], r"holdout-users-liked drew no user of toy with enough items"),
+    ],
+)
+def test_ratings_that_say_nothing_of_liking_are_refused(rows: list[list[tuple[int, float]]], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        make_split(rated_population(rows, 50), "holdout-users-liked", seed=1)
+
+
+def test_a_log_without_ratings_is_refused() -> None:
+    with pytest.raises(BadInput, match="needs ratings from 1 to 5, and toy has none: use the protocol holdout-users"):
+        make_split(population([[0, 1, 2]] * 9, 50), "holdout-users-liked", seed=1)
 
 
 @pytest.mark.parametrize("protocol", RATING_PROTOCOLS)

@@ -14,7 +14,9 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
+from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.personalisation import personalisation
 from veilrec.evaluate.protocols import make_split
 
 
@@ -86,3 +88,23 @@ def test_mind_sample() -> None:
     metrics = evaluate(split.test, split.train, Popularity(split.train, split.n_items))
     assert metrics["cases"] + metrics["skipped"] == 908
     assert abs(metrics["auc"] - 0.5) < 0.1
+
+
+def test_popularity_of_what_new_people_like_and_of_what_they_use() -> None:
+    # The same people but for one, who likes fewer than two; what was rated lower is out of the way.
+    liked, used = (popularity("ml-1m", protocol) for protocol in ("holdout-users-liked", "holdout-users"))
+    assert (liked["cases"], used["cases"]) == (1_207, 1_208)
+    assert used["hr@10"] == pytest.approx(0.0796, abs=5e-4)
+    assert liked["hr@10"] == pytest.approx(0.1050, abs=5e-4)
+
+
+def test_how_often_an_app_was_used_is_no_rating() -> None:
+    with pytest.raises(BadInput, match=r"those of frappe go from 1 to 28752 \(counts of uses are none\)"):
+        make_split(data("frappe"), "holdout-users-liked", seed=1)
+
+
+def test_popularity_does_not_change_with_what_is_given() -> None:
+    split = make_split(data("frappe"), "holdout-users", seed=1)
+    found = personalisation(split, Popularity(split.train, split.n_items), 1)
+    assert found[0].judgement.known.max() == 0
+    assert all(given.judgement.means() == found[-1].judgement.means() for given in found)

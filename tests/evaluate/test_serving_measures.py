@@ -9,7 +9,7 @@ import pytest
 from tests.evaluate.served import DIM, NEWS, MeanModel, categories, impressions, texts
 from veilrec._arrays import Doubles, Floats
 from veilrec._csr import Csr
-from veilrec.evaluate.metrics import impression_metrics, ranks_in_lists
+from veilrec.evaluate.metrics import impression_metrics, places_in_lists
 from veilrec.evaluate.serving import Serving
 from veilrec.evaluate.serving_measures import Served, serve, skew
 from veilrec.server.answering import scores_in_lists
@@ -26,7 +26,7 @@ def _plain(model: MeanModel, asked: Any = ASKED) -> Floats:
 
 
 def _auc(scores: Doubles | Floats) -> float:
-    ranks = ranks_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)
+    ranks = places_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)[0]
     offsets = 3 * np.arange(len(ASKED) + 1)
     return float(impression_metrics(ranks, offsets, ASKED.shown.lengths())["auc"].mean())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -87,3 +87,16 @@ class TableModel:
 def table_model(rows: Sequence[Sequence[float]]) -> TableModel:
     table = np.array(rows, np.float32)
     return TableModel(table, table)
+
+
+def rated_population(rows: Sequence[Sequence[tuple[int, float]]], n_items: int) -> Population:
+    """Every use is an item with its stars."""
+    base = population([[item for item, _ in row] for row in rows], n_items)
+    stars = np.array([rating for row in rows for _, rating in row], np.float32)
+    return replace(base, interactions=replace(base.interactions, ratings=stars))
+
+
+def random_rated_population(n_users: int, n_items: int, shortest: int, longest: int, seed: int) -> Population:
+    base = random_population(n_users, n_items, shortest, longest, seed)
+    stars = np.random.default_rng([seed, 1]).integers(1, 6, len(base.interactions)).astype(np.float32)
+    return replace(base, interactions=replace(base.interactions, ratings=stars))

@@ -43,12 +43,43 @@ def test_groups_together_are_the_whole() -> None:
             assert total / measured["metrics"]["cases"] == pytest.approx(whole[name])
 
 
+@pytest.mark.parametrize("protocol", ["loo-99", "ratio-8-2", "holdout-users"])
+def test_the_least_active_and_the_rest_are_the_whole(protocol: str) -> None:
+    split = make_split(load(RATINGS), protocol, seed=1)
+    table = np.random.default_rng(1).random((80, 130), np.float32)
+    measured = measure(TableModel(table, table), split, 1).to_json()
+    fairness = measured["fairness"]
+    for part, whole in (("model", measured["metrics"]), ("popularity", measured["baselines"]["popularity"])):
+        found = fairness[part]
+        assert 0.2 * found["least_active"] + 0.8 * found["rest"] == pytest.approx(whole["hr@10"])
+        assert found["spread"] == found["rest"] - found["least_active"]
+    assert fairness["users"] == pytest.approx(measured["metrics"]["cases"] / 5)
+
+
 def test_a_user_with_several_impressions_is_one_user() -> None:
     split = make_split(load("synthetic-news:users=60,news=200,days=3,seed=3"), "mind", seed=1)
     table = np.random.default_rng(1).random((len(split.test), 200), np.float32)
-    groups = measure(TableModel(table, table), split, 1).groups()
+    measured = measure(TableModel(table, table), split, 1)
+    groups = measured.groups()
+    assert measured.fairness() is None
     assert sum(group["users"] for group in groups) < sum(group["cases"] for group in groups)
     assert all(set(group["metrics"]) == set(MAIN_OF_IMPRESSIONS) for group in groups)
+
+
+@pytest.mark.parametrize("method", ["fedmf", "fedncf", "fcf", "ease", "random"])
+def test_every_way_of_ranking_meets_people_of_whom_it_knows_nothing(method: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(prepare(Request(method, RATINGS, rounds=1, protocol="holdout-users-liked")), run)
+    found = evaluate_run(run, personalisation=True)
+    nothing, *_, half = found["personalisation"]
+    assert nothing["mean_items"] == 0.0
+    assert half["metrics"] == {name: found["metrics"][name] for name in MAIN_OF_LISTS}
+    for point in found["personalisation"]:
+        assert point["baselines"] == {
+            name: {metric: found["baselines"][name][metric] for metric in MAIN_OF_LISTS} for name in BASELINES
+        }
+    if method == "random":
+        assert all(point["metrics"] == half["metrics"] for point in found["personalisation"])
 
 
 LISTS = {"ndcg@10": 0.25, "hr@10": 0.9}

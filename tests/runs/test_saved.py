@@ -235,3 +235,17 @@ def test_the_best_are_those_of_a_stable_sort(count: int) -> None:
         rest = [i for i in range(30) if i not in used]
         wanted = sorted(rest, key=lambda i: (np.isnan(scores[i]), -scores[i] if scores[i] >= 0 else 0.0, i))
         assert saved._best(scores, used, count, 0).items.tolist() == wanted[:count]
+
+
+def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used(tmp_path: Path) -> None:
+    prepared = prepare(Request("ease", RATINGS, seed=1, protocol="holdout-users-liked"))
+    train(prepared, tmp_path / "run")
+    model, likes = open_model(tmp_path / "run"), prepared.split.liked
+    assert likes is not None
+    devices, user = model.devices, int(prepared.split.test.users[0])
+    liked, used = (set(rows.row(user).tolist()) for rows in (likes, devices.used))
+    assert liked < used
+    got = model.recommend_user(devices.users[user], 10)
+    wanted = model.recommend([model.items[item] for item in likes.row(user).tolist()], 60)
+    names = {model.items[item] for item in used}
+    assert got == [best for best in wanted if best.item not in names][:10]

@@ -129,7 +129,7 @@ def _print(result: Comparison, command: str, form: Format) -> None:
     if form == Format.json:
         print_json(report.to_json(result, command))
     elif form == Format.table:
-        for grid in report.grids(result):
+        for grid in (*report.grids(result), *report.fairness_grids(result)):
             _print_grid(grid)
         for words in report.notes(result):
             typer.echo(words)

@@ -81,6 +81,23 @@ def evaluate(
     per_user: Annotated[
         Path | None, typer.Option(help="Write every metric of every test case to this file: .csv or .parquet.")
     ] = None,
+    personalisation: Annotated[
+        bool,
+        typer.Option(
+            "--personalisation",
+            help="holdout-users: also by how many items of a new user the model is given: 0, 1, 2, 5, 10, 20, half.",
+        ),
+    ] = False,
+    ties: Annotated[
+        bool, typer.Option("--ties", help="Also with ties won, and lost, by the held-out items: what the rule decides.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="With --personalisation: a page on the run with the curve, to this file.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw to this file, .svg or .png: --personalisation, or ways of --serving over epsilon."),
+    ] = None,
     method: OutsideMethod = None,
     serving: Annotated[
         Mode | None,
@@ -125,7 +142,6 @@ def evaluate(
     queries: Annotated[int | None, _of_serving("Also state what so many queries give away together.")] = None,
     memoised: Annotated[bool, _of_serving("... if a query is drawn once per public period.")] = False,
     seed: Annotated[int | None, _of_serving("Of the noise, which therefore protects nobody: 0.", min=0)] = None,
-    plot: Annotated[Path | None, _of_serving("Draw ways of serving over epsilon to this file: .svg or .png.")] = None,
     json_output: Json = False,
 ) -> None:
     """Measure a saved run again, beside popularity and chance; also on news that it has never seen.
@@ -138,6 +154,8 @@ def evaluate(
         veilrec evaluate runs/fedmf-ml-100k-seed1 --protocol loo-full
 
         veilrec evaluate runs/fedmf-ml-100k-seed1 --metrics all --per-user users.csv
+
+        veilrec evaluate runs/fedmf-ml-1m-seed0 --personalisation --plot curve.svg
 
         veilrec evaluate runs/nrms-mind-seed0 --data mind:another-week
 
@@ -167,14 +185,28 @@ def evaluate(
         from veilrec.errors import BadInput
         from veilrec.runs.evaluation import evaluate_run
 
-        alone = [*given, *(name for name, value in (("epsilon", epsilon), ("plot", plot)) if value is not None)]
+        alone = [*given, *([] if epsilon is None else ["epsilon"])]
         if alone:
             raise BadInput(f"--{alone[0]} belongs to --serving: say how the model is served, or leave it out")
-        result = evaluate_run(run, protocol, data, metrics=metrics.value, per_user=per_user, method=method)
+        _check_files(run, plot, html, personalisation=personalisation)
+        result = evaluate_run(
+            run,
+            protocol,
+            data,
+            metrics=metrics.value,
+            per_user=per_user,
+            personalisation=personalisation,
+            ties=ties,
+            method=method,
+        )
+        if plot is not None or html is not None:
+            from veilrec.report.personalisation_picture import save_files
+
+            save_files(result, run, plot, html)
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
-        refuse_other_options(metrics.value, per_user)
+        refuse_other_options(metrics.value, per_user, personalisation=personalisation, ties=ties, html=html)
         result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
             from veilrec.report.serving_picture import save_ways
@@ -188,6 +220,9 @@ def evaluate(
     console = Console()
     if serving is None:
         _print_run(result, console, metrics, per_user)
+        for file in (plot, html):
+            if file is not None:
+                console.print(f"Curve in {file}", soft_wrap=True)
     else:
         from veilrec.cli.serving_table import print_serving, print_ways
 
@@ -196,13 +231,34 @@ def evaluate(
             console.print(f"Picture in {plot}", soft_wrap=True)
 
 
+def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
+    if plot is None and html is None:
+        return
+    from veilrec._extras import require
+    from veilrec.errors import BadInput
+
+    if not personalisation:
+        name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")
+        raise BadInput(f"{name} belongs to --personalisation{others}: give it as well, or leave {name} out")
+    require("a picture", "matplotlib")
+    from veilrec.report.personalisation_picture import check_files
+
+    check_files(run, plot, html)
+
+
 def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:
-    from veilrec.cli.metric_tables import every_metric, groups_table
+    from veilrec.cli.metric_tables import every_metric, fairness_line, groups_table, personalisation_table, ties_table
 
     rows = {result["method"]: result["metrics"]} | result["baselines"]
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
     console.print((every_metric if metrics is Shown.all else metrics_table)(title, rows))
     console.print(groups_table(result["method"], result["groups"]))
+    if result["fairness"] is not None:
+        console.print(fairness_line(result["method"], result["fairness"]))
+    if "personalisation" in result:
+        console.print(personalisation_table(result["method"], result["personalisation"]))
+    if "ties" in result:
+        console.print(ties_table(result["method"], result["ties"]))
     for warning in result["warnings"]:
         console.print(warning)
     if per_user is not None:

@@ -65,7 +65,7 @@ class Interactions:
 
     def pairs(self) -> Csr:
         """The distinct items of every user, in the order of their last use."""
-        keep = np.sort(self._last_uses()[1])
+        keep = self.last_uses()
         before = np.searchsorted(keep, self.offsets)  # of the rows that stay, how many lie before each user's first
         return Csr(before.astype(np.int64), np.ascontiguousarray(self.items[keep]))
 
@@ -90,6 +90,11 @@ class Interactions:
         users = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), np.diff(self.offsets))
         keys, last_from_end = np.unique((users * self._width() + self.items)[::-1], return_index=True)
         return keys, len(users) - 1 - last_from_end
+
+    def last_uses(self) -> Offsets:
+        """The rows that `pairs` keeps, in its order."""
+        rows: Offsets = np.sort(self._last_uses()[1])
+        return rows
 
 
 def pack_interactions(

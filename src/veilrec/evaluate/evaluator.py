@@ -16,14 +16,15 @@ from veilrec.evaluate.lists import Items, ListJudge, top_of_all, top_of_lists
 from veilrec.evaluate.metrics import (
     CUTOFFS,
     IMPRESSION_CUTOFFS,
+    TIES,
     further_metrics,
     further_one_by_one_metrics,
     impression_metrics,
     list_metrics,
     one_by_one_metrics,
-    ranks_among_all,
-    ranks_in_lists,
-    ranks_of_first,
+    places_among_all,
+    places_in_lists,
+    places_of_first,
 )
 from veilrec.evaluate.scorer import ImpressionScorer
 from veilrec.evaluate.split import Cases, join_rows, keep_entries
@@ -63,7 +64,7 @@ class Judgement:
 
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
     """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
-    return _judge(cases, train, model, further=False).means()
+    return _judge(cases, train, model, further=False)[0].means()
 
 
 def judge(cases: Cases, train: Csr, model: Model, items: Items | None = None) -> Judgement:
@@ -71,30 +72,42 @@ def judge(cases: Cases, train: Csr, model: Model, items: Items | None = None) ->
 
     `train` is the split's: where all items are ranked, a user's own row of it is left out.
     """
-    return _judge(cases, train, model, items, further=True)
+    return _judge(cases, train, model, items, further=True)[0]
 
 
-def _judge(cases: Cases, train: Csr, model: Model, items: Items | None = None, *, further: bool) -> Judgement:
+def judge_ties(cases: Cases, train: Csr, model: Model) -> dict[str, Judgement]:
+    """The main metrics of every case by each rule of `TIES`; the first of them is `judge`."""
+    return dict(zip(TIES, _judge(cases, train, model, further=False, rules=len(TIES)), strict=True))
+
+
+def _judge(
+    cases: Cases, train: Csr, model: Model, items: Items | None = None, *, further: bool, rules: int = 1
+) -> list[Judgement]:
+    """By so many rules of `TIES`."""
     if cases.impressions is not None:
-        return _judge_impressions(cases.impressions, model, items, further=further)
+        return _judge_impressions(cases.impressions, model, items, further=further, rules=rules)
     offsets = cases.positives.offsets
     lists = None if items is None else ListJudge(items, CUTOFFS, len(cases))
     one_by_one = cases.adapt is not None
     if cases.adapt is not None:
         users = np.arange(len(cases), dtype=np.int64)
-        ranks = _full_ranks(users, cases, cases.adapt, joined(model, cases.adapt, cases.people), lists)
+        places = _full_places(users, cases, _used(cases, train), joined(model, cases.adapt, cases.people), lists)
     elif cases.candidates is not None:
-        ranks = _sampled_ranks(cases.users, cases.candidates, model)
+        places = _sampled_places(cases.users, cases.candidates, model)
         if lists is not None:
             _fill(lists, cases.users, _used(cases, train), model)
     else:
-        ranks = _full_ranks(cases.users, cases, _used(cases, train), model, lists)
-    values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
-    if further:
-        values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
+        places = _full_places(cases.users, cases, _used(cases, train), model, lists)
     known = train.lengths()[cases.users] if cases.adapt is None else cases.adapt.lengths()
-    judgement = Judgement(np.arange(len(cases), dtype=np.int64), cases.users, known, values)
-    return judgement if lists is None else _with_lists(judgement, lists)
+    numbers = np.arange(len(cases), dtype=np.int64)
+    judgements = []
+    for ranks in places[:rules]:
+        values = (one_by_one_metrics if one_by_one else list_metrics)(ranks, offsets)
+        if further:
+            values |= (further_one_by_one_metrics if one_by_one else further_metrics)(ranks, offsets, CUTOFFS)
+        judgement = Judgement(numbers, cases.users, known, values)
+        judgements.append(judgement if lists is None else _with_lists(judgement, lists))
+    return judgements
 
 
 def _with_lists(judgement: Judgement, lists: ListJudge, reachable: Bools | None = None) -> Judgement:
@@ -103,30 +116,29 @@ def _with_lists(judgement: Judgement, lists: ListJudge, reachable: Bools | None 
 
 def _used(cases: Cases, train: Csr) -> Csr:
     """For every case, the items that are no rivals of the held-out ones."""
-    used = train.take(cases.users)
+    used = train.take(cases.users) if cases.adapt is None else cases.adapt
     return used if cases.set_aside is None else join_rows(used, cases.set_aside)
 
 
-def _sampled_ranks(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubles:
-    ranks = np.empty(len(users), np.float64)
+def _sampled_places(users: Offsets, candidates: Indices, scorer: Scorer) -> Doubles:
+    places = np.empty((len(TIES), len(users)), np.float64)
     for part in _parts(len(users), candidates.shape[1]):
         chosen = candidates[part]
-        ranks[part] = ranks_of_first(_checked(scorer.score_some(users[part], chosen), chosen.shape))
-    return ranks
+        places[:, part] = places_of_first(_checked(scorer.score_some(users[part], chosen), chosen.shape))
+    return places
 
 
-def _full_ranks(users: Offsets, cases: Cases, excluded: Csr, scorer: Scorer, lists: ListJudge | None) -> Doubles:
+def _full_places(users: Offsets, cases: Cases, excluded: Csr, scorer: Scorer, lists: ListJudge | None) -> Doubles:
     """The places of all held-out items among all items; one by one for users who are folded in."""
     positives, one_by_one = cases.positives, cases.adapt is not None
-    ranks = np.empty(len(positives.items), np.float64)
+    places = np.empty((len(TIES), len(positives.items)), np.float64)
     for part, scores, left_out in _scores_of_all(users, excluded, scorer):
         own = positives.take(np.arange(part.start, part.stop, dtype=np.int64))
-        ranks[positives.offsets[part.start] : positives.offsets[part.stop]] = ranks_among_all(
-            scores, own, left_out, one_by_one=one_by_one
-        )
+        entries = slice(positives.offsets[part.start], positives.offsets[part.stop])
+        places[:, entries] = places_among_all(scores, own, left_out, one_by_one=one_by_one)
         if lists is not None:
             lists.add(part.start, top_of_all(scores, left_out, lists.k))
-    return ranks
+    return places
 
 
 def _fill(lists: ListJudge, users: Offsets, excluded: Csr, scorer: Scorer) -> None:
@@ -141,7 +153,9 @@ def _scores_of_all(users: Offsets, excluded: Csr, scorer: Scorer) -> Iterator[tu
         yield part, _checked(scorer.score_all(users[part]), (len(rows), scorer.n_items)), excluded.take(rows)
 
 
-def _judge_impressions(impressions: Impressions, model: Model, items: Items | None, *, further: bool) -> Judgement:
+def _judge_impressions(
+    impressions: Impressions, model: Model, items: Items | None, *, further: bool, rules: int
+) -> list[Judgement]:
     shown = impressions.shown
     if isinstance(model, ImpressionScorer):
         scores = _checked(model.score_impressions(impressions), shown.items.shape)
@@ -152,14 +166,16 @@ def _judge_impressions(impressions: Impressions, model: Model, items: Items | No
     asked = np.flatnonzero(counted)
     shown, scores, wanted = shown.take(asked), scores[entries], impressions.clicked[entries]
     clicks = keep_entries(shown, wanted > 0)
-    ranks = ranks_in_lists(scores, shown.offsets, wanted)
-    values = impression_metrics(ranks, clicks.offsets, shown.lengths())
-    if further:
-        values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
     users, known = impressions.users[asked].astype(np.int64), impressions.histories.lengths()
     known = known[impressions.history_of[asked]]
-    judgement = Judgement(asked, users, known, values, len(counted) - len(asked))
-    return judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items)
+    judgements = []
+    for ranks in places_in_lists(scores, shown.offsets, wanted)[:rules]:
+        values = impression_metrics(ranks, clicks.offsets, shown.lengths())
+        if further:
+            values |= further_metrics(ranks, clicks.offsets, IMPRESSION_CUTOFFS)
+        judgement = Judgement(asked, users, known, values, len(counted) - len(asked))
+        judgements.append(judgement if items is None else _with_lists_of_shown(judgement, shown, scores, items))
+    return judgements
 
 
 def _with_lists_of_shown(judgement: Judgement, shown: Csr, scores: Floats, items: Items) -> Judgement:

@@ -1,7 +1,8 @@
 """The protocols of evaluation: which part of a population is learnt from, and which is asked.
 
 A user with too few items (fewer than 2, or 3 with validation) is not asked and stays whole in training.
-For all others the test cases are the same with and without validation, which is cut from the training part.
+For all others the test cases are the same with and without validation, which is cut from the training part. Where
+only what was liked counts, the items of a user are those.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ PROTOCOLS = {
     "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
     "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
     "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
+    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is no positive and no rival",
     "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
     "mind": "the impressions of the dev part: rank what was shown, given the history before it",
     "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",
 }
 N_NEGATIVES = 99
+LIKED = 3.0  # stars of five: more of them is a liking (PrivRec, section 3.2)
 
 
 def default_protocol(population: Population) -> str:
@@ -52,15 +55,19 @@ def make_split(population: Population, protocol: str, *, seed: int, validation: 
     pairs = population.interactions.pairs()
     if len(pairs.items) == 0:
         raise BadInput(f"{population.name} has no interactions to learn from: bring data with at least a click")
+    disliked = None
+    if protocol == "holdout-users-liked":
+        liked = _liked(population)
+        pairs, disliked = keep_entries(pairs, liked), keep_entries(pairs, ~liked)
     needed = 3 if validation else 2
     able = pairs.lengths() >= needed
     if not able.any():
         raise BadInput(
-            f"no user of {population.name} has {needed} distinct items, which {protocol} needs"
-            f"{' with a validation part' if validation else ''}: bring longer histories"
+            f"no user of {population.name} has {needed} distinct items{'' if disliked is None else ' rated above 3'},"
+            f" which {protocol} needs{' with a validation part' if validation else ''}: bring longer histories"
         )
-    if protocol == "holdout-users":
-        return _holdout_users(population, pairs, able, seed, validation)
+    if protocol in ("holdout-users", "holdout-users-liked"):
+        return _holdout_users(population, pairs, able, seed, validation, disliked)
     if protocol == "ratio-8-2":
         return _ratio(population, pairs, able, seed, validation)
     return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
@@ -158,12 +165,31 @@ def _take_out(pairs: Csr, able: Bools, one_in: int, seed: int, purpose: Purpose)
     return keep_entries(pairs, ~marked), Cases(users, keep_entries(pairs, marked).take(users))
 
 
-def _holdout_users(population: Population, pairs: Csr, able: Bools, seed: int, validation: bool) -> Split:
+def _liked(population: Population) -> Bools:
+    """Of every pair of user and item, whether the last rating is above 3 stars of five."""
+    log = population.interactions
+    without = "use the protocol holdout-users, for which every use counts"
+    if log.ratings is None:
+        raise BadInput(f"holdout-users-liked needs ratings from 1 to 5, and {population.name} has none: {without}")
+    low, high = float(log.ratings.min()), float(log.ratings.max())
+    if not 1.0 <= low <= high <= 5.0:
+        raise BadInput(
+            f"holdout-users-liked needs ratings from 1 to 5, and those of {population.name} go from {low:g} to"
+            f" {high:g} (counts of uses are none): {without}"
+        )
+    liked: Bools = log.ratings[log.last_uses()] > LIKED
+    return liked
+
+
+def _holdout_users(
+    population: Population, pairs: Csr, able: Bools, seed: int, validation: bool, disliked: Csr | None
+) -> Split:
     """A fifth of all users for test, a further tenth for validation; their rows of `train` are empty.
 
     The paper (section 3.3) splits a test user's data "evenly" and gives no order: we do it at random, and the
-    odd item goes to the half for adapting. Every use counts as a positive, whatever its rating.
+    odd item goes to the half for adapting. Every pair counts as a positive; what is `disliked` is none of them.
     """
+    protocol = "holdout-users" if disliked is None else "holdout-users-liked"
     order = np.random.default_rng([seed, Purpose.TEST_USERS]).permutation(len(pairs))
     n_test, n_valid = max(1, len(pairs) // 5), max(1, len(pairs) // 10)
     for_test = np.sort(order[:n_test])
@@ -174,20 +200,26 @@ def _holdout_users(population: Population, pairs: Csr, able: Bools, seed: int, v
     train = keep_entries(pairs, learnt[pairs.row_numbers()])
     if len(train.items) == 0:
         raise BadInput(
-            f"holdout-users leaves none of the {len(pairs)} users of {population.name} for training:"
+            f"{protocol} leaves none of the {len(pairs)} users of {population.name} for training:"
             " bring more users, or use the protocol loo-99"
         )
-    test = _halves(population, pairs, for_test[able[for_test]], seed)
-    valid = _halves(population, pairs, for_valid[able[for_valid]], seed) if validation else None
-    return Split("holdout-users", population.n_users, population.n_items, train, test, valid)
+
+    def halves(users: Offsets) -> Cases:
+        if len(users) == 0:
+            raise BadInput(
+                f"{protocol} drew no user of {population.name} with enough items: try another seed,"
+                " or use the protocol loo-99"
+            )
+        cases = _halves(population, pairs, users, seed)
+        return cases if disliked is None else replace(cases, set_aside=disliked.take(users))
+
+    test = halves(for_test[able[for_test]])
+    valid = halves(for_valid[able[for_valid]]) if validation else None
+    liked = None if disliked is None else pairs
+    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked)
 
 
 def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
-    if len(users) == 0:
-        raise BadInput(
-            f"holdout-users drew no user of {population.name} with enough items: try another seed,"
-            " or use the protocol loo-99"
-        )
     counts = np.zeros(len(pairs), np.int64)
     counts[users] = pairs.lengths()[users] // 2
     marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)

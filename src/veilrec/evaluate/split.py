@@ -28,7 +28,8 @@ class Cases:
     adapt: Csr | None = None  # holdout-users, T rows: what the device adapts on
     impressions: Impressions | None = None  # mind, T impressions
     people: Side | None = None  # holdout-users, T rows: what the device knows of its user
-    set_aside: Csr | None = None  # T rows: the validation items of a test user, which are no rivals of the test items
+    # T rows, no rivals of the test items: validation items, what was disliked, or what is withheld from the model
+    set_aside: Csr | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -45,6 +46,7 @@ class Split:
     test: Cases
     valid: Cases | None = None
     train_impressions: Impressions | None = None  # mind: those that devices may learn from
+    liked: Csr | None = None  # n_users rows: what counts of all that was used; None: all of it
 
 
 def for_search(split: Split) -> Split:
@@ -75,6 +77,7 @@ class Purpose(IntEnum):
     TEST_USERS = 105
     VALID_IMPRESSIONS = 106
     TRAIN_NEGATIVES = 107
+    ADAPT_ORDER = 108
 
 
 def draw_unused(used: Csr, users: Offsets, n_items: int, count: int, seed: int, purpose: int) -> Indices:

@@ -13,6 +13,7 @@ from typing import Any
 from veilrec._files import write_json, write_text
 from veilrec._version import __version__
 from veilrec._words import counted
+from veilrec.evaluate.groups import FAIRNESS_METRIC
 from veilrec.report.html import Markup, document, section, table, tag
 from veilrec.report.machine import provenance
 from veilrec.report.units import human_bytes, meaning, spelt
@@ -78,6 +79,14 @@ def grids(comparison: Comparison) -> list[Grid]:
     return [scores, _pair_grid(comparison)]
 
 
+def fairness_grids(comparison: Comparison) -> list[Grid]:
+    """The least active users beside the rest, where lists were ranked; else nothing."""
+    metric = spelt(FAIRNESS_METRIC)
+    rows = [[e.label, *(_words(spread) for spread in e.fairness.values())] for e in comparison.measured if e.fairness]
+    head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
+    return [Grid("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
+
+
 def _pair_grid(comparison: Comparison) -> Grid:
     rows = [
         [pair.first, pair.second, f"{pair.difference:+.4f}", _p(pair.p_value), _p(pair.corrected), _verdict(pair)]
@@ -111,6 +120,10 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 _STARS = "* the best; = not different from it."
+_FIFTH = (
+    "The least active fifth are the test users of whom the fewest items are known; the spread is the rest minus these,"
+    " above 0 where they get worse lists."
+)
 
 
 def _mark(comparison: Comparison, entry: Entry) -> str:
@@ -175,9 +188,13 @@ def _as_csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
 
 
 def to_latex(comparison: Comparison) -> str:
-    """Two tables for booktabs, the best in bold face, and in the captions how they were made."""
+    """Tables for booktabs, the best in bold face, and in the captions how they were made."""
     scores, pairs = grids(comparison)
     best = comparison.best.label + " *"
+    fair = [
+        _tabular(grid, f"{scores.title}. {grid.title}. {comparison.how_spread()}")
+        for grid in fairness_grids(comparison)
+    ]
     return "\n".join(
         [
             f"% veilrec {__version__}; needs \\usepackage{{booktabs}}",
@@ -187,6 +204,7 @@ def to_latex(comparison: Comparison) -> str:
                 bold=best,
             ),
             _tabular(pairs, f"{scores.title}. {comparison.how_tested()}"),
+            *fair,
         ]
     )
 
@@ -249,6 +267,12 @@ def to_html(comparison: Comparison, command: str, picture: Path | None = None) -
                 table(pairs.head, pairs.rows, numbers=pairs.numbers),
                 tag("p", comparison.how_tested(), class_="note"),
             ),
+            *(
+                section(
+                    "Who gets less?", table(grid.head, grid.rows, numbers=grid.numbers), tag("p", _FIFTH, class_="note")
+                )
+                for grid in fairness_grids(comparison)
+            ),
             *([section("What is protected?", tag("dl", *statements))] if statements else []),
             _making(comparison, command),
         ],
@@ -307,6 +331,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
             name: {"mean": spread.mean, "sd": spread.sd, "n": len(spread.values), "values": list(spread.values)}
             for name, spread in entry.metrics.items()
         },
+        "fairness": {name: {"mean": spread.mean, "sd": spread.sd} for name, spread in entry.fairness.items()} or None,
         "guarantee": entry.guarantee.to_json(),
         "seconds": entry.seconds,
         "down_bytes": entry.down_bytes,

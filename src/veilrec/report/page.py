@@ -27,6 +27,7 @@ _FITS_NOTE = (
     "Bold: of the categories that this person has most of. The person is the first with ten items or more, chosen by no"
     " result."
 )
+_NEW_PEOPLE = "How soon does it know somebody new?"
 _BASELINE_PRIVACY = {"popularity": no_guarantee().basis, "random": "needs none"}  # random looks at nobody's data
 _METRICS = 2  # that a phone has room for; the rest stands in result.json
 _SHOWN = ("hr@10", "ndcg@10", "auc", "mrr")
@@ -42,6 +43,7 @@ class Story:
     best_possible: Mapping[str, float] = field(default_factory=dict)  # metric -> value, where data is made up
     person: Person | None = None
     notes: Sequence[str] = ()
+    personalisation: Chart | None = None  # of `personalisation_picture.chart_of`
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def _about_part(part: Part, numbers: Mapping[str, int], level: int) -> list[Mark
     return [
         *([tag("p", story.summary, class_="lead")] if story.summary else []),
         _results(runs, metric, story, level),
-        *([_curves(chart, level)] if chart else []),
+        *([_curves("How did it learn?", chart, level)] if chart else []),
+        *([_curves(_NEW_PEOPLE, story.personalisation, level)] if story.personalisation else []),
         *([_person(story.person, level)] if story.person else []),
     ]
 
@@ -140,9 +143,9 @@ def _two_lines(name: str, below: str) -> Markup:
     return Markup(markup(name) + tag("span", below, class_="small"))
 
 
-def _curves(chart: Chart, level: int) -> Markup:
+def _curves(title: str, chart: Chart, level: int) -> Markup:
     figure = tag("figure", Markup(inline(chart)), tag("figcaption", _caption(chart)), aria_label=chart.title)
-    return section("How did it learn?", figure, level=level)
+    return section(title, figure, level=level)
 
 
 def _caption(chart: Chart) -> str:

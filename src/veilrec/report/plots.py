@@ -14,7 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from veilrec._files import replacing
+from veilrec._files import replacing, write_text
 from veilrec.report.units import byte_scale, spelt
 
 if TYPE_CHECKING:
@@ -85,12 +85,22 @@ class Chart:
     curves: Sequence[Curve]
     levels: Mapping[str, float] = field(default_factory=dict)  # label -> height of a horizontal line
     numbers: Mapping[str, int] = field(default_factory=dict)  # method -> number of its colour, the same in all charts
+    ticks: Sequence[str] = ()  # names of the places 0, 1, 2, ... where x is no number
 
 
 def picture(chart: Chart) -> str:
     """An SVG file of its own, on white."""
     with _style():
         return _svg(_draw(chart), background="white")
+
+
+def save(chart: Chart, path: Path) -> None:
+    """Write it as SVG or PNG, by the ending of the path."""
+    if path.suffix == ".svg":
+        write_text(path, picture(chart))
+        return
+    with _style(), replacing(path) as part:
+        _draw(chart).savefig(part, format="png", facecolor="white", dpi=150)
 
 
 def inline(chart: Chart) -> str:
@@ -116,7 +126,10 @@ def _draw(chart: Chart) -> Figure:
     axes.set_title(chart.title, loc="left", fontsize=12)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    axes.set_xlim(left=0.0)
+    if chart.ticks:
+        axes.set_xticks(range(len(chart.ticks)), chart.ticks)
+    else:
+        axes.set_xlim(left=0.0)
     if chart.levels:
         axes.set_ylim(bottom=0.0)  # heights are compared, so they start at nothing
     handles, labels = axes.get_legend_handles_labels()

@@ -18,6 +18,7 @@ from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.errors import BadInput, VeilrecError, unknown_name, written_name
 from veilrec.evaluate.evaluator import Judgement, judge
+from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity
 from veilrec.evaluate.paired import FLIPS, holm, sign_flip_test
 from veilrec.evaluate.protocols import default_protocol, make_split
 from veilrec.evaluate.split import Split
@@ -72,6 +73,7 @@ class Entry:
     down_bytes: float | None = None  # to all devices over the whole run, mean over seeds
     up_bytes: float | None = None
     problem: str = ""  # why there are no metrics
+    fairness: Mapping[str, Spread] = field(default_factory=dict)  # least_active, rest and spread of HR@10; of lists
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class Comparison:
             }
             for name, spread in entry.metrics.items():
                 row |= {name: spread.mean, f"{name}_sd": spread.sd}
+            for name, spread in entry.fairness.items():
+                row |= {f"{FAIRNESS_METRIC}_{name}": spread.mean, f"{FAIRNESS_METRIC}_{name}_sd": spread.sd}
             numbers = {"seconds": entry.seconds, "down_bytes": entry.down_bytes, "up_bytes": entry.up_bytes}
             rows.append(row | numbers | {"problem": entry.problem})
         return rows
@@ -221,7 +225,7 @@ def compare(
             entries.append(_failed(contender, problem))
             continue
         judged[contender.label] = [_judge_run(t, s, population) for t, s in zip(row, splits, strict=True)]
-        entries.append(_entry(contender, row, _spreads(judged[contender.label])))
+        entries.append(_entry(contender, row, judged[contender.label]))
     if not judged:
         raise VeilrecError(f"nothing could be trained: {entries[0].label}: {entries[0].problem}")
     entries += [_baseline_entry(name, judgements) for name, judgements in baselines.items()]
@@ -275,7 +279,7 @@ def _failed(contender: Contender, problem: str) -> Entry:
     return Entry(contender.label, short_name(r.method), get(r.method).kind, problem=problem.removeprefix("failed: "))
 
 
-def _entry(contender: Contender, row: Sequence[Trial], metrics: Mapping[str, Spread]) -> Entry:
+def _entry(contender: Contender, row: Sequence[Trial], judgements: Sequence[Judgement]) -> Entry:
     results = [read_result(trial.folder) for trial in row]
     guarantees = [Guarantee.from_json(result["guarantee"]) for result in results]
     caveats = dict.fromkeys(words for guarantee in guarantees for words in guarantee.caveats)
@@ -286,7 +290,8 @@ def _entry(contender: Contender, row: Sequence[Trial], metrics: Mapping[str, Spr
         label=contender.label,
         method=short_name(r.method),
         kind=get(r.method).kind,
-        metrics=metrics,
+        metrics=_spreads(judgements),
+        fairness=_fairness(judgements),
         guarantee=replace(_weakest(guarantees), caveats=tuple(caveats)),
         preset=r.preset,
         settings=r.settings,
@@ -301,7 +306,8 @@ def _entry(contender: Contender, row: Sequence[Trial], metrics: Mapping[str, Spr
 def _baseline_entry(name: str, judgements: Sequence[Judgement]) -> Entry:
     method = get(name)
     config, _ = configure(method, preset="tuned", dataset="")
-    return Entry(name, name, method.kind, _spreads(judgements), method.guarantee(config))
+    guarantee = method.guarantee(config)
+    return Entry(name, name, method.kind, _spreads(judgements), guarantee, fairness=_fairness(judgements))
 
 
 def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
@@ -312,6 +318,13 @@ def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
 def _spreads(judgements: Sequence[Judgement]) -> dict[str, Spread]:
     means = [judgement.means() for judgement in judgements]
     return {name: Spread(tuple(one[name] for one in means)) for name in means[0] if name not in COUNTS}
+
+
+def _fairness(judgements: Sequence[Judgement]) -> dict[str, Spread]:
+    """What the least active fifth of the users gets, the rest, and how far they are apart; nothing of impressions."""
+    found = [fairness for judgement in judgements if (fairness := by_activity(judgement)) is not None]
+    names = ("least_active", "rest", "spread") if found else ()
+    return {name: Spread(tuple(getattr(fairness, name) for fairness in found)) for name in names}
 
 
 def _pairs(judged: Mapping[str, Sequence[Judgement]], metric: str, n_users: int) -> tuple[Pair, ...]:

@@ -14,12 +14,13 @@ from veilrec.data.population import Population
 from veilrec.errors import BadInput, known_name, unknown_name
 from veilrec.evaluate.impressions import count_common, marks_of
 from veilrec.evaluate.lists import describe_items
+from veilrec.evaluate.personalisation import refuse_without_halves
 from veilrec.evaluate.protocols import PROTOCOLS, make_split, make_transfer_split
 from veilrec.evaluate.scorer import Reader
 from veilrec.evaluate.split import Split
 from veilrec.models.scores import Model
 from veilrec.runs.folder import read_result
-from veilrec.runs.measuring import measure, warnings_of, with_popularity
+from veilrec.runs.measuring import by_given_items, by_ties, measure, warnings_of, with_popularity
 from veilrec.runs.per_user import check_per_user, write_per_user
 from veilrec.runs.request import Trained, read_trained, sizes
 from veilrec.runs.saved import SavedModel, open_model
@@ -34,11 +35,15 @@ def evaluate_run(
     *,
     metrics: str = "main",
     per_user: Path | None = None,
+    personalisation: bool = False,
+    ties: bool = False,
     method: str | None = None,
 ) -> dict[str, Any]:
     """Metrics of a run on the test part of its own or another protocol, or on another data set.
 
     `metrics="all"` also measures whole lists; the file `per_user` gets a row for every case with all that it has.
+    `personalisation` adds what a new user gets by how many items the model was given, `ties` what the rule for equal
+    scores decides.
     `method` is the file of the method that trained it, where that is not installed and ranks in a way of its own.
     """
     if metrics not in METRICS:
@@ -47,6 +52,8 @@ def evaluate_run(
         check_per_user(per_user)
     asked = open_for_evaluation(folder, protocol, data, method=method)
     trained, model, population, split = asked.trained, asked.model, asked.population, asked.split
+    if personalisation:
+        refuse_without_halves(split.protocol, adapts=split.test.adapt is not None)
     items = None
     if metrics == "all" or per_user is not None:
         items = describe_items(split.train, split.n_items, population.catalogue)
@@ -56,6 +63,11 @@ def evaluate_run(
     guarantee = with_popularity(model.guarantee, scores, baselines["popularity"], method=trained.method)
     if per_user is not None:
         write_per_user(per_user, judged.model, population.users)
+    further: dict[str, Any] = {} if per_user is None else {"per_user": str(per_user)}
+    if personalisation:
+        further["personalisation"] = by_given_items(asked.ranks, split, trained.seed, judged)
+    if ties:
+        further["ties"] = by_ties(asked.ranks, split, trained.seed)
     return {
         "method": trained.method,
         "dataset": population.name,
@@ -66,7 +78,7 @@ def evaluate_run(
         **measured,
         "warnings": warnings_of(trained.method, guarantee, scores, baselines),
         "guarantee": guarantee.to_json(),
-    } | ({} if per_user is None else {"per_user": str(per_user)})
+    } | further
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from veilrec._arrays import Doubles, Offsets
-from veilrec.evaluate.evaluator import Judgement, judge
-from veilrec.evaluate.groups import by_known_items
+from veilrec.evaluate.evaluator import Judgement, judge, judge_ties
+from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity, by_known_items
 from veilrec.evaluate.lists import Items
 from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
+from veilrec.evaluate.personalisation import personalisation
 from veilrec.evaluate.split import Split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import exists, get
@@ -31,11 +32,12 @@ class Measured:
     baselines: Mapping[str, Judgement]
 
     def to_json(self) -> dict[str, Any]:
-        """`metrics`, `baselines` and `groups` as result.json has them."""
+        """`metrics`, `baselines`, `groups` and `fairness` as result.json has them."""
         return {
             "metrics": self.model.means(),
             "baselines": {name: judgement.means() for name, judgement in self.baselines.items()},
             "groups": self.groups(),
+            "fairness": self.fairness(),
         }
 
     def groups(self) -> list[dict[str, Any]]:
@@ -52,11 +54,55 @@ class Measured:
             for name, group in by_known_items(self.model).items()
         ]
 
+    def fairness(self) -> dict[str, Any] | None:
+        """The least active fifth of the test users beside the rest, of the model and of popularity.
+
+        None for impressions.
+        """
+        model, popularity = by_activity(self.model), by_activity(self.baselines["popularity"])
+        if model is None or popularity is None:
+            return None
+        sides = {
+            name: {"least_active": of.least_active, "rest": of.rest, "spread": of.spread, "error": of.error}
+            for name, of in (("model", model), ("popularity", popularity))
+        }
+        return {"metric": FAIRNESS_METRIC, "users": model.users, "known_items": model.known_items, **sides}
+
 
 def measure(model: Model, split: Split, seed: int, items: Items | None = None) -> Measured:
     """Judge a model and the baselines on the test cases; their lists, too, if `items` are given."""
     baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
     return Measured(judge(split.test, split.train, model, items), baselines)
+
+
+def by_given_items(model: Model, split: Split, seed: int, measured: Measured) -> list[dict[str, Any]]:
+    """The main metrics by how many items of a new user the model is given, beside the baselines.
+
+    These do not look at a user's items, and the questions stay the same: `measured` has them for every number.
+    """
+    baselines = {name: _main(judgement) for name, judgement in measured.baselines.items()}
+    return [
+        {
+            "given": given.label,
+            "mean_items": given.mean_items,
+            "metrics": _main(given.judgement),
+            "baselines": baselines,
+        }
+        for given in personalisation(split, model, seed)
+    ]
+
+
+def by_ties(model: Model, split: Split, seed: int) -> list[dict[str, Any]]:
+    """The main metrics by who wins where scores are equal, of the model and of the baselines."""
+    ranked = {name: judge_ties(split.test, split.train, baseline(name, split, seed)) for name in BASELINES}
+    return [
+        {
+            "ties": rule,
+            "metrics": _main(judgement),
+            "baselines": {name: _main(by_rule[rule]) for name, by_rule in ranked.items()},
+        }
+        for rule, judgement in judge_ties(split.test, split.train, model).items()
+    ]
 
 
 def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Devices:
     used: Csr  # all items that each has ever used: none of them is recommended
     states: Arrays  # [users, ...] each
     learnt_from: Marks | None = None  # the impressions, where there are any
+    liked: Csr | None = None  # of what was used, that which may be learnt from; None: all of it
 
 
 def save_model(folder: Path, model: ModelFiles) -> None:
@@ -127,8 +128,9 @@ def load_model(place: Path, method: str | None = None) -> ModelFiles:
 def saved_devices(folder: Path, devices: Devices) -> Iterator[None]:
     """Write what stays on devices, where nobody but the owner of the run looks; put in its place when all else is."""
     arrays = _packed("users", devices.users) | {f"{_STATE}{name}": v for name, v in devices.states.items()}
-    for name, rows in (("trained_on", devices.trained_on), ("used", devices.used)):
-        arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
+    for name, rows in (("trained_on", devices.trained_on), ("used", devices.used), ("liked", devices.liked)):
+        if rows is not None:
+            arrays |= {f"{name}.offsets": rows.offsets, f"{name}.items": rows.items}
     if devices.learnt_from is not None:
         arrays |= {f"{_LEARNT}{name}": values for name, values in vars(devices.learnt_from).items()}
     with _written(private_folder(folder) / _DEVICES, arrays):
@@ -144,8 +146,9 @@ def load_devices(folder: Path) -> Devices:
         stored = _read(path)
         users = _unpacked(stored, "users")
         trained_on, used = (Csr(stored[f"{n}.offsets"], stored[f"{n}.items"]) for n in ("trained_on", "used"))
-        learnt_from = _under(stored, _LEARNT)
-        return Devices(users, trained_on, used, _under(stored, _STATE), Marks(**learnt_from) if learnt_from else None)
+        liked = Csr(stored["liked.offsets"], stored["liked.items"]) if "liked.items" in stored else None
+        learnt_from = Marks(**marks) if (marks := _under(stored, _LEARNT)) else None
+        return Devices(users, trained_on, used, _under(stored, _STATE), learnt_from, liked)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise BadInput(f"{path} is damaged ({_first_line(error)}): train again") from None
 

@@ -15,7 +15,7 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput
-from veilrec.features import Side
+from veilrec.features import CODES, Side
 from veilrec.models.scores import KnowsPeople, Model, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
@@ -84,7 +84,7 @@ class SavedModel:
         """
         known, _ = self.split_history(history)
         used = np.array([self._item(item) for item in known], np.int32)  # as given: the latest click comes last
-        return self.named(self._joining(used, k, people=self.people.encoded([about]) if about else None))
+        return self.named(self._joining(used, used, k, people=self.people.encoded([about]) if about else None))
 
     @property
     def people(self) -> Side:
@@ -143,11 +143,22 @@ class SavedModel:
         scores = iter(self.for_users.score_all(users[took_part]) if took_part.any() else ())
         for user, known in zip(users.tolist(), took_part.tolist(), strict=True):
             used = self.devices.used.row(user)
-            # Who never took part joins with what the device has.
-            yield _best(next(scores), used, k, user) if known else self._joining(used, k, user)
+            if known:
+                yield _best(next(scores), used, k, user)
+            else:  # who never took part joins with what the device may learn from
+                liked = self.devices.liked
+                own = used if liked is None else liked.row(user)
+                yield self._joining(own, used, k, user, self._features_of(user))
 
-    def _joining(self, used: Indices, k: int, user: int = -1, people: Side | None = None) -> Best:
-        history = Csr(np.array([0, len(used)], np.int64), np.ascontiguousarray(used, dtype=np.int32))
+    def _features_of(self, user: int) -> Side | None:
+        """What the device of somebody who never took part knows of its user, for a model that reads it."""
+        model, states = self.for_anybody, self.devices.states
+        if not isinstance(model, KnowsPeople) or CODES not in states:
+            return None
+        return model.people.of(states, len(self.devices.users)).take(np.array([user]))
+
+    def _joining(self, own: Indices, used: Indices, k: int, user: int = -1, people: Side | None = None) -> Best:
+        history = Csr(np.array([0, len(own)], np.int64), np.ascontiguousarray(own, dtype=np.int32))
         return _best(joined(self.for_anybody, history, people).score_all(_ONE)[0], used, k, user)
 
 

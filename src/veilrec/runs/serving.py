@@ -138,6 +138,7 @@ class _Asked:
             "serving_seed": serving.seed,
             "metrics": measured["metrics"],
             "groups": measured["groups"],
+            "fairness": measured["fairness"],
             "recall@100": served.recall,
             "recall_queries": served.recalled,
             "skew": served.skew,
@@ -202,10 +203,20 @@ def _users_of(asked: Opened, serving: Serving) -> Any:
     return NewsUsers(ranks)
 
 
-def refuse_other_options(metrics: str, per_user: Path | None) -> None:
+def refuse_other_options(
+    metrics: str, per_user: Path | None, *, personalisation: bool, ties: bool, html: Path | None
+) -> None:
     """What is measured of a run as it is, and not of a served one."""
-    if metrics != "main" or per_user is not None:
-        raise BadInput("--metrics all and --per-user are not for --serving: leave them out")
+    asked = {
+        "--metrics all": metrics != "main",
+        "--per-user": per_user is not None,
+        "--personalisation": personalisation,
+        "--ties": ties,
+        "--html": html is not None,
+    }
+    for option, is_given in asked.items():
+        if is_given:
+            raise BadInput(f"{option} is not for --serving: leave one of them out")
 
 
 class _Told(Model):

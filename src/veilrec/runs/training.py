@@ -100,6 +100,7 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         used=population.interactions.pairs(),
         states=parts.private,
         learnt_from=None if split.train_impressions is None else marks_of(split.train_impressions),
+        liked=split.liked,
     )
     model = ModelFiles(
         method=method.name,

@@ -44,7 +44,8 @@ PATIENCE = 5  # evaluations without gain after which a trial ends, where rounds 
 MOST_TRIALS = 100_000
 BEST = "best.yaml"
 _SEARCH, _JOURNAL, _RESULT = "search.yaml", "optuna.journal", "trial.json"
-SPLIT_BY_SEED = ("ratio-8-2", "holdout-users")  # another seed has other test items, which this search may have seen
+# Another seed has other test items, which this search may have seen.
+SPLIT_BY_SEED = ("ratio-8-2", "holdout-users", "holdout-users-liked")
 
 
 @dataclass(frozen=True)
