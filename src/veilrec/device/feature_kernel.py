@@ -44,12 +44,14 @@ class Space(NamedTuple):
     touched: Indices  # [codes]
     is_touched: Bools  # [codes]
     shared: Floats  # [h_1]: what the user adds to every example
+    numbers: Floats  # of the items of a step, end to end
     values: Floats  # activations of all layers, end to end
     other: Floats  # gradients of two layers
 
 
-def space_for(net: Net, n_codes: int, examples: int) -> Space:
+def space_for(net: Net, examples: int) -> Space:
     """Room for steps of so many examples."""
+    n_codes, item_numbers = len(net.item_rows), int(net.widths[0] - net.item_number_row)
     first, hidden = int(net.widths[1]), int(net.widths[1:].sum())
     widest = int(net.widths[1:].max())
     return Space(
@@ -58,6 +60,7 @@ def space_for(net: Net, n_codes: int, examples: int) -> Space:
         np.zeros(max(n_codes, 1), np.int32),
         np.zeros(max(n_codes, 1), np.bool_),
         np.zeros(first, np.float32),
+        np.zeros(examples * item_numbers, np.float32),
         np.zeros(examples * hidden, np.float32),
         np.zeros(2 * examples * widest, np.float32),
     )
@@ -117,10 +120,10 @@ def forward(
             if code >= 0:
                 row += space.table[code]
     if item_numbers.shape[1]:
-        given = np.empty((size, item_numbers.shape[1]), np.float32)
+        given = _matrix(space.numbers, 0, size, item_numbers.shape[1])
         for j in range(size):
             given[j] = item_numbers[items[j]]
-        out += np.dot(given, first[net.item_number_row : net.item_number_row + item_numbers.shape[1]])
+        out += np.dot(given, first[net.item_number_row :])
     at = 0
     for layer in range(1, layers):
         _activate(out, net.rectifies)
@@ -188,10 +191,8 @@ def backward(
             if code >= 0:
                 space.back[code] += delta[j]
     if item_numbers.shape[1]:
-        given = np.empty((size, item_numbers.shape[1]), np.float32)
-        for j in range(size):
-            given[j] = item_numbers[items[j]]
-        slope[net.item_number_row : net.item_number_row + item_numbers.shape[1]] = np.dot(given.T, delta)
+        given = _matrix(space.numbers, 0, size, item_numbers.shape[1])
+        slope[net.item_number_row :] = np.dot(given.T, delta)
     for k in range(touched):
         code = space.touched[k]
         space.is_touched[code] = False

@@ -15,7 +15,8 @@ from veilrec.models.feature_net import Activation, FeatureNet
 
 POPULARITY = "popularity"  # the tensor with everybody's votes
 FEWEST_VOTES = 0.3  # whatever is below, noise included, counts as so many
-_TERMS = 3  # numbers of an item that say how popular it is
+# How popular an item is, as numbers from 0 to 1: how far its logarithm lies above each of these shares of the range.
+_KNOTS = (0.0, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Inputs:
             user_categories=_sizes(self.people) if embeds else (),
             user_numbers=_numbers(self.people, embeds),
             item_categories=_sizes(self.items) if embeds else (),
-            item_numbers=_numbers(self.items, embeds) + (_TERMS if self.popularity else 0),
+            item_numbers=_numbers(self.items, embeds) + (len(_KNOTS) if self.popularity else 0),
             embedding=self.embedding,
             hidden=hidden,
             activation=activation,
@@ -50,9 +51,9 @@ class Inputs:
         if not self.popularity:
             return ItemInputs(codes, numbers, np.zeros(len(codes), np.float32))
         level = np.log(np.maximum(weights[POPULARITY].reshape(-1), FEWEST_VOTES)).astype(np.float32)
-        z = (level - level.mean()) / max(float(level.std()), 1e-6)
-        terms = np.stack([z, z * z - 1.0, np.maximum(z, 0.0)], axis=1).astype(np.float32)
-        return ItemInputs(codes, np.concatenate([numbers, terms], axis=1), level)
+        share = (level - level.min()) / max(float(level.max() - level.min()), 1e-6)
+        above = [np.maximum(share - knot, 0.0) / (1.0 - knot) for knot in _KNOTS]
+        return ItemInputs(codes, np.concatenate([numbers, np.stack(above, axis=1)], axis=1, dtype=np.float32), level)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _sizes(side: Side) -> tuple[int, ...]:
 
 
 def _numbers(side: Side, embeds: bool) -> int:
-    return side.numbers.shape[1] + (0 if embeds else side.n_codes)
+    return int(side.numbers.shape[1]) + (0 if embeds else side.n_codes)
 
 
 def _read(side: Side, *, embeds: bool) -> tuple[Indices, Floats]:

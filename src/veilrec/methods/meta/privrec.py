@@ -29,7 +29,7 @@ PAPER: dict[str, Any] = {
 }
 PAPER_ON_ML_1M: dict[str, Any] = {"features": {"users": ["age", "gender", "occupation"], "items": ["genres"]}}
 TUNED: dict[str, Any] = {
-    "rounds": 20,
+    "rounds": 10,
     "features": {"users": []},
     "model": {"embedding": 0, "hidden": [], "start_at_zero": True, "popularity": True},
     "local": {
