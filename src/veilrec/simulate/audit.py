@@ -192,15 +192,16 @@ class Account:
     def event(self, sigma: float) -> Event:
         """The whole run with this noise on its sums, and with the reports as they were seen."""
         mu, sampling = math.hypot(self.sensitivity / sigma, self.count_mu), self.plan.cohort.sampling
-        if isinstance(self.plan.mechanism, TreeSum):
-            turns = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
-            return repeated(GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps))), turns)
         one: Event = GaussianEvent(mu)
+        times = self.plan.rounds
+        if isinstance(self.plan.mechanism, TreeSum):
+            times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
+            one = GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps)))
         if self.rate < 1.0:
             one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
             if self.guarantee.unit != "user":
                 one = replace(one, sampling="padding")
-        rounds = repeated(one, self.plan.rounds)
+        rounds = repeated(one, times)
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
 
     @property
