@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.server.bound import GeometricBound
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
+from veilrec.simulate.real_rounds import RealRun
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import BOUND
 
@@ -86,3 +88,14 @@ def test_the_proven_plan_spends_what_it_promises(sampling: str) -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
         BoundSettings(**wrong)
+
+
+def test_real_devices_give_the_printed_form_of_the_simulation(tmp_path: Path) -> None:
+    plan = published_plan_of()
+    simulated = Simulation(plan, data(), people(), Seeds.all_from(1, bytes(range(32))))
+    real = RealRun(tmp_path, plan, data(), simulated.seeds)
+    for number in range(3):
+        assert real.step().up_bytes == simulated.step(number).up_bytes
+    for name, value in simulated.server.weights.items():
+        assert np.allclose(value, real.coordinator.standing.weights[name], rtol=0, atol=1e-5), name
+    real.close()
