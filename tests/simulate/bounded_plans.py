@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from veilrec._csr import Csr
 from veilrec.data import synthetic_ratings
-from veilrec.device import mf
+from veilrec.device import mf, votes
 from veilrec.device.learner import OwnItems
 from veilrec.device.rankers import MfRanker
+from veilrec.methods.meta.dp_privrec_privacy import BoundSettings, published_plan
 from veilrec.methods.private import PrivacySettings, adaptive_sum, noisy_sum, proven, with_learnt_bound
+from veilrec.methods.turns import by_turns, tree_sum
 from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.server.cohorts import CohortSettings
@@ -20,6 +23,7 @@ ROUNDS, ITEMS = 6, 60
 # Steps so large that about half of the updates are within the first bound.
 LOCAL = mf.MfSettings(dim=4, epochs=2, item_rate=0.2)
 PRIVACY = PrivacySettings(epsilon=8.0, delta=1e-6, clip_norm=0.5)
+PUBLISHED = BoundSettings(quantile=0.9, rate=0.1, noise_multiplier=1.0, count_share=0.7)
 
 
 @cache
@@ -59,3 +63,19 @@ def adaptive_plan(
 
 def promise(plan: Plan) -> Guarantee:
     return proven(PRIVACY.epsilon, PRIVACY.delta, plan.cohort)
+
+
+def tree_plan(size: int = 10, *, users: int = 60, rounds: int = 12) -> Plan:
+    cohort = CohortSettings(size=size, sampling="turns")
+    plain = plain_plan(CohortSettings(size=size, sampling="poisson"), users, rounds)
+    mechanism = tree_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users)
+    return by_turns(replace(plain, cohort=cohort), mechanism)
+
+
+def published_plan_of(rate: float = 1.0, *, size: int = 20, users: int = 60, rounds: int = ROUNDS) -> Plan:
+    cohort = CohortSettings(size=size, sampling="fixed")
+    plain = replace(
+        plain_plan(cohort, users, rounds), aggregation="mean", server=ServerRate(rate=rate), learner=votes.VoteLearner()
+    )
+    plain = replace(plain, schema=votes.schema(ITEMS), start=votes.start_weights(ITEMS))
+    return published_plan(plain, PRIVACY, PUBLISHED, devices=users, keeps_state=False)

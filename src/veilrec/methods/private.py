@@ -47,6 +47,10 @@ COHORTS_STAY_HIDDEN = (
     "Who takes part in which round has to stay secret, because being drawn by chance is part of the epsilon; for "
     "whoever sees it, the epsilon is larger."
 )
+TURNS_ARE_PUBLIC = (
+    "Who takes part in which round may be known to everybody: nothing rests on chance. The order of the turns is fixed "
+    "before the first round, and a person whose data is missing sends an update of nothing when it is their turn."
+)
 
 _COUNT_SHARE = 20.0  # of a cohort: the noise on how many updates were within the bound
 _LEAST_OF_THE_REST = 10.0  # times less of mu^2 for that count than for all
@@ -156,7 +160,7 @@ def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *
     if cohort.sampling == "turns":
         raise BadInput(
             "cohort.sampling is turns, which is for messages with noise of their own: noise on sums needs a cohort that"
-            " is drawn; use --set cohort.sampling=poisson"
+            " is drawn, or a tree; use --set cohort.sampling=poisson"
         )
     size = cohort.among(devices)
     if cohort.sampling == "fixed" and keeps_state and size < devices:
@@ -273,7 +277,7 @@ def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0
     )
     return replace(
         plan,
-        schema=mechanism.schema,
+        schema=with_bound(plan.schema),
         start={**plan.start, **first_bound(mechanism.clip_norm)},
         mechanism=mechanism,
         agenda=LearntBound(plan.agenda),
@@ -312,15 +316,23 @@ def proven(
     """The statement of sums with noise: user-level, over the whole run, trusting the server."""
     amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
     secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
+    by_turns = cohort.sampling == "turns"
     return Guarantee(
         basis="proven",
         unit="user",
-        adjacency=adjacency_of(cohort),
+        adjacency="add-remove" if by_turns else adjacency_of(cohort),
         epsilon=epsilon,
         delta=delta,
         scope="whole run",
         trust="server",
-        caveats=(*caveats, SERVER_SEES, ONLY_THE_MODEL, *secret, public, SIMULATED),
+        caveats=(
+            *caveats,
+            SERVER_SEES,
+            ONLY_THE_MODEL,
+            *((TURNS_ARE_PUBLIC,) if by_turns else secret),
+            public,
+            SIMULATED,
+        ),
     )
 
 

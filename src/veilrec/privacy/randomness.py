@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -20,6 +20,14 @@ class Source(Protocol):
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words."""
+
+
+@runtime_checkable
+class NumberedSource(Source, Protocol):
+    """One of many streams that differ in a number, such as that of a round."""
+
+    def of(self, number: int) -> Source:
+        """The stream of another number, from its beginning."""
 
 
 class _CounterCipher:
@@ -71,6 +79,7 @@ class FastSource:
     protects = False
 
     def __init__(self, *seed: int, one_generator: bool = False) -> None:
+        self._seed = seed
         self._words = SeededSource(*seed)
         key = np.random.SeedSequence(list(seed))
         self._shared = np.random.Generator(np.random.Philox(key)) if one_generator else None
@@ -78,6 +87,10 @@ class FastSource:
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words."""
         return self._words.words(count)
+
+    def of(self, number: int) -> FastSource:
+        """The one whose seed ends in another number, from its beginning."""
+        return FastSource(*self._seed[:-1], number, one_generator=self._shared is not None)
 
     def generator(self) -> np.random.Generator:
         """For the next tensor."""
@@ -94,8 +107,13 @@ class KeyedSource:
     def __init__(self, secret: bytes, *purpose: int) -> None:
         if len(secret) < 16:
             raise ValueError("a secret has at least 16 bytes")
+        self._secret, self._purpose = secret, purpose
         label = b"".join(int(part).to_bytes(8, "little") for part in purpose)
         self._cipher = _CounterCipher(hmac.digest(secret, label, "sha256"))
+
+    def of(self, number: int) -> KeyedSource:
+        """The one whose purpose ends in another number, from its beginning."""
+        return KeyedSource(self._secret, *self._purpose[:-1], number)
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """The next `count` words."""

@@ -15,7 +15,7 @@ What is not
 
 Default of `minimum_messages`: with noise on the sum and a cohort of a fixed size all of it, because nothing is proven
 for a fixed cohort with gaps; with noise on the sum and Poisson sampling none, because whether anybody came may not be
-told either; otherwise one.
+told either; with noise of a tree none, because whoever is missing counts as an update of nothing; otherwise one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.keyed import noise_of_histogram, noise_of_sum
 from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRound, UpdateMechanism
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
@@ -309,13 +310,16 @@ class Coordinator:
         # How many cannot be reached, and how many drop out, is for simulations: here it happens.
         settings = replace(self.plan.cohort, available=1.0, drop_out=0.0)
         mechanism = self.plan.mechanism
-        if isinstance(mechanism, CohortSum) and mechanism.taking_part.rate < 1.0:
+        by_turns = isinstance(mechanism, TreeSum)
+        if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or by_turns):
             planned = mechanism.taking_part.population
             if enrolled < planned:
                 raise BadInput(
                     f"{enrolled} devices are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
                     "protect less; enrol more, or plan for fewer"
                 )
+        if isinstance(mechanism, TreeSum):  # whoever enrols later would move the turns of the others
+            enrolled = mechanism.taking_part.population
         devices = CohortSampler(settings, np.arange(enrolled), 0, secret=self._secret).draw(self.round_number)
         if isinstance(mechanism, CohortSum) and len(devices) > mechanism.taking_part.population:
             raise BadInput(
@@ -383,7 +387,8 @@ class Coordinator:
             return self.minimum_messages
         if self.plan.mechanism.noise_on != "sum":
             return 1
-        return 0 if self.plan.cohort.sampling == "poisson" else len(self._store.cohort())
+        gaps = self.plan.cohort.sampling == "poisson" or isinstance(self.plan.mechanism, TreeSum)
+        return 0 if gaps else len(self._store.cohort())
 
     def _finish(self) -> RoundReport:
         """All of closing that comes after its messages are fixed; it may be done again."""

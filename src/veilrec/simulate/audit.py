@@ -26,33 +26,30 @@ from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
-from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.privacy.mechanisms.tree import TreeSum
+from veilrec.privacy.samplers import UNITS
+from veilrec.simulate.audit_bound import learnt_bound_checks, published_bound_checks
 from veilrec.simulate.audit_comparison import comparison_checks
 from veilrec.simulate.audit_local import local_checks
 from veilrec.simulate.audit_messages import message_checks
+from veilrec.simulate.audit_noise import coverage_checks, measured_noise, noise_checks, spread_of
 from veilrec.simulate.audit_reports import Told, report_checks, told_by
+from veilrec.simulate.audit_tree import nodes_of_a_person, tree_checks
 from veilrec.simulate.checks import (
     ALPHA,
     Check,
     at_least,
     at_most,
-    bare,
     is_equal,
-    is_gaussian,
     nobody_more_often,
     rate_at_most,
-    repeats,
     sizes_vary,
-    spread_at_least,
 )
-from veilrec.simulate.observe import Seen, Sums, norms_of, watch
+from veilrec.simulate.observe import Seen, norms_of, watch
 from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round, Rows, Uploads, from_vectors
+from veilrec.updates import BOUND, Round, Rows, Uploads, from_vectors
 
-_NUMBERS = 100_000  # of noise: its spread is measured to a few thousandths
-_FEWEST_DRAWS = 40  # of the noise of every tensor, however small
 _SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
-_EXTRA = 1_000  # rounds that no run reaches: their streams of noise are free
 
 
 def audit_plan(
@@ -73,6 +70,9 @@ def audit_plan(
     if guarantee.basis == "proven":
         return tuple(_proven(run, guarantee, drawn))
     secret, seeded = run.secret(0), run.seeded(0)
+    if guarantee.basis == "as published" and plan.mechanism.noise_on == "sum":
+        key = secret_of(seed, 2)
+        return tuple(published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
     return tuple(message_checks(plan, secret, seeded, told, guarantee))
 
@@ -124,7 +124,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
             raise TypeError("messages are made of reports on impressions")
         seen = run.secret(0)
         yield from local_checks(run.plan, run.data, run.histories, guarantee, rounds=run.rounds, seed=run.seed)
-        yield from _bound_checks(run.plan, Round(0), seen.largest_norm)
+        yield from _bound_checks(run.plan, Round(0), seen.largest_norm())
         return
     if run.plan.mechanism.noise_on != "sum":
         yield is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
@@ -132,14 +132,21 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
     secret, seeded = [run.secret(0), run.secret(1)], [run.seeded(0), run.seeded(1)]
     told = told_by(run.plan, run.data.rows, secret, seeded)
     account = Account(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
-    measured = _measured(run, secret[0])
-    spread = _spread(measured["secret"])
+    key = secret_of(run.seed, 2)
+    measured, counted = measured_noise(run.plan, secret[0].sums[0], key, run.seed)
+    spread, runs = spread_of(measured["secret"]), (*secret, *seeded)
     needed = account.needed_sigma(guess=spread)
-    yield from _noise_checks(secret, seeded, measured, needed)
-    yield from _coverage_checks(run, [*secret, *seeded], spread)
+    yield from noise_checks(run.plan, secret, seeded, measured, needed)
+    yield from coverage_checks(run.plan, runs, spread, key)
     yield is_equal("numbers of the model that data reaches past the noise", *_past_the_noise(run, secret[0]))
-    yield from _bound_checks(run.plan, secret[0].sums[0].about, max(seen.largest_norm for seen in (*secret, *seeded)))
-    yield from _cohort_checks(run, account, drawn)
+    first = secret[0].sums[0].about
+    yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
+    if run.plan.bound_rule is not None:
+        yield from learnt_bound_checks(run.plan, runs, counted, needed, key)
+    if isinstance(run.plan.mechanism, TreeSum):
+        yield from tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
+    else:
+        yield from _cohort_checks(run, account, drawn)
     if told is not None:
         yield from report_checks(run.plan, told, secret, seeded, guarantee)
     yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
@@ -168,19 +175,33 @@ class Account:
     @property
     def sensitivity(self) -> float:
         """How far one unit moves a sum: an update comes or goes, or turns into another one."""
-        clip_norm: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
+        return self._moved(getattr(self.plan.mechanism, "clip_norm", math.inf))
+
+    def _moved(self, most: float) -> float:
         comes_or_goes = self.guarantee.unit == "user" and self.guarantee.adjacency == "add-remove"
-        return clip_norm if comes_or_goes else 2.0 * clip_norm
+        return most if comes_or_goes else 2.0 * most
+
+    @property
+    def count_mu(self) -> float:
+        """What the count of updates within the bound costs beside them: b - 1/2 comes or goes, or turns round."""
+        if self.plan.bound_rule is None:
+            return 0.0
+        sigma: float = getattr(self.plan.mechanism, "count_standard_deviation", 0.0)
+        return self._moved(0.5) / sigma + 1.0 / UNITS if sigma > 0.0 else math.inf
 
     def event(self, sigma: float) -> Event:
         """The whole run with this noise on its sums, and with the reports as they were seen."""
-        mu, sampling = self.sensitivity / sigma, self.plan.cohort.sampling
+        mu, sampling = math.hypot(self.sensitivity / sigma, self.count_mu), self.plan.cohort.sampling
         one: Event = GaussianEvent(mu)
+        times = self.plan.rounds
+        if isinstance(self.plan.mechanism, TreeSum):
+            times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
+            one = GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps)))
         if self.rate < 1.0:
             one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
             if self.guarantee.unit != "user":
                 one = replace(one, sampling="padding")
-        rounds = repeated(one, self.plan.rounds)
+        rounds = repeated(one, times)
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
 
     @property
@@ -193,9 +214,10 @@ class Account:
     def needed_sigma(self, guess: float) -> float:
         """The standard deviation that the claimed epsilon needs on every sum."""
         epsilon, delta = claim(self.guarantee)
-        before = 0.0 if self.reports is None else epsilon_of(self.reports, delta)
-        if not math.isfinite(self.sensitivity) or before >= epsilon:
-            return math.inf  # nothing is bounded, or the reports alone spend it all
+        if not math.isfinite(self.sensitivity + self.count_mu):
+            return math.inf  # nothing is bounded
+        if epsilon_of(self.event(math.inf), delta) >= epsilon:
+            return math.inf  # the reports or the count alone spend it all
         at = guess if math.isfinite(guess) and guess > 0.0 else self.sensitivity
         return noise_for(self.event, epsilon, delta, guess=at) * (1.0 - _SLACK)
 
@@ -205,91 +227,6 @@ def claim(guarantee: Guarantee) -> tuple[float, float]:
     if guarantee.epsilon is None or guarantee.delta is None:
         raise ValueError("nothing is claimed")
     return guarantee.epsilon, guarantee.delta
-
-
-def _measured(run: _Run, seen: Seen) -> dict[str, dict[str, Doubles]]:
-    """Noise of every tensor, by where it comes from: the plan's mechanism, asked again about the sums of round 0."""
-    first, mechanism = seen.sums[0], run.plan.mechanism
-    size = sum(total.size for total in first.before.values())
-    draws = max(_FEWEST_DRAWS, math.ceil(_NUMBERS / size))
-    key = secret_of(run.seed, 2)
-    sources: dict[str, list[Source]] = {
-        "secret": [KeyedSource(key, _EXTRA + draw) for draw in range(draws)],
-        "seeded": [FastSource(run.seed, _EXTRA + draw, one_generator=True) for draw in range(draws)],
-    }
-    noise: dict[str, dict[str, Doubles]] = {}
-    for way, drawn in sources.items():
-        parts: dict[str, list[Doubles]] = {name: [] for name in first.before}
-        for source in drawn:
-            again = replace(first, after=_protected(mechanism, first.before, first.about, source))
-            for name, part in parts.items():
-                part.append(again.noise(name))
-        noise[way] = {name: np.concatenate(part) for name, part in parts.items()}
-    return noise
-
-
-def _spread(noise: dict[str, Doubles]) -> float:
-    """The standard deviation of all of it together."""
-    return float(np.sqrt(np.mean(np.concatenate(list(noise.values())) ** 2)))
-
-
-def _protected(mechanism: Any, before: Sums, about: Round, source: Source) -> Sums:
-    sums = {name: total.copy() for name, total in before.items()}
-    mechanism.protect(sums, about, source)
-    return sums
-
-
-def _noise_checks(
-    secret: list[Seen], seeded: list[Seen], measured: dict[str, dict[str, Doubles]], needed: float
-) -> Iterator[Check]:
-    """Spread, shape, and that no noise is used twice."""
-    name = "standard deviation of the noise on a sum"
-    runs = {"secret": secret, "seeded": seeded}
-    tensors = list(secret[0].sums[0].before)
-    share = ALPHA / (len(tensors) * sum(len(seen.sums) for seen in secret) * 2 + 2)
-    for way, noise in measured.items():
-        together = np.concatenate(list(noise.values()))
-        yield spread_at_least(name, together, needed, f"all tensors, {way}")
-        yield is_gaussian("distance of the noise from a Gaussian", together[:_NUMBERS], way)
-    for tensor in tensors:
-        parts = [
-            (sums.noise(tensor), f"{tensor}, round {sums.about.number}, {way}")
-            for way, seen in runs.items()
-            for one in seen
-            for sums in one.sums
-        ]
-        parts += [(noise[tensor], f"{tensor}, {way}") for way, noise in measured.items()]
-        yield _worst([spread_at_least(name, noise, needed, where, alpha=share) for noise, where in parts])
-    for way, seen in runs.items():
-        noises = [
-            (f"{tensor} in round {sums.about.number} of run {number}", sums.noise(tensor))
-            for number, one in enumerate(seen)
-            for sums in one.sums
-            for tensor in tensors
-        ]
-        found = repeats(noises, _spread(measured[way]))
-        where = f"{way}: {found[0]}" if found else way
-        yield Check("pairs of noises that repeat each other", len(found), "is", 0, not found, where, ALPHA)
-
-
-def _worst(checks: list[Check]) -> Check:
-    """One that fails, or the last, which has the most numbers behind it."""
-    worst = next((check for check in checks if not check.holds), checks[-1])
-    return replace(worst, false_alarm_rate=sum(check.false_alarm_rate for check in checks))
-
-
-def _coverage_checks(run: _Run, runs: list[Seen], spread: float) -> Iterator[Check]:
-    """Every number that a round is about has noise, whether it carries data or not; and the others carry none."""
-    uncovered, outside, carried = 0, 0, 0
-    for number, sums in enumerate(sums for seen in runs for sums in seen.sums):
-        source = KeyedSource(secret_of(run.seed, 3), _EXTRA + number)
-        again = replace(sums, after=_protected(run.plan.mechanism, sums.before, sums.about, source))
-        for name, before in sums.before.items():
-            uncovered += bare(sums.noise(name), again.noise(name), spread)
-            outside += sums.outside(name)
-            carried += int(np.count_nonzero(before))
-    yield is_equal("numbers of a round without noise", uncovered, 0, f"{carried} carried data")
-    yield is_equal("numbers outside of a round that carry anything", outside, 0)
 
 
 def _past_the_noise(run: _Run, seen: Seen) -> tuple[int, int]:
@@ -307,7 +244,8 @@ def _bound_checks(plan: Plan, about: Round, seen: float) -> Iterator[Check]:
     """The bound on an update, over all tensors together: as it was met, and as somebody would try to get past it."""
     mechanism = plan.mechanism
     limit: float = getattr(mechanism, "clip_norm", math.inf)
-    limit = limit if about.clip_norm is None else min(limit, about.clip_norm)
+    if about.clip_norm is not None:
+        limit = min(limit, about.clip_norm) if plan.bound_rule is None else about.clip_norm
     yield at_most("largest norm of an update of a device", seen, limit)
     yield at_most("largest norm of an update that is made to be large", _largest_of_hostile(plan, about, limit), limit)
     for what, value in (("NaN", math.nan), ("infinity", math.inf)):
@@ -318,7 +256,7 @@ def _bound_checks(plan: Plan, about: Round, seen: float) -> Iterator[Check]:
 
 
 def _times(uploads: Uploads, factor: float) -> Uploads:
-    """The same messages with every number multiplied."""
+    """The same messages with every number of the updates multiplied."""
 
     def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
@@ -327,7 +265,7 @@ def _times(uploads: Uploads, factor: float) -> Uploads:
         uploads,
         tables=scaled(uploads.tables),
         entries=scaled(uploads.entries),
-        dense={name: values * np.float32(factor) for name, values in uploads.dense.items()},
+        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in uploads.dense.items()},
         factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in uploads.factors.items()},
     )
 
@@ -418,7 +356,7 @@ def _account_checks(
     yield at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
     yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
     numbers = sum(len(noise) for noise in measured["secret"].values())
-    most = _spread(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
+    most = spread_of(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
     spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
     charged = epsilon_of(plan.event(), delta)
     check = at_least("epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK))

@@ -7,6 +7,7 @@ the score; how well it tells the two apart gives epsilon from below.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -20,12 +21,14 @@ from veilrec.plan import Plan
 from veilrec.privacy.audit.bounds import epsilon_from_gaussian_scores, epsilon_from_scores
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
+from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.server.agenda import Tally
+from veilrec.server.cohorts import CohortSampler
 from veilrec.simulate.audit import claim, secret_of
 from veilrec.simulate.audit_local import scores_of_reports
 from veilrec.simulate.observe import Seen, SeenSums, simulate, watch
-from veilrec.simulate.simulation import Seeds
-from veilrec.updates import Schema
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import BOUND, Schema
 
 ALPHA = 1e-4
 _PARTS = 8
@@ -53,6 +56,7 @@ class Pair:
 
     first: LocalData
     second: LocalData
+    person: int  # whose data differs
     removed: int | None = None  # in the second
 
 
@@ -66,7 +70,8 @@ def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *,
         np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
     ]
     epsilon, delta = claim(guarantee)
-    everybody = plan.cohort.size in (0, int((data.rows.lengths() > 0).sum()))
+    devices = int((data.rows.lengths() > 0).sum())
+    everybody = plan.cohort.size in (0, devices) or plan.cohort.sampling == "turns"
     gaussian = everybody and (plan.reports is None or guarantee.unit == "user")
     bound = epsilon_from_gaussian_scores if gaussian else epsilon_from_scores
     lower = bound(scores[0], scores[1], delta=delta, alpha=ALPHA)
@@ -86,10 +91,49 @@ def _score(plan: Plan, pair: Pair, side: int, histories: Csr, direction: Doubles
     seeds = Seeds.all_from(seed, secret_of(seed, side, run))
     data, removed = (pair.second, pair.removed) if side else (pair.first, None)
     simulation = simulate(plan, data, histories, seeds, removed=removed)
+    weighs = _weighed(plan, simulation, pair)
+    if weighs is None:
+        for number in range(plan.rounds):
+            simulation.step(number)
+        return float(_flat(simulation, plan) @ direction)
+    score = 0.0
     for number in range(plan.rounds):
+        before, weight = _flat(simulation, plan), weighs(number)
         simulation.step(number)
+        score += weight * float((_flat(simulation, plan) - before) @ direction)
+    return score
+
+
+def _flat(simulation: Simulation, plan: Plan) -> Doubles:
     weights = [simulation.server.weights[tensor.name].ravel() for tensor in plan.schema.tensors]
-    return float(np.concatenate(weights) @ direction)
+    return np.concatenate(weights).astype(np.float64)
+
+
+def _weighed(plan: Plan, simulation: Simulation, pair: Pair) -> Callable[[int], float] | None:
+    """By what somebody who sees every model weighs the step of a round; None: the last model says it all.
+
+    A step is as large as its bound, which is released. In a tree the nodes that the person is part of have noise of
+    their own, so that their sum tells most: a round counts as often as it is in one of them.
+    """
+    if plan.bound_rule is not None:
+        return lambda _: 1.0 / float(simulation.server.weights[BOUND][0])
+    if isinstance(plan.mechanism, TreeSum):
+        times = _in_nodes(plan, simulation, pair.person, plan.mechanism.steps)
+        return lambda number: times[number]
+    return None
+
+
+def _in_nodes(plan: Plan, simulation: Simulation, person: int, steps: int) -> Doubles:
+    """How many nodes of the person every round is in."""
+    times = np.zeros(plan.rounds)
+    everybody, seeds = simulation.sampler.eligible, simulation.seeds
+    sampler = CohortSampler(plan.cohort, everybody, seeds.cohorts, secret=seeds.secret)
+    turns = [number for number in range(plan.rounds) if person in sampler.draw(number)]
+    for end in range(plan.rounds):
+        place = end % steps + 1
+        start = end - (place & -place) + 1
+        times[start : end + 1] += sum(start <= turn <= end for turn in turns)
+    return times
 
 
 def _most_telling(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int) -> tuple[Pair, Doubles]:
@@ -115,7 +159,7 @@ def _whole(sums: SeenSums, schema: Schema) -> Doubles:
     for tensor in schema.tensors:
         full = np.zeros(tensor.shape)
         rows = sums.about.rows if tensor.by_row else None
-        if tensor.learnt:
+        if tensor.learnt and tensor.name != BOUND:  # which is no sum of the model's changes
             full[slice(None) if rows is None else rows] = sums.before[tensor.name]
         parts.append(full.ravel())
     return np.concatenate(parts)
@@ -137,10 +181,10 @@ def _told(plan: Plan, seen: Seen) -> Doubles:
 def _pairs(data: LocalData, guarantee: Guarantee) -> list[Pair]:
     everybody = np.flatnonzero(data.rows.lengths() > 0).tolist()
     if guarantee.unit == "click":
-        return [Pair(data, _without_a_click(data, device)) for device in everybody]
+        return [Pair(data, _without_a_click(data, device), device) for device in everybody]
     if guarantee.adjacency == "add-remove":
-        return [Pair(data, data, device) for device in everybody]
-    return [Pair(data, _replaced(data, everybody[0], device)) for device in everybody[1:]]
+        return [Pair(data, data, device, device) for device in everybody]
+    return [Pair(data, _replaced(data, everybody[0], device), everybody[0]) for device in everybody[1:]]
 
 
 def _replaced(data: LocalData, device: int, other: int) -> LocalData:

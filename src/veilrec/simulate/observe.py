@@ -22,7 +22,7 @@ from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import Source
 from veilrec.server.cohorts import CohortSampler
 from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round, Schema, Uploads
+from veilrec.updates import BOUND, Round, Schema, Uploads
 
 Sums = dict[str, Doubles]
 Protect = Callable[[MutableMapping[str, Doubles], Round], None]
@@ -68,17 +68,22 @@ class Seen:
     """A run, as it was seen."""
 
     sums: list[SeenSums] = field(default_factory=list)
-    norms: list[Doubles] = field(default_factory=list)  # of the bounded updates, some devices at a time
+    # Of the bounded updates, some devices at a time, and what they count for where the bound is learnt.
+    norms: list[tuple[Round, Doubles]] = field(default_factory=list)
+    counts: list[Floats] = field(default_factory=list)
     messages: list[tuple[Uploads, Uploads, Round]] = field(default_factory=list)  # bounded, and as it was sent
     shared: list[tuple[Mapping[str, Floats], Doubles | Offsets]] = field(default_factory=list)  # noise drawn at once
     reports: list[SeenReports] = field(default_factory=list)
     released: list[dict[str, Floats]] = field(default_factory=list)  # the model after every round
     keeps_state: bool = False
 
-    @property
-    def largest_norm(self) -> float:
-        """Of everything that any device sent, over all tensors together."""
-        return float(max((norms.max() for norms in self.norms if len(norms)), default=0.0))
+    def largest_norm(self, clip_norm: float | None = None) -> float:
+        """Of everything that any device sent, over all tensors together; as if every round had this bound."""
+
+        def scale(about: Round) -> float:
+            return 1.0 if clip_norm is None or about.clip_norm is None else clip_norm / abs(about.clip_norm)
+
+        return float(max((norms.max() * scale(about) for about, norms in self.norms if len(norms)), default=0.0))
 
 
 class _WatchedUpdates:
@@ -92,7 +97,9 @@ class _WatchedUpdates:
 
     def bound(self, uploads: Uploads, about: Round) -> Uploads:
         bounded = self._mechanism.bound(uploads, about)
-        self._seen.norms.append(norms_of(bounded))
+        self._seen.norms.append((about, norms_of(bounded)))
+        if BOUND in bounded.dense:
+            self._seen.counts.append(bounded.dense[BOUND].ravel())
         return bounded
 
     def perturb(self, bounded: Uploads, about: Round, source: Source) -> Uploads:
@@ -224,13 +231,14 @@ def _copied(sums: Mapping[str, Doubles]) -> Sums:
 
 
 def norms_of(uploads: Uploads) -> Doubles:
-    """L2 norm of all that each device sends, added up here and not where it is clipped."""
+    """L2 norm of each device's update, added up here and not where it is clipped; what it counts for is no part."""
     squares = np.zeros(uploads.count)
     packed = (*uploads.tables.values(), *uploads.entries.values())
     for rows in packed:
         device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
         np.add.at(squares, device, (rows.values.astype(np.float64) ** 2).sum(axis=1))
-    whole = (*uploads.dense.values(), *(factors.product() for factors in uploads.factors.values()))
+    dense = (values for name, values in uploads.dense.items() if name != BOUND)
+    whole = (*dense, *(factors.product() for factors in uploads.factors.values()))
     for values in whole:
         squares += (values.astype(np.float64).reshape(uploads.count, -1) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(squares))

@@ -30,6 +30,7 @@ from veilrec.privacy.mechanisms.messages import (
     UpdateNoise,
 )
 from veilrec.privacy.mechanisms.reports import ItemHistogram
+from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.updates import Round, from_vectors, to_vectors
@@ -70,6 +71,16 @@ def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
     return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
 
+def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
+    """The sums of all nodes that the first round is in, from the sums of the rounds: each has noise of its own."""
+    first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    nodes = [2**level for level in range(mechanism.steps.bit_length())]  # they end at these rounds, and begin at 1
+    times = [sum(number < end for end in nodes) for number in range(mechanism.steps)]  # that a round is in one
+    weights = np.concatenate([count * (first - second) for count in times])
+    along = scored(draws_of(mechanism), projection(weights, np.zeros(len(weights))))
+    return (Scores(along, MANY, "gaussian"),)
+
+
 def _histogram(mechanism: ItemHistogram | VoteReports) -> tuple[Attack, ...]:
     first, second = (mechanism.weigh(people).sum(axis=0) * mechanism.step for people in mechanism.worst_pair())
     return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
@@ -93,6 +104,7 @@ OF_UPDATES: dict[type, Strategy] = {
     RowwiseLaplace: _laplace,
     UpdateLaplace: _laplace,
     LowRank: _low_rank,
+    TreeSum: _tree_sum,
     AdaptiveSum: _adaptive_sum,  # before what it is made of
     CohortSum: _cohort_sum,
     ItemHistogram: _histogram,

@@ -29,6 +29,7 @@ MECHANISMS: dict[str, str] = {
     "update-noise": "messages:UpdateNoise",
     "cohort-sum": "updates:CohortSum",
     "adaptive-sum": "adaptive:AdaptiveSum",
+    "tree-sum": "tree:TreeSum",
     "item-histogram": "reports:ItemHistogram",
     "vote-reports": "votes:VoteReports",
     "gain-sum": "gains:GainSum",

@@ -174,7 +174,7 @@ class CohortSum(UpdateMechanism):
     def __init__(
         self, *, schema: Schema, clip_norm: float, noise_multiplier: float, taking_part: Rounds, delta: float
     ) -> None:
-        self._set_calibration("proven")
+        self._set_calibration(self.calibrations[0])
         positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm)
         probability(delta=delta)
         if any(tensor.values != "float32" for tensor in schema.tensors):
