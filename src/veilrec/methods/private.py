@@ -165,6 +165,7 @@ class ReportsBefore:
     reports: Reports
     event: Event  # what they cost
     numbers: int  # that they release
+    sigma: float  # of the noise on each
 
 
 def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float) -> ReportsBefore:
@@ -173,7 +174,7 @@ def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int
     votes = VoteReports(
         length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
     )
-    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items)
+    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items, votes.sigma)
 
 
 def noisy_sum(

@@ -28,6 +28,7 @@ METHODS = {
     "fcf": "ratings.fcf:METHOD",
     "popularity": "ratings.baselines:POPULARITY",
     "private-popularity": "ratings.private_popularity:METHOD",
+    "private-gram": "ratings.private_gram:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
@@ -97,7 +98,10 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "PrivateRec, differentially private training and serving for federated news",
         ("privaterec", "fedrec", "dp-fedrec", "centralized", "plm-nr"),
     ),
-    "ours": ("ours, beside the papers", ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity")),
+    "ours": (
+        "ours, beside the papers",
+        ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "private-gram"),
+    ),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),
 }
 
