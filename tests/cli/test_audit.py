@@ -239,6 +239,7 @@ def test_no_method_has_the_name_of_a_mechanism():
 def test_every_private_method_is_audited_with_all():
     assert set(of_methods.proven_methods()) == {
         "dp-fedmf",
+        "private-gram",
         "dp-fedmf-svd",
         "dp-fedmf-topk",
         "priv-fedmf-sub",

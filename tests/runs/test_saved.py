@@ -31,6 +31,7 @@ REQUESTS = {
     "least-squares": Request("fcf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
     "item-item": Request("ease", RATINGS, seed=1, protocol="loo-full"),
     "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
+    "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
     "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
     "news": Request("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
 }

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from veilrec.methods import private
-from veilrec.methods.ratings import family, submodel
+from veilrec.methods.ratings import family, private_gram, submodel
 from veilrec.plan import Plan
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.events import ComposedEvent
 from veilrec.privacy.mechanisms import clipping, messages, responses, updates
 from veilrec.privacy.mechanisms.reports import ItemHistogram
 from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.privacy.randomness import FastSource, KeyedSource
 from veilrec.privacy.sensitivity import clipped_l2
 from veilrec.server.cohorts import CohortSampler
@@ -40,6 +41,7 @@ SUB_FIXED = "priv-fedmf-sub selection.most_items=8 cohort.sampling=fixed"
 CLICK = "priv-fedmf-sub selection.unit=click"
 NEWS = "fednewsrec cohort.size=20"
 VOTES = "private-popularity"
+GRAM = "private-gram"
 ROWS_PUBLISHED = "dp-fedmf calibration=as-published"
 UPDATE_PUBLISHED = "dp-fedncf calibration=as-published"
 SOUND = (
@@ -56,6 +58,7 @@ SOUND = (
     CLICK,
     NEWS,
     VOTES,
+    GRAM,
     ROWS_PUBLISHED,
     UPDATE_PUBLISHED,
 )
@@ -81,6 +84,7 @@ DELTA = "delta of the composed run at the claimed epsilon"
 CHARGED = "epsilon that is charged, beside what the measured noise costs"
 ADJACENCY = "adjacency of the mechanism"
 ITEMS = "items of one device in the counts"
+VOTED = "squared votes of one device in the counts"
 COUNTS = "standard deviation of the noise on the counts"
 REPORTS = "times that a device's report is charged for"
 MADE_UP = "bits of a report that are made up"
@@ -172,6 +176,27 @@ def every_item(patch: Patch) -> None:
                 self.most_items = most
 
         patch.setattr(ItemHistogram, name, forgetful)
+
+
+def a_vote_for_every_item(patch: Patch) -> None:
+    """Forget that somebody's votes are one together."""
+    sound = VoteReports.weigh
+    patch.setattr(VoteReports, "weigh", lambda self, told: told * sound(self, told).max(initial=0) * 2)
+
+
+def exact_votes(self: VoteReports, counts: Any, source: Any) -> Any:
+    return counts * self.step
+
+
+def longer(plan: Plan) -> Plan:
+    """Tastes that come three times as long as the bound."""
+    return replace(plan, learner=replace(plan.learner, norm=3.0))  # type: ignore[type-var]
+
+
+def votes_for_free(patch: Patch) -> None:
+    """Votes that the noise of the rounds leaves no room for."""
+    sound = private_gram.private_votes
+    patch.setattr(private_gram, "private_votes", lambda *args, **options: replace(sound(*args, **options), event=FREE))
 
 
 def accounted(**other: Any) -> Callable[[Patch], None]:
@@ -320,6 +345,7 @@ def setting(target: Any, name: str, value: Any) -> Callable[[Patch], None]:
     return lambda patch: patch.setattr(target, name, value)
 
 
+FREE = ComposedEvent(())
 sound_bound = CohortSum._clip_norm
 sound_flips = responses.flip_probability
 sound_noise_of_sum = messages.noise_of_sum
@@ -394,6 +420,14 @@ BUGS = (
     Bug(
         "noise on votes for half of what one person moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)
     ),
+    Bug("tastes that nobody clips", GRAM, NORM, setting(updates, "clip_whole", lambda sent, clip_norm: sent), longer),
+    Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
+    Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda self, total, noise: np.triu(noise))),
+    Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda self, total, noise: (noise + noise.T) / 2)),
+    Bug("votes that the budget does not count", GRAM, DELTA, votes_for_free),
+    Bug("votes that are not charged", GRAM, REPORTS, change=lambda plan: _NoReport(**vars(plan))),
+    Bug("votes without noise", GRAM, COUNTS, setting(VoteReports, "protect", exact_votes)),
+    Bug("more than one vote a person", GRAM, VOTED, a_vote_for_every_item),
     Bug("NaN passes the bound", MF, NAN, nan_is_nothing),
     Bug("the server takes messages of any length", MF, LONG, setting(CohortSum, "check", lambda *arguments: None)),
     Bug("entries that the round is not about are sent", SUB_PARTS, OUTSIDE, no_entry_left_out),

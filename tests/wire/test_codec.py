@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.updates import Factors, Rows, Schema, Tensor, Uploads
 from veilrec.wire import codec
 
 
@@ -133,3 +133,19 @@ def test_parameters_are_the_floats_that_the_messages_carry(message: tuple[Schema
     tables = sum(rows.values.size for rows in uploads.tables.values())
     dense = sum(values.size for values in uploads.dense.values())
     assert codec.parameters(uploads, schema) == tables + dense
+
+
+def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
+    schema = Schema((Tensor("matrix", (30, 20), by_row=False), Tensor("vector", (30,), by_row=False)))
+    generator = np.random.default_rng(1)
+    left, scales, right = (generator.normal(size=s).astype(np.float32) for s in ((2, 30, 1), (2, 1), (2, 1, 20)))
+    sent = Uploads(0, 2, factors={"matrix": Factors(left, scales, right)})
+    for device in range(2):
+        content = codec.encode(sent, schema, device)
+        assert len(content) == codec.sizes(sent, schema)[device] < 30 * 20
+        came = codec.decode(content, schema, 0).factors["matrix"]
+        assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[device])
+    other = bytearray(codec.encode(sent, schema))
+    other[13] = 1  # the same as the vector
+    with pytest.raises(codec.BadMessage, match="does not fit its kind"):
+        codec.decode(bytes(other), schema, 0)

@@ -267,7 +267,7 @@ def _descend(theta: Floats, start: Floats, gradient: Floats, rate: np.float32, r
 
 
 @jit
-def _draw_others(
+def draw_others(
     count: int, n_items: int, is_own: Indices, stamp: int, stream: np.uint64, counter: int, out: Indices
 ) -> int:
     """Items that the device does not have; how many words of the stream have been used now."""
@@ -346,7 +346,7 @@ def learn_devices(
             items[:here] = own[at : at + here]
             labels[:here] = wanted[at : at + here]
             labels[here:size] = 0.0
-            counter = _draw_others(others, n_items, is_own, device, stream, counter, items[here:size])
+            counter = draw_others(others, n_items, is_own, device, stream, counter, items[here:size])
             at = 0 if at + here == n else at + here
             some = items[:size]
             _share_of_user(net, theta, user_codes[device], user_numbers[device], space.shared)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilrec._arrays import Floats
-from veilrec.updates import Rows, Schema, Uploads
+from veilrec.updates import Factors, Rows, Schema, Uploads
 from veilrec.wire import codec
 
 _LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
@@ -26,7 +26,8 @@ def nothing_if_overflown(uploads: Uploads) -> Uploads:
     has such data, as often as it is asked, and pay for nothing.
     """
     packed = (*uploads.tables.values(), *uploads.entries.values())
-    numbers = (*(rows.values for rows in packed), *uploads.dense.values())
+    factors = (part for f in uploads.factors.values() for part in (f.left, f.scales, f.right))
+    numbers = (*(rows.values for rows in packed), *uploads.dense.values(), *factors)
     if all((np.abs(values) <= _LARGEST).all() for values in numbers):
         return uploads
 
@@ -34,7 +35,12 @@ def nothing_if_overflown(uploads: Uploads) -> Uploads:
         return {name: Rows(rows.offsets, rows.index, np.zeros_like(rows.values)) for name, rows in parts.items()}
 
     dense = {name: np.zeros_like(values) for name, values in uploads.dense.items()}
-    return replace(uploads, tables=zeros(uploads.tables), entries=zeros(uploads.entries), dense=dense)
+    products = {
+        name: Factors(np.zeros_like(f.left), np.zeros_like(f.scales), np.zeros_like(f.right))
+        for name, f in uploads.factors.items()
+    }
+    tables, entries = zeros(uploads.tables), zeros(uploads.entries)
+    return replace(uploads, tables=tables, entries=entries, dense=dense, factors=products)
 
 
 def weights_of(model: Uploads, schema: Schema) -> dict[str, Floats]:

@@ -29,14 +29,17 @@ class VoteLearner:
 
     keeps_state = False
 
+    def __init__(self, table: str = ITEMS) -> None:
+        self.table = table  # the tensor that the votes are about
+
     def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
         """Nothing."""
         return {}
 
     def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """The items that each device has, whatever the model says."""
-        once = without_repeats(cohort.data.rows, len(model[ITEMS]))
+        once = without_repeats(cohort.data.rows, len(model[self.table]))
         votes = Rows(once.offsets, once.items, np.ones((len(once.items), 1), np.float32))
         examples = once.lengths()
-        uploads = Uploads(about.number, len(once), {ITEMS: votes}, examples=examples)
+        uploads = Uploads(about.number, len(once), {self.table: votes}, examples=examples)
         return Learned(uploads, examples, np.zeros(len(once), np.float32))

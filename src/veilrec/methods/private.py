@@ -142,7 +142,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 def adjacency_of(cohort: CohortSettings) -> Adjacency:
     """The adjacency that goes with the way of sampling."""
-    return "add-remove" if cohort.sampling == "poisson" else "replace-one"
+    return "replace-one" if cohort.sampling == "fixed" else "add-remove"
 
 
 def devices_with_data(problem: Problem) -> int:
@@ -175,6 +175,7 @@ class ReportsBefore:
     reports: Reports
     event: Event  # what they cost
     numbers: int  # that they release
+    sigma: float  # of the noise on each
 
 
 def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float) -> ReportsBefore:
@@ -183,7 +184,7 @@ def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int
     votes = VoteReports(
         length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
     )
-    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items)
+    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items, votes.sigma)
 
 
 def noisy_sum(
@@ -320,7 +321,7 @@ def proven(
     return Guarantee(
         basis="proven",
         unit="user",
-        adjacency="add-remove" if by_turns else adjacency_of(cohort),
+        adjacency=adjacency_of(cohort),
         epsilon=epsilon,
         delta=delta,
         scope="whole run",

@@ -28,12 +28,17 @@ METHODS = {
     "fcf": "ratings.fcf:METHOD",
     "popularity": "ratings.baselines:POPULARITY",
     "private-popularity": "ratings.private_popularity:METHOD",
+    "private-gram": "ratings.private_gram:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
     "ease": "ratings.ease:METHOD",
     "privrec": "meta.privrec:METHOD",
+    "privrec-cen": "meta.privrec_cen:METHOD",
     "fofl-self": "meta.fofl_self:METHOD",
+    "nn-self": "meta.nn_self:METHOD",
+    "dp-privrec": "meta.dp_privrec:METHOD",
+    "popularity-head": "meta.popularity_head:METHOD",
     "nrms": "news.centralised:METHODS",
     "naml": "news.centralised:METHODS",
     "lstur": "news.centralised:METHODS",
@@ -101,9 +106,12 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "dp-privrec": (
         "Wang et al. 2021, fast adaptation on devices with differential privacy, with its baselines",
-        ("privrec", "fofl-self"),
+        ("privrec", "privrec-cen", "fofl-self", "nn-self", "dp-privrec"),
     ),
-    "ours": ("ours, beside the papers", ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity")),
+    "ours": (
+        "ours, beside the papers",
+        ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "popularity-head", "private-gram"),
+    ),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),
 }
 

@@ -40,6 +40,7 @@ RANKERS = {
     "least-squares": "veilrec.device.rankers:FcfRanker",
     "item-item": "veilrec.device.rankers:EaseRanker",
     "popularity": "veilrec.device.rankers:PopularityRanker",
+    "gram": "veilrec.device.gram:GramRanker",
     "random": "veilrec.device.rankers:RandomRanker",
     "features": "veilrec.device.feature_ranker:FeatureRanker",
     "news": "veilrec.methods.news.ranker:NewsRanker",

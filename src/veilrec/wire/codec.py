@@ -5,7 +5,7 @@ for each tensor its number in the schema u8, a coding u8, and its content:
 - dense: the values;
 - rows of a table, or single entries of any tensor (a table of one column): how many u32, the index, the
   values. The index is the cheapest of: nothing (all of them), a bitmap, a list of u16 or u32;
-- factors of a table: the rank u32, the left factor, the scales, the right factor.
+- factors of a table or of a matrix: the rank u32, the left factor, the scales, the right factor.
 The lower half of the coding byte says which of these it is, the upper half how the values are written (see
 `veilrec.wire.values`); both sides know the latter from the schema.
 """
@@ -13,6 +13,7 @@ The lower half of the coding byte says which of these it is, the upper half how 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,7 @@ _MAGIC = b"VRM1"
 _DENSE, _ALL_ROWS, _BITMAP, _LIST, _ALL_ENTRIES, _ENTRY_BITMAP, _ENTRY_LIST, _FACTORS = range(8)
 _FOR_TABLES = range(_ALL_ROWS, _FACTORS + 1)
 _FOR_DENSE = (_DENSE, _ALL_ENTRIES, _ENTRY_BITMAP, _ENTRY_LIST)
+_FOR_MATRICES = (*_FOR_DENSE, _FACTORS)
 _ENTRIES = _ALL_ENTRIES - _ALL_ROWS  # from the coding of rows to that of entries
 _MOST_U16 = 1 << 16
 
@@ -234,7 +236,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
         last = number
         tensor = schema.tensors[number]
         kind = coding ^ _nibble(tensor)
-        if kind not in (_FOR_TABLES if tensor.by_row else _FOR_DENSE):
+        if kind not in _kinds(tensor):
             raise BadMessage(f"tensor {tensor.name} has coding {coding}, which does not fit its kind")
         if kind == _FACTORS:
             factors[tensor.name] = _decode_factors(reader, tensor)
@@ -248,6 +250,13 @@ def decode(content: bytes, schema: Schema, round_number: int) -> Uploads:
         raise BadMessage(f"the message goes on for {counted(len(content) - reader.position, 'byte')} after its end")
     told = np.array([examples]) if examples else None
     return Uploads(round_number, 1, tables, dense, told, entries, factors)
+
+
+def _kinds(tensor: Tensor) -> Sequence[int]:
+    """The contents that a message may have of a tensor."""
+    if tensor.by_row:
+        return _FOR_TABLES
+    return _FOR_MATRICES if len(tensor.shape) == 2 else _FOR_DENSE
 
 
 def _decode_rows(reader: _Reader, tensor: Tensor, coding: int, *, entries: bool) -> Rows:

@@ -221,3 +221,37 @@ def test_in_the_clear_nothing_is_done_and_nothing_is_claimed() -> None:
 def test_vectors_become_messages_and_come_back() -> None:
     vectors = np.random.default_rng(0).standard_normal((3, SIZE))
     assert np.array_equal(to_vectors(from_vectors(vectors, SCHEMA), SCHEMA), vectors.astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.9, 1.0, 3.0, 1e6])
+def test_products_are_clipped_with_everything_else(size: float) -> None:
+    """A matrix of rank one and a table: their norm together is bounded, and their direction stays."""
+    schema = Schema((Tensor("rows", (3, 2), by_row=True), Tensor("matrix", (40, 40), by_row=False)))
+    mechanism = CohortSum(
+        schema=schema, clip_norm=1.0, noise_multiplier=1.0, taking_part=Rounds(rounds=1, population=4), delta=1e-6
+    )
+    generator = np.random.default_rng(3)
+    left, right = (generator.normal(size=(4, 40)).astype(np.float32) for _ in range(2))
+    factors = Factors(left[:, :, np.newaxis], np.full((4, 1), size, np.float32), right[:, np.newaxis, :])
+    rows = Rows(np.arange(5), np.zeros(4, np.int32), np.full((4, 2), size, np.float32))
+    sent = Uploads(0, 4, {"rows": rows}, factors={"matrix": factors})
+    bounded = mechanism.bound(sent, Round(0))
+    mechanism.check(bounded, Round(0))
+    before, after = to_vectors(sent, schema), to_vectors(bounded, schema)
+    lengths = np.linalg.norm(before, axis=1)
+    assert np.linalg.norm(after, axis=1) == pytest.approx(np.minimum(lengths, 1.0), rel=1e-4)
+    assert np.linalg.norm(after, axis=1).max() <= 1.0
+    assert np.allclose(after / np.linalg.norm(after, axis=1, keepdims=True), before / lengths[:, np.newaxis], atol=1e-6)
+    assert np.array_equal(sent.factors["matrix"].scales, np.full((4, 1), size, np.float32))
+
+
+def test_factors_whose_product_overflows_are_refused() -> None:
+    schema = Schema((Tensor("matrix", (3, 3), by_row=False),))
+    mechanism = CohortSum(
+        schema=schema, clip_norm=1.0, noise_multiplier=1.0, taking_part=Rounds(rounds=1, population=4), delta=1e-6
+    )
+    huge = Factors(
+        np.full((1, 3, 1), 1e30, np.float32), np.ones((1, 1), np.float32), np.full((1, 1, 3), 1e30, np.float32)
+    )
+    with pytest.raises(BadUpdate, match="NaN or infinite"):
+        mechanism.check(Uploads(0, 1, factors={"matrix": huge}), Round(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -176,8 +176,3 @@ def build(
         devices_at_once=max(1, min(100, 4_000_000 // made.net.size)),
         **further,
     )
-
-
-def divided(server: ServerRate, by: int) -> ServerRate:
-    """The same step for a sum instead of a mean."""
-    return replace(server, rate=server.rate / by)

@@ -19,7 +19,7 @@ from veilrec.plan import Plan
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.accounting.published import paper_convention
 from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.events import repeated
+from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.adaptive import first_bound
 from veilrec.privacy.mechanisms.adaptive_published import PublishedAdaptiveSum
@@ -51,10 +51,26 @@ class BoundSettings:
         positive(rate=self.rate, noise_multiplier=self.noise_multiplier)
 
 
-def proven_plan(plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool) -> Plan:
+def proven_plan(
+    plan: Plan,
+    privacy: PrivacySettings,
+    bound: BoundSettings,
+    *,
+    devices: int,
+    keeps_state: bool,
+    before: Event | None = None,
+    numbers_before: int = 0,
+) -> Plan:
     """A plan that knows nothing of a bound, with one that is learnt; its aggregation is a plain sum."""
     mechanism = adaptive_sum(
-        privacy, plan.cohort, plan.schema, rounds=plan.rounds, devices=devices, keeps_state=keeps_state
+        privacy,
+        plan.cohort,
+        plan.schema.learnt,
+        rounds=plan.rounds,
+        devices=devices,
+        keeps_state=keeps_state,
+        before=before,
+        numbers_before=numbers_before,
     )
     return with_learnt_bound(plan, mechanism, quantile=bound.quantile, rate=bound.rate)
 

@@ -21,7 +21,7 @@ from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
 from veilrec.privacy.checks import positive, probability, vectors
 from veilrec.privacy.events import Event, NonPrivateEvent
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
-from veilrec.privacy.mechanisms.clipping import clip_devices, device_norms
+from veilrec.privacy.mechanisms.clipping import clip_devices, clip_factors, device_norms, scale_packed
 from veilrec.privacy.mechanisms.noise import lattice_delta
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import FastSource, Source
@@ -50,8 +50,8 @@ from veilrec.updates import (
 
 Law = Literal["laplace", "gaussian"]
 _FIRST = Round(0)
-# Rows are projected and multiplied out again in single precision, which may make them longer by a few units in the
-# last place; they are clipped so much shorter.
+# Rows that are projected, and factors, are multiplied out again in single precision, which may make them longer by a
+# few units in the last place; they are clipped so much shorter.
 _BELOW_PROJECTED = 1.0 - 2.0**-18
 
 
@@ -229,7 +229,12 @@ class CohortSum(UpdateMechanism):
     def check(self, uploads: Uploads, about: Round) -> None:
         """Refuse what lies outside of the round, and what is longer than the bound."""
         _refuse_outside(uploads, about, about.view(self.schema))
-        clip_norm, norms = self._clip_norm(about), upload_norms(uploads)
+        clip_norm = self._clip_norm(about)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # of factors that are finite and whose product is not
+                norms = upload_norms(uploads)
+        except BadInput as error:
+            raise BadUpdate(str(error)) from None
         if (norms > clip_norm).any():
             raise BadUpdate(f"an update has norm {norms.max():.6g}: this round takes at most {clip_norm:.6g}")
 
@@ -333,9 +338,25 @@ def upload_norms(uploads: Uploads) -> Doubles:
 def clip_whole(uploads: Uploads, clip_norm: float) -> Uploads:
     """Copies in which all that a device sends has at most this L2 norm."""
     kept = copied(uploads)
+    if kept.factors:
+        return _clip_with_factors(kept, clip_norm * _BELOW_PROJECTED)
     packed = [*kept.tables.values(), *kept.entries.values()]
     clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
     return kept
+
+
+def _clip_with_factors(kept: Uploads, clip_norm: float) -> Uploads:
+    """The same where some of it are products: they are shortened by their scales, everything else in place."""
+    shorter = clip_factors(upload_norms(kept), clip_norm)
+    for rows in (*kept.tables.values(), *kept.entries.values()):
+        scale_packed(rows.offsets, rows.values, shorter)
+    for values in kept.dense.values():
+        np.multiply(values, shorter.reshape(-1, *(1,) * (values.ndim - 1)), out=values, casting="same_kind")
+    factors = {
+        name: replace(f, scales=(f.scales * shorter[:, np.newaxis]).astype(np.float32))
+        for name, f in kept.factors.items()
+    }
+    return replace(kept, factors=factors)
 
 
 def _in_entries(uploads: Uploads, about: Round) -> Uploads:
