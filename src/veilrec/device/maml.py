@@ -1,6 +1,6 @@
 """MAML on devices, with second-order gradients: NN-SELF, which PrivRec compares with (its eq. 4 and 5).
 
-A device cuts its items into a support and a query set, adapts to the support set by SGD, and sends the negative gradient
+A device cuts its items into a support and a query set, adapts to the support set by SGD, and sends the gradient, negated,
 of the query loss by the weights that it started from, through all of its steps. All devices of a cohort go at once: a
 leading dimension holds their weights, and examples are filled up to the longest device's.
 """
@@ -71,11 +71,9 @@ class MamlLearner:
 
     def _halves(self, cohort: Cohort[OwnItemsAndFeatures], round_number: int) -> tuple[Examples, Examples]:
         rows, negatives = cohort.data.rows, self.adapter.local.negatives
-        size = int(-(-rows.lengths().max(initial=1) // 2))
-        made = [
-            (np.zeros((len(rows), size * (1 + negatives)), np.int32), np.full((len(rows), 2), 0, np.int64))
-            for _ in range(2)
-        ]
+        most = int(-(-rows.lengths().max(initial=1) // 2)) * (1 + negatives)
+        support, query = (np.zeros((len(rows), most), np.int32) for _ in range(2))
+        of_support, of_query = (np.zeros((len(rows), 2), np.int64) for _ in range(2))
         _cut(
             rows.offsets,
             rows.items,
@@ -84,10 +82,12 @@ class MamlLearner:
             negatives,
             cohort.draws_seed,
             round_number,
-            *(part for half in made for part in half),
+            support,
+            of_support,
+            query,
+            of_query,
         )
-        support, query = (_filled(*half) for half in made)
-        return support, query
+        return _filled(support, of_support), _filled(query, of_query)
 
 
 def _filled(items: Indices, counts: Offsets) -> Examples:
