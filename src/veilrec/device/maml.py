@@ -1,6 +1,6 @@
 """MAML on devices, with second-order gradients: NN-SELF, which PrivRec compares with (its eq. 4 and 5).
 
-A device cuts its items into a support and a query set, adapts to the support set by SGD, and sends the gradient, negated,
+A device cuts its items into a support and a query set, adapts to the support set by SGD, and sends minus the gradient
 of the query loss by the weights that it started from, through all of its steps. All devices of a cohort go at once: a
 leading dimension holds their weights, and examples are filled up to the longest device's.
 """
