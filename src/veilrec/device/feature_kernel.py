@@ -14,10 +14,11 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._jit import jit
+from veilrec.device.inner_loops import add_scaled, inner_product
 from veilrec.models.feature_net import Net
 
 LOGISTIC, SOFTMAX, SQUARED = 0, 1, 2
-_ONE = np.float32(1.0)
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _SMALLEST = np.float32(1e-12)
 
 
@@ -72,17 +73,39 @@ def _matrix(flat: Floats, start: int, rows: int, columns: int) -> Floats:
 
 
 @jit
+def _add_product(vector: Floats, matrix: Floats, out: Floats) -> None:
+    """out += vector @ matrix."""
+    for i in range(len(vector)):
+        add_scaled(out, matrix[i], vector[i])
+
+
+@jit
+def _add_outer(column: Floats, row: Floats, out: Floats) -> None:
+    """out += column row^T."""
+    for i in range(len(column)):
+        add_scaled(out[i], row, column[i])
+
+
+@jit
+def _set_dots(matrix: Floats, vector: Floats, out: Floats) -> None:
+    """out += matrix @ vector."""
+    for i in range(len(matrix)):
+        out[i] += inner_product(matrix[i], vector)
+
+
+@jit
 def _share_of_user(net: Net, theta: Floats, codes: Indices, numbers: Floats, out: Floats) -> None:
     """What a user adds to the first layer, the bias included."""
     e, width = net.embedding, net.widths[1]
     first = _matrix(theta, net.weights[0], net.widths[0], width)
-    out[:] = theta[net.biases[0] : net.biases[0] + width]
+    bias = net.biases[0]
+    for q in range(width):
+        out[q] = theta[bias + q]
     for code in codes:
         if code >= 0:
             row = net.user_rows[code]
-            out += np.dot(theta[code * e : code * e + e], first[row : row + e])
-    for j in range(len(numbers)):
-        out += numbers[j] * first[net.user_number_row + j]
+            _add_product(theta[code * e : code * e + e], first[row : row + e], out)
+    _add_product(numbers, first[net.user_number_row : net.user_number_row + len(numbers)], out)
 
 
 @jit
@@ -98,8 +121,10 @@ def _touch(net: Net, theta: Floats, item_codes: Indices, items: Indices, space: 
                 space.touched[count] = code
                 count += 1
                 start, row = net.item_start + code * e, net.item_rows[code]
-                space.table[code] = np.dot(theta[start : start + e], first[row : row + e])
-                space.back[code] = 0.0
+                for q in range(net.widths[1]):
+                    space.table[code, q] = 0.0
+                    space.back[code, q] = 0.0
+                _add_product(theta[start : start + e], first[row : row + e], space.table[code])
     return count
 
 
@@ -109,42 +134,42 @@ def forward(
 ) -> int:
     """Scores of some items without their offsets; the user's share is in the space. The codes stay touched."""
     count = _touch(net, theta, item_codes, items, space)
-    size, layers = len(items), len(net.weights)
+    size, layers, numbers = len(items), len(net.weights), item_numbers.shape[1]
     width = net.widths[1]
-    first = _matrix(theta, net.weights[0], net.widths[0], width)
     out = _matrix(space.values, 0, size, width)
+    if numbers:
+        given = _matrix(space.numbers, 0, size, numbers)
+        given[:] = item_numbers[items]
+        np.dot(given, _matrix(theta, net.weights[0] + net.item_number_row * width, numbers, width), out)
     for j in range(size):
-        row = out[j]
-        row[:] = space.shared
+        for q in range(width):
+            out[j, q] = space.shared[q] + (out[j, q] if numbers else _ZERO)
         for code in item_codes[items[j]]:
             if code >= 0:
-                row += space.table[code]
-    if item_numbers.shape[1]:
-        given = _matrix(space.numbers, 0, size, item_numbers.shape[1])
-        for j in range(size):
-            given[j] = item_numbers[items[j]]
-        out += np.dot(given, first[net.item_number_row :])
+                add_scaled(out[j], space.table[code], _ONE)
     at = 0
     for layer in range(1, layers):
-        _activate(out, net.rectifies)
+        _activate(out.reshape(-1), net.rectifies)
         at += out.size
-        width = net.widths[layer + 1]
-        weight = _matrix(theta, net.weights[layer], net.widths[layer], width)
+        width, bias = net.widths[layer + 1], net.biases[layer]
         after = _matrix(space.values, at, size, width)
-        np.dot(out, weight, after)
-        after += theta[net.biases[layer] : net.biases[layer] + width]
+        np.dot(out, _matrix(theta, net.weights[layer], net.widths[layer], width), after)
+        for j in range(size):
+            add_scaled(after[j], theta[bias : bias + width], _ONE)
         out = after
-    scores[:size] = out.reshape(-1)
+    for j in range(size):
+        scores[j] = out[j, 0]
     return count
 
 
 @jit
 def _activate(values: Floats, rectifies: bool) -> None:
-    flat = values.reshape(-1)
     if rectifies:
-        flat[:] = np.maximum(flat, np.float32(0.0))
+        for j in range(len(values)):
+            values[j] = max(values[j], _ZERO)
     else:
-        flat[:] = _ONE / (_ONE + np.exp(-flat))
+        for j in range(len(values)):
+            values[j] = _ONE / (_ONE + np.exp(-values[j]))
 
 
 @jit
@@ -163,51 +188,65 @@ def backward(
 ) -> None:
     """Set the gradient of everything, from the derivatives by the scores of a step; nothing stays touched."""
     size, layers, e = len(items), len(net.weights), net.embedding
-    gradient[:] = 0.0
+    for q in range(len(gradient)):
+        gradient[q] = 0.0
     half = len(space.other) // 2
     delta = _matrix(space.other, 0, size, 1)
-    delta[:, 0] = errors
+    for j in range(size):
+        delta[j, 0] = errors[j]
     at = size * (net.widths[1:].sum() - 1)
     for layer in range(layers - 1, 0, -1):
         inputs, outputs = net.widths[layer], net.widths[layer + 1]
         at -= size * inputs
         before = _matrix(space.values, at, size, inputs)
-        weight = _matrix(theta, net.weights[layer], inputs, outputs)
-        _matrix(gradient, net.weights[layer], inputs, outputs)[:] = np.dot(before.T, delta)
-        gradient[net.biases[layer] : net.biases[layer] + outputs] = delta.sum(axis=0)
-        place = half if (layers - layer) % 2 == 1 else 0
-        down = _matrix(space.other, place, size, inputs)
-        np.dot(delta, np.ascontiguousarray(weight.T), down)
-        if net.rectifies:
-            down[:] = np.where(before > 0.0, down, np.float32(0.0))
-        else:
-            down *= before * (_ONE - before)
+        np.dot(before.T, delta, _matrix(gradient, net.weights[layer], inputs, outputs))
+        _add_rows(delta, gradient[net.biases[layer] : net.biases[layer] + outputs])
+        down = _matrix(space.other, half if (layers - layer) % 2 == 1 else 0, size, inputs)
+        np.dot(delta, _matrix(theta, net.weights[layer], inputs, outputs).T, down)
+        _gate(before.reshape(-1), down.reshape(-1), net.rectifies)
         delta = down
-    width = net.widths[1]
+    width, numbers = net.widths[1], item_numbers.shape[1]
     first = _matrix(theta, net.weights[0], net.widths[0], width)
     slope = _matrix(gradient, net.weights[0], net.widths[0], width)
     for j in range(size):
         for code in item_codes[items[j]]:
             if code >= 0:
-                space.back[code] += delta[j]
-    if item_numbers.shape[1]:
-        given = _matrix(space.numbers, 0, size, item_numbers.shape[1])
-        slope[net.item_number_row :] = np.dot(given.T, delta)
+                add_scaled(space.back[code], delta[j], _ONE)
+    if numbers:
+        start = net.weights[0] + net.item_number_row * width
+        np.dot(_matrix(space.numbers, 0, size, numbers).T, delta, _matrix(gradient, start, numbers, width))
     for k in range(touched):
         code = space.touched[k]
         space.is_touched[code] = False
         start, row = net.item_start + code * e, net.item_rows[code]
-        gradient[start : start + e] = np.dot(first[row : row + e], space.back[code])
-        slope[row : row + e] += theta[start : start + e].reshape(e, 1) * space.back[code]
-    shared = delta.sum(axis=0)
-    gradient[net.biases[0] : net.biases[0] + width] = shared
+        _set_dots(first[row : row + e], space.back[code], gradient[start : start + e])
+        _add_outer(theta[start : start + e], space.back[code], slope[row : row + e])
+    shared = gradient[net.biases[0] : net.biases[0] + width]
+    _add_rows(delta, shared)
     for code in user_codes:
         if code >= 0:
             row = net.user_rows[code]
-            gradient[code * e : code * e + e] += np.dot(first[row : row + e], shared)
-            slope[row : row + e] += theta[code * e : code * e + e].reshape(e, 1) * shared
-    for j in range(len(user_numbers)):
-        slope[net.user_number_row + j] += user_numbers[j] * shared
+            _set_dots(first[row : row + e], shared, gradient[code * e : code * e + e])
+            _add_outer(theta[code * e : code * e + e], shared, slope[row : row + e])
+    _add_outer(user_numbers, shared, slope[net.user_number_row : net.user_number_row + len(user_numbers)])
+
+
+@jit
+def _add_rows(rows: Floats, out: Floats) -> None:
+    """out += the sum of the rows."""
+    for j in range(len(rows)):
+        add_scaled(out, rows[j], _ONE)
+
+
+@jit
+def _gate(values: Floats, slopes: Floats, rectifies: bool) -> None:
+    """Times the derivative of the activation, from its value."""
+    if rectifies:
+        for j in range(len(values)):
+            slopes[j] = slopes[j] if values[j] > _ZERO else _ZERO
+    else:
+        for j in range(len(values)):
+            slopes[j] *= values[j] * (_ONE - values[j])
 
 
 @jit
@@ -218,8 +257,8 @@ def clear_touched(space: Space, count: int) -> None:
 
 
 @jit
-def errors_of(loss: int, scores: Floats, labels: Floats, own: int, outside: int, mean: bool, errors: Floats) -> float:
-    """The derivative of a step's loss by each score; returns the mean loss.
+def errors_of(loss: int, scores: Floats, labels: Floats, own: int, outside: int, errors: Floats) -> float:
+    """The derivatives of a step's losses by each score, added up; returns the mean loss.
 
     Of SOFTMAX the first `own` scores are those of own items, and the others stand for all `outside` of them.
     """
@@ -227,43 +266,42 @@ def errors_of(loss: int, scores: Floats, labels: Floats, own: int, outside: int,
     total = 0.0
     if loss == SOFTMAX:
         top = scores.max()
-        rivals = np.exp(scores[own:] - top) * np.float32(outside / max(size - own, 1))
-        rest = rivals.sum()
-        against = np.float32(0.0)
+        weight = np.float32(outside / max(size - own, 1))
+        rest, against = _ZERO, _ZERO
+        for j in range(own, size):
+            errors[j] = np.exp(scores[j] - top) * weight
+            rest += errors[j]
         for j in range(own):
             mine = np.exp(scores[j] - top)
             chance = mine / (mine + rest)
             total -= np.log(max(chance, _SMALLEST))
             errors[j] = chance - _ONE
             against += _ONE / (mine + rest)
-        errors[own:size] = rivals * against
-        count = own
-    elif loss == LOGISTIC:
-        chances = _ONE / (_ONE + np.exp(-scores))
-        errors[:size] = chances - labels
-        total = -np.log(np.maximum(_ONE - np.abs(errors[:size]), _SMALLEST)).sum()
-        count = size
-    else:
-        errors[:size] = np.float32(2.0) * (scores - labels)
-        total = 0.25 * (errors[:size] * errors[:size]).sum()
-        count = size
-    if mean:
-        errors[:size] *= np.float32(1.0 / max(count, 1))
-    return total / max(count, 1)
+        for j in range(own, size):
+            errors[j] *= against
+        return total / max(own, 1)
+    for j in range(size):
+        if loss == LOGISTIC:
+            errors[j] = _ONE / (_ONE + np.exp(-scores[j])) - labels[j]
+            total -= np.log(max(_ONE - abs(errors[j]), _SMALLEST))
+        else:
+            errors[j] = np.float32(2.0) * (scores[j] - labels[j])
+            total += 0.25 * errors[j] * errors[j]
+    return total / max(size, 1)
 
 
 @jit
 def _descend(theta: Floats, start: Floats, gradient: Floats, rate: np.float32, rules: Rules) -> None:
     """theta -= rate (gradient + that of the proximal term, eq. 7)."""
-    if rules.pull > 0.0:
-        moved = theta - start
-        if rules.pull_squared:
-            gradient += rules.pull * moved
-        else:
-            length = np.sqrt(np.dot(moved, moved))
-            if length > 0.0:  # at theta_0 the norm has no gradient: 0 is one of its subgradients
-                gradient += np.float32(0.5) * rules.pull / length * moved
-    theta -= rate * gradient
+    pull = rules.pull
+    if pull > _ZERO and not rules.pull_squared:
+        length = _ZERO
+        for q in range(len(theta)):
+            length += (theta[q] - start[q]) * (theta[q] - start[q])
+        # at theta_0 the norm has no gradient: 0 is one of its subgradients
+        pull = np.float32(0.5) * pull / np.sqrt(length) if length > _ZERO else _ZERO
+    for q in range(len(theta)):
+        theta[q] -= rate * (gradient[q] + pull * (theta[q] - start[q]))
 
 
 @jit
@@ -313,7 +351,8 @@ def learn_devices(
         own = data[begin:end].copy()
         wanted = targets[begin:end].copy()
         theta = learnt[device]
-        theta[:] = start
+        for q in range(len(start)):
+            theta[q] = start[q]
         n = len(own)
         if n == 0:
             continue
@@ -343,9 +382,9 @@ def learn_devices(
             here = min(batch, n - at)
             others = drawn if rules.loss == SOFTMAX else here * drawn
             size = here + others
-            items[:here] = own[at : at + here]
-            labels[:here] = wanted[at : at + here]
-            labels[here:size] = 0.0
+            for j in range(size):
+                items[j] = own[at + j] if j < here else 0
+                labels[j] = wanted[at + j] if j < here else _ZERO
             counter = draw_others(others, n_items, is_own, device, stream, counter, items[here:size])
             at = 0 if at + here == n else at + here
             some = items[:size]
@@ -353,7 +392,11 @@ def learn_devices(
             touched = forward(net, theta, item_codes, item_numbers, some, space, scores)
             for j in range(size):
                 scores[j] += item_offsets[some[j]]
-            value = errors_of(rules.loss, scores[:size], labels[:size], here, outside, rules.mean, errors)
+            value = errors_of(rules.loss, scores[:size], labels[:size], here, outside, errors)
+            count = here if rules.loss == SOFTMAX else size
+            share = np.float32(1.0 / count) if rules.mean else _ONE
+            for j in range(size):
+                errors[j] *= share
             backward(
                 net,
                 theta,
@@ -397,4 +440,4 @@ def score_devices(
             row = scores[device, begin : begin + len(some)]
             touched = forward(net, theta, item_codes, item_numbers, some, space, row)
             clear_touched(space, touched)
-            row += item_offsets[begin : begin + len(some)]
+            add_scaled(row, item_offsets[begin : begin + len(some)], _ONE)
