@@ -139,7 +139,9 @@ def forward(
     out = _matrix(space.values, 0, size, width)
     if numbers:
         given = _matrix(space.numbers, 0, size, numbers)
-        given[:] = item_numbers[items]
+        for j in range(size):
+            for q in range(numbers):
+                given[j, q] = item_numbers[items[j], q]
         np.dot(given, _matrix(theta, net.weights[0] + net.item_number_row * width, numbers, width), out)
     for j in range(size):
         for q in range(width):

@@ -62,7 +62,7 @@ PRESETS: dict[str, dict[str, Any]] = merged(
         "paper": {"privacy": {"clip_norm": 40.0}, "bound": {"quantile": 0.9}, "cohort": {"sampling": "fixed"}},
         "paper@frappe": {"privacy": {"clip_norm": 35.0}},
         "paper:as-published": {"bound": {"rate": 1.0, "noise_multiplier": 1.0, "count_share": 0.7}},
-        "tuned": {"cohort": {"size": 0}},
+        "tuned": {"cohort": {"size": 500}},
         "tuned:as-published": {"cohort": {"size": 30, "sampling": "fixed"}, "model": {"popularity": False}},
     },
 )
