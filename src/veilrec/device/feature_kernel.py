@@ -14,7 +14,7 @@ import numpy as np
 from veilrec import _draws
 from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec.device.inner_loops import add_scaled, inner_product
+from veilrec.device.inner_loops import add_scaled, copy, inner_product, mean_logistic_loss, mean_squared_loss
 from veilrec.models.feature_net import Net
 
 LOGISTIC, SOFTMAX, SQUARED = 0, 1, 2
@@ -48,10 +48,12 @@ class Space(NamedTuple):
     numbers: Floats  # of the items of a step, end to end
     values: Floats  # activations of all layers, end to end
     other: Floats  # gradients of two layers
+    theta: Floats  # the weights as they stand
+    gradient: Floats
 
 
-def space_for(net: Net, examples: int) -> Space:
-    """Room for steps of so many examples."""
+def space_for(net: Net, examples: int, size: int) -> Space:
+    """Room for steps of so many examples on a network of so many numbers."""
     n_codes, item_numbers = len(net.item_rows), int(net.widths[0] - net.item_number_row)
     first, hidden = int(net.widths[1]), int(net.widths[1:].sum())
     widest = int(net.widths[1:].max())
@@ -64,6 +66,8 @@ def space_for(net: Net, examples: int) -> Space:
         np.zeros(examples * item_numbers, np.float32),
         np.zeros(examples * hidden, np.float32),
         np.zeros(2 * examples * widest, np.float32),
+        np.zeros(size, np.float32),
+        np.zeros(size, np.float32),
     )
 
 
@@ -265,31 +269,35 @@ def errors_of(loss: int, scores: Floats, labels: Floats, own: int, outside: int,
     Of SOFTMAX the first `own` scores are those of own items, and the others stand for all `outside` of them.
     """
     size = len(scores)
-    total = 0.0
     if loss == SOFTMAX:
-        top = scores.max()
-        weight = np.float32(outside / max(size - own, 1))
-        rest, against = _ZERO, _ZERO
-        for j in range(own, size):
-            errors[j] = np.exp(scores[j] - top) * weight
-            rest += errors[j]
-        for j in range(own):
-            mine = np.exp(scores[j] - top)
-            chance = mine / (mine + rest)
-            total -= np.log(max(chance, _SMALLEST))
-            errors[j] = chance - _ONE
-            against += _ONE / (mine + rest)
-        for j in range(own, size):
-            errors[j] *= against
-        return total / max(own, 1)
+        return _softmax_errors(scores, own, np.float32(outside / max(size - own, 1)), errors)
     for j in range(size):
         if loss == LOGISTIC:
             errors[j] = _ONE / (_ONE + np.exp(-scores[j])) - labels[j]
-            total -= np.log(max(_ONE - abs(errors[j]), _SMALLEST))
         else:
             errors[j] = np.float32(2.0) * (scores[j] - labels[j])
-            total += 0.25 * errors[j] * errors[j]
-    return total / max(size, 1)
+    return float(mean_logistic_loss(errors[:size]) if loss == LOGISTIC else mean_squared_loss(errors[:size]))
+
+
+@jit
+def _softmax_errors(scores: Floats, own: int, weight: np.float32, errors: Floats) -> float:
+    """The same of a softmax.
+
+    Loops that write do not add up: where the compiler cannot rule out that two arrays overlap it asks at run time, and
+    sums would then be in another order from one call to the next.
+    """
+    size, top = len(scores), scores.max()
+    for j in range(size):
+        errors[j] = np.exp(scores[j] - top) * (_ONE if j < own else weight)
+    rest, against, total = _ZERO, _ZERO, 0.0
+    for j in range(own, size):
+        rest += errors[j]
+    for j in range(own):
+        against += _ONE / (errors[j] + rest)
+        total -= np.log(max(errors[j] / (errors[j] + rest), _SMALLEST))
+    for j in range(size):
+        errors[j] = errors[j] / (errors[j] + rest) - _ONE if j < own else errors[j] * against
+    return total / max(own, 1)
 
 
 @jit
@@ -347,16 +355,15 @@ def learn_devices(
     """
     n_items = len(item_codes)
     is_own = np.full(n_items, -1, np.int32)
-    gradient = np.empty(len(start), np.float32)
+    theta, gradient = space.theta, space.gradient
     for device in range(len(devices)):
         begin, end = offsets[device], offsets[device + 1]
         own = data[begin:end].copy()
         wanted = targets[begin:end].copy()
-        theta = learnt[device]
-        for q in range(len(start)):
-            theta[q] = start[q]
+        copy(start, theta)
         n = len(own)
         if n == 0:
+            copy(theta, learnt[device])
             continue
         for item in own:
             is_own[item] = device
@@ -415,6 +422,7 @@ def learn_devices(
             _descend(theta, start, gradient, rate, rules)
             if step >= steps - per_epoch:
                 total += value
+        copy(theta, learnt[device])
         loss[device] = total / min(per_epoch, steps)
 
 
@@ -433,9 +441,9 @@ def score_devices(
     """Scores of all items for every device with its own weights: [n, items]."""
     n_items = len(item_codes)
     at_once = len(space.values) // max(net.widths[1:].sum(), 1)
-    every = np.arange(n_items).astype(np.int32)
+    every, theta = np.arange(n_items).astype(np.int32), space.theta
     for device in range(len(scores)):
-        theta = learnt[device]
+        copy(learnt[device], theta)
         _share_of_user(net, theta, user_codes[device], user_numbers[device], space.shared)
         for begin in range(0, n_items, at_once):
             some = every[begin : begin + at_once]

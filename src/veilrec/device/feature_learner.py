@@ -154,7 +154,7 @@ class Adapter:
         return scores
 
     def _space(self, examples: int) -> kernel.Space:
-        return kernel.space_for(self.net.net, max(examples, 1))
+        return kernel.space_for(self.net.net, max(examples, 1), self.net.size)
 
 
 class MetaLearner:

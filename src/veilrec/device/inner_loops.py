@@ -98,6 +98,13 @@ def add_scaled(out: Floats, vector: Floats, scale: np.float32) -> None:
 
 
 @jit
+def copy(source: Floats, out: Floats) -> None:
+    """out[:] = source, in vector instructions."""
+    for q in range(len(out)):
+        out[q] = source[q]
+
+
+@jit
 def row_dots(rows: Floats, slots: Indices, vector: Floats, out: Floats) -> None:
     """out[j] = rows[slots[j]] . vector, four rows at a time."""
     dim = len(vector)

@@ -10,9 +10,11 @@ As published: Algorithm 2 as printed, with the paper's noise, whose epsilon foll
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from veilrec.methods.base import Exemption, Method, Problem, Trial
+from pydantic import Field
+
+from veilrec.methods.base import Method, Problem, Trial
 from veilrec.methods.meta import common
 from veilrec.methods.meta.common import WITH_FEATURES, MetaConfig
 from veilrec.methods.meta.dp_privrec_privacy import (
@@ -46,13 +48,16 @@ LISTS_ARE_PUBLIC = (
 )
 
 
+Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]
+
+
 class DpPrivRecConfig(MetaConfig):
     """Settings of DP-PrivRec."""
 
     calibration: Calibration = "proven"  # proven: noise that holds; as-published: the paper's
     privacy: PrivacySettings = PrivacySettings(epsilon=2.0, clip_norm=1.0)  # clip_norm: the first bound
     bound: BoundSettings = BoundSettings()
-    votes_share: float = 0.5  # proven: of epsilon, for what is popular, where the model asks for that
+    votes_share: Share = 0.5  # proven: of epsilon, for what is popular, where the model asks for that
     cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
 
 
@@ -114,9 +119,6 @@ METHOD = Method(
     name="dp-privrec",
     kind="federated",
     trial=Trial(rounds=10, settings=("privacy.epsilon=100",), times_popularity=1.4),
-    exemptions=(
-        Exemption("honest", "Its claim follows from noise, rounds and cohorts, which only a run has.", "as-published"),
-    ),
     paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021,"
     " Algorithm 2; proven form after Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021",
     model="network over features",

@@ -14,7 +14,7 @@ from veilrec.device.feature_ranker import FeatureRanker
 from veilrec.device.learner import OwnItems
 from veilrec.device.votes import VoteLearner
 from veilrec.features import Side
-from veilrec.methods.base import Config, Exemption, Method, Problem, Trial
+from veilrec.methods.base import Config, Method, Problem, Trial
 from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice, chosen_features
 from veilrec.methods.meta.dp_privrec import LISTS_ARE_PUBLIC
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
@@ -87,7 +87,6 @@ METHOD = Method(
     name="popularity-head",
     kind="federated",
     trial=Trial(rounds=1, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
-    exemptions=(Exemption("outside", "Its one round is about all items."),),
     paper="ours; the head as in PrivRec, without its rounds",
     model="votes, and a linear head over features",
     summary="everybody's votes with noise, once; each device learns its own head over public features",
