@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from veilrec import _draws
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.device.feature_kernel import draw_others
 from veilrec.device.feature_learner import Adapter
@@ -30,8 +30,9 @@ class Examples:
     """Items of n devices, own ones and others, with labels; filled up to [n, most]."""
 
     items: Indices
-    labels: Floats
-    weights: Floats  # 1 over the number of a device's examples; 0 where the row is filled up
+    own: Bools  # the device has the item
+    inside: Bools  # False where the row is filled up
+    outside: Floats  # [n], for how many items each other one stands
 
 
 class MamlLearner:
@@ -50,7 +51,8 @@ class MamlLearner:
         """The negative meta-gradient of every device."""
         a, data, n = self.adapter, cohort.data, len(cohort.devices)
         support, query = self._halves(cohort, about.number)
-        net = _Batched(a.net, a.inputs.of_items(model), *a.inputs.of_people(data.people))
+        softmax = a.local.loss == "softmax"
+        net = _Batched(a.net, a.inputs.of_items(model), *a.inputs.of_people(data.people), softmax=softmax)
         start = torch.from_numpy(np.tile(a.net.flat(model), (n, 1))).requires_grad_()
         rates = a.local.rate * data.rows.lengths() / (data.rows.lengths() + a.local.needed + 1e-12)
         step = torch.from_numpy(rates.astype(np.float32))[:, None]
@@ -63,15 +65,15 @@ class MamlLearner:
         (meta,) = torch.autograd.grad(losses.sum(), start)
         upload = -meta.numpy()
         upload[data.rows.lengths() == 0] = 0.0
-        lengths = data.rows.lengths()
-        examples = lengths * (1 + np.where(lengths < len(a.inputs.items), a.local.negatives, 0))
+        examples = (support.inside.sum(axis=1) + query.inside.sum(axis=1)).astype(np.int64)
         dense = {name: np.ascontiguousarray(part) for name, part in a.net.named(upload).items()}
         uploads = Uploads(about.number, n, dense=dense, examples=examples)
         return Learned(uploads, examples, losses.detach().numpy())
 
     def _halves(self, cohort: Cohort[OwnItemsAndFeatures], round_number: int) -> tuple[Examples, Examples]:
         rows, negatives = cohort.data.rows, self.adapter.local.negatives
-        most = int(-(-rows.lengths().max(initial=1) // 2)) * (1 + negatives)
+        softmax, half = self.adapter.local.loss == "softmax", int(-(-rows.lengths().max(initial=1) // 2))
+        most = half + (negatives if softmax else half * negatives)
         support, query = (np.zeros((len(rows), most), np.int32) for _ in range(2))
         of_support, of_query = (np.zeros((len(rows), 2), np.int64) for _ in range(2))
         _cut(
@@ -80,6 +82,7 @@ class MamlLearner:
             cohort.devices,
             len(self.adapter.inputs.items),
             negatives,
+            softmax,
             cohort.draws_seed,
             round_number,
             support,
@@ -87,16 +90,15 @@ class MamlLearner:
             query,
             of_query,
         )
-        return _filled(support, of_support), _filled(query, of_query)
+        outside = len(self.adapter.inputs.items) - rows.lengths()
+        return _filled(support, of_support, outside), _filled(query, of_query, outside)
 
 
-def _filled(items: Indices, counts: Offsets) -> Examples:
+def _filled(items: Indices, counts: Offsets, outside: Offsets) -> Examples:
     """Own items stand first, then the others; `counts` says how many of each."""
     place = np.arange(items.shape[1])
-    total = counts.sum(axis=1)
-    inside = place < total[:, None]
-    labels = (place < counts[:, :1]).astype(np.float32)
-    return Examples(items, labels, (inside / np.maximum(total, 1)[:, None]).astype(np.float32))
+    stands_for = (outside / np.maximum(counts[:, 1], 1)).astype(np.float32)
+    return Examples(items, place < counts[:, :1], place < counts.sum(axis=1)[:, None], stands_for)
 
 
 @jit
@@ -106,6 +108,7 @@ def _cut(
     devices: Offsets,
     n_items: int,
     negatives: int,
+    shared: bool,
     seed: int,
     round_number: int,
     support: Indices,
@@ -134,32 +137,41 @@ def _cut(
         other = own[first:] if n > 1 else own
         support[device, :first] = own[:first]
         query[device, : len(other)] = other
-        support_counts[device, 0], support_counts[device, 1] = first, first * drawn
-        query_counts[device, 0], query_counts[device, 1] = len(other), len(other) * drawn
+        for_support = drawn if shared else first * drawn
+        for_query = drawn if shared else len(other) * drawn
+        support_counts[device, 0], support_counts[device, 1] = first, for_support
+        query_counts[device, 0], query_counts[device, 1] = len(other), for_query
         counter = draw_others(
-            first * drawn, n_items, is_own, device, stream, counter, support[device, first : first + first * drawn]
+            for_support, n_items, is_own, device, stream, counter, support[device, first : first + for_support]
         )
-        end = len(other) + len(other) * drawn
+        start = len(other)
         counter = draw_others(
-            len(other) * drawn, n_items, is_own, device, stream, counter, query[device, len(other) : end]
+            for_query, n_items, is_own, device, stream, counter, query[device, start : start + for_query]
         )
 
 
 class _Batched:
     """The network with weights of their own for n devices: [n, size] in, losses [n] out."""
 
-    def __init__(self, net: FeatureNet, items: ItemInputs, codes: Indices, numbers: Floats) -> None:
+    def __init__(self, net: FeatureNet, items: ItemInputs, codes: Indices, numbers: Floats, *, softmax: bool) -> None:
         self.net = net
+        self._softmax = softmax
         self._items = items
         self._people = codes, torch.from_numpy(numbers)
 
     def losses(self, flat: Tensor, examples: Examples) -> Tensor:
-        """The mean logistic loss of each device's examples."""
-        weights = self._named(flat)
-        scores = self._scores(weights, examples.items)
-        labels = torch.from_numpy(examples.labels)
-        each = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
-        return (each * torch.from_numpy(examples.weights)).sum(dim=1)
+        """The mean loss of each device's examples."""
+        scores = self._scores(self._named(flat), examples.items)
+        own, inside = torch.from_numpy(examples.own), torch.from_numpy(examples.inside)
+        if self._softmax:
+            others = scores.masked_fill(own | ~inside, -torch.inf).logsumexp(dim=1, keepdim=True)
+            others = others + torch.from_numpy(examples.outside).clamp(min=1e-12).log()[:, None]
+            each, counted = torch.nn.functional.softplus(others - scores), own
+        else:
+            labels = own.to(scores.dtype)
+            each = torch.nn.functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+            counted = inside
+        return (each * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1)
 
     def _named(self, flat: Tensor) -> dict[str, Tensor]:
         sizes = [int(np.prod(shape)) for shape in self.net.tensors.values()]

@@ -18,9 +18,10 @@ PRESETS = merged(
     {
         "paper": {"local": {"proximal": 0.0}},
         "tuned": {
+            "rounds": 300,
             "features": {"users": None},
-            "model": {"embedding": 16, "start_at_zero": False},
-            "local": {"proximal": 0.0},
+            "model": {"embedding": 16, "start": 0.5},
+            "local": {"steps": 20, "rate": 1.0, "proximal": 0.0},
         },
     },
 )
@@ -36,7 +37,7 @@ METHOD = Method(
     name="fofl-self",
     kind="federated",
     private_relative="dp-privrec",
-    trial=Trial(rounds=40),
+    trial=Trial(rounds=50, settings=("local.rate=0.3", "local.negatives=64", "local.needed=0"), times_popularity=1.1),
     paper="Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019; baseline of PrivRec",
     model="network over item ids",
     summary="Reptile without side information: devices adapt a network over item ids, and upload the change",

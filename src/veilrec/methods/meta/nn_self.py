@@ -18,20 +18,30 @@ from veilrec.methods.meta.privrec import PAPER, PAPER_ON_ML_1M, TUNED, guarantee
 from veilrec.methods.private import merged
 from veilrec.plan import Plan
 
-_INNER = {"loss": "logistic", "batch": 0, "negatives": 4, "proximal": 0.0}
 PRESETS = merged(
     {"paper": PAPER, "paper@ml-1m": PAPER_ON_ML_1M, "paper@ml-100k": PAPER_ON_ML_1M, "tuned": TUNED},
     {
-        "paper": {"local": {**_INNER, "steps": 1, "rate": 0.1}, "server": {"rate": 0.02}, "aggregation": "sum"},
-        "tuned": {"local": {**_INNER, "steps": 5, "rate": 0.3}, "server": {"rate": 0.005}, "aggregation": "sum"},
+        "paper": {
+            "local": {"batch": 0, "negatives": 4, "proximal": 0.0, "steps": 1, "rate": 0.1},
+            "server": {"rate": 0.02},
+            "aggregation": "sum",
+        },
+        "tuned": {
+            "local": {"negatives": 256, "proximal": 0.0, "steps": 10, "rate": 0.8},
+            "server": {"rate": 0.002},
+            "aggregation": "sum",
+        },
     },
 )
 
 
 def plan(config: MetaConfig, problem: Problem) -> Plan:
     """Put the parts together."""
-    if config.local.loss != "logistic" or config.local.batch != 0:
-        raise BadInput("nn-self adapts to whole support sets with the logistic loss: leave local.loss and local.batch")
+    if config.local.loss == "rating" or config.local.batch != 0 or config.local.proximal:
+        raise BadInput(
+            "nn-self adapts to whole support sets, without ratings and proximal term: leave local.batch and"
+            " local.proximal at 0, and local.loss at logistic or softmax"
+        )
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     learner = MamlLearner(made.adapter)
     return common.build(config, problem, made, learner=learner, **common.votes_in_the_clear(config, problem))
