@@ -106,6 +106,7 @@ class Method(Generic[C]):
     guarantee_of_run: Callable[[C, Problem], Guarantee] | None = None
     # refuses settings that need what is not on this machine, before any data is read; gives notes for the user
     ready: Callable[[C], tuple[str, ...]] | None = None
+    evaluations: int = 20  # in the course of a run, unless told otherwise: fewer where one takes as long as many rounds
     item_parameters: int | None = None  # floats per item that the communication paper counts; None: not counted there
     rounds_are_fixed: bool = False  # private methods: the noise was chosen for this many rounds
     measured: tuple[str, ...] = ()  # datasets with results in docs/results.md

@@ -224,7 +224,7 @@ def prepare(request: Request, *, secret: bytes | None = None, searching: bool = 
         notes = (*notes, *carried_over.notes())
     schedule = Schedule(
         rounds=rounds,
-        evaluate_every=request.evaluate_every or max(1, rounds // 20),
+        evaluate_every=request.evaluate_every or max(1, rounds // method.evaluations),
         checkpoint_every=request.checkpoint_every,
         patience=request.patience,
         watch="ndcg@10" if split.test.impressions is None else "auc",

@@ -130,6 +130,7 @@ METHOD = Method(
     guarantee=guarantee,
     guarantee_of_run=guarantee_of_run,
     rounds=40,
+    evaluations=4,
     presets=PRESETS,
     rounds_are_fixed=True,
     deviations=(

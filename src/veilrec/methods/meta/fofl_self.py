@@ -47,6 +47,7 @@ METHOD = Method(
     devices=common.devices_with_ids,
     guarantee=guarantee,
     rounds=40,
+    evaluations=4,
     presets=PRESETS,
     deviations=("the network has no user input: a user is the weights that its device arrives at",),
 )

@@ -64,6 +64,7 @@ METHOD = Method(
     devices=common.devices,
     guarantee=guarantee,
     rounds=40,
+    evaluations=4,
     presets=PRESETS,
     deviations=(
         "the number of inner steps, both rates and negatives are not printed: ours",

@@ -81,6 +81,7 @@ METHOD = Method(
     devices=common.devices,
     guarantee=guarantee,
     rounds=40,
+    evaluations=4,
     presets=PRESETS,
     deviations=READINGS,
 )

@@ -92,6 +92,7 @@ METHOD = Method(
     trainer=CentralReptile,
     guarantee=guarantee,
     rounds=40,
+    evaluations=4,
     presets=PRESETS,
     deviations=READINGS,
 )
