@@ -20,7 +20,7 @@ _LONGEST_NAME = 100  # characters of a name that a temporary one repeats
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
     with _named(path), _parent_of(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".part")
@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield part
             with part.open("rb") as written:
                 os.fsync(written.fileno())
-            part.chmod(0o644)
+            part.chmod(mode)
             part.replace(path)
             sync(path.parent)
         finally:
@@ -141,9 +141,9 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Write a file atomically."""
-    with replacing(path) as part:
+    with replacing(path, mode=mode) as part:
         part.write_bytes(content)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from veilrec.data.population import Population
     from veilrec.evaluate.serving import Serving
     from veilrec.runs.comparison import Comparison
+    from veilrec.runs.personal import PersonalModel
     from veilrec.runs.saved import Recommendation, SavedModel
 
 
@@ -74,6 +75,17 @@ class Run:
         if about:
             raise BadInput("about is for somebody new: give a history with it, or [] for none")
         return self.model.recommend_user(str(user), k)
+
+    def adapt(self, history: Sequence[str], *, about: Mapping[str, str | float] | None = None) -> PersonalModel:
+        """The model adapted to somebody on this device: `recommend(k)`, `save(path)`; for methods that adapt.
+
+        `veilrec.runs.personal.open_personal(path, run.model)` reads what was saved.
+        """
+        from veilrec.runs.personal import adapted
+
+        if isinstance(history, str):
+            raise BadInput(f"the history is the text {history!r}: give a list of item ids, [{history!r}]")
+        return adapted(self.model, history, about)
 
     def evaluate(
         self,

@@ -100,8 +100,11 @@ class FeatureModel:
         at_once = max(1, _NUMBERS_AT_ONCE // max(self._adapter.net.size, self.n_items))
         for start in range(0, len(users), at_once):
             some = np.asarray(users[start : start + at_once], np.int64)
-            scores = self._adapter.score(self.adapted(some), self._items, self._people.take(some))
-            yield slice(start, start + len(some)), scores
+            yield slice(start, start + len(some)), self.scored(self.adapted(some), self._people.take(some))
+
+    def scored(self, adapted: Floats, people: Side) -> Floats:
+        """Scores of every item by weights that devices have adapted already: [n, items]."""
+        return self._adapter.score(adapted, self._items, people)
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""

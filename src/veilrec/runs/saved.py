@@ -83,7 +83,7 @@ class SavedModel:
         model that reads them; one that is not given, or never seen, is unknown.
         """
         known, _ = self.split_history(history)
-        used = np.array([self._item(item) for item in known], np.int32)  # as given: the latest click comes last
+        used = self.indices(known)  # as given: the latest click comes last
         return self.named(self._joining(used, used, k, people=self.people.encoded([about]) if about else None))
 
     @property
@@ -95,6 +95,10 @@ class SavedModel:
                 f"{self.method} reads nothing of people but their items: leave out what is known about them (--about)"
             )
         return model.people
+
+    def indices(self, known: Sequence[str]) -> Indices:
+        """The numbers of items that the model knows."""
+        return np.array([self._item(item) for item in known], np.int32)
 
     def knows(self, item: str) -> bool:
         """Whether an item was in the training."""
@@ -144,7 +148,7 @@ class SavedModel:
         for user, known in zip(users.tolist(), took_part.tolist(), strict=True):
             used = self.devices.used.row(user)
             if known:
-                yield _best(next(scores), used, k, user)
+                yield best_of(next(scores), used, k, user)
             else:  # who never took part joins with what the device may learn from
                 liked = self.devices.liked
                 own = used if liked is None else liked.row(user)
@@ -159,7 +163,7 @@ class SavedModel:
 
     def _joining(self, own: Indices, used: Indices, k: int, user: int = -1, people: Side | None = None) -> Best:
         history = Csr(np.array([0, len(own)], np.int64), np.ascontiguousarray(own, dtype=np.int32))
-        return _best(joined(self.for_anybody, history, people).score_all(_ONE)[0], used, k, user)
+        return best_of(joined(self.for_anybody, history, people).score_all(_ONE)[0], used, k, user)
 
 
 def open_model(folder: Path, method: str | None = None) -> SavedModel:
@@ -177,7 +181,7 @@ def open_model(folder: Path, method: str | None = None) -> SavedModel:
     return opened
 
 
-def _best(scores: Floats, used: Indices, k: int, user: int) -> Best:
+def best_of(scores: Floats, used: Indices, k: int, user: int = -1) -> Best:
     """The k items of the highest scores that are not used; of equal ones the first."""
     worse = np.nan_to_num(-scores.astype(np.float64), nan=_LAST, posinf=_LAST)
     worse[used] = np.inf

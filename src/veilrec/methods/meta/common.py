@@ -131,9 +131,14 @@ class Parts:
         return self.adapter.net
 
 
-def parts(config: MetaConfig, problem: Problem, features: Features, *, seed: int | None = None) -> Parts:
+def parts(config: MetaConfig, problem: Problem, features: Features) -> Parts:
     """The parts that every method of the family has."""
     m = config.model
+    if config.local.loss == "rating" and m.popularity:
+        raise BadInput(
+            "local.loss is rating, and model.popularity adds the logarithm of votes to every score, which is no rating:"
+            " use --preset ratings, or --set model.popularity=false"
+        )
     people = Side(features.users.features, features.users.codes[:0], features.users.numbers[:0])
     inputs = Inputs(people, features.items, m.embedding, m.popularity)
     adapter = Adapter(inputs.net(m.hidden, m.activation), inputs, config.local)

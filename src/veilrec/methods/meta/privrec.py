@@ -43,7 +43,20 @@ TUNED: dict[str, Any] = {
     },
     "cohort": {"size": 100},
 }
-PRESETS = {"paper": PAPER, "paper@ml-1m": PAPER_ON_ML_1M, "paper@ml-100k": PAPER_ON_ML_1M, "tuned": TUNED}
+# Section 2.1: an explicit rating as output. Used items should score their rating out of 1, others 0.
+RATINGS: dict[str, Any] = {
+    "rounds": 40,
+    "model": {"embedding": 16, "hidden": [32, 16]},
+    "local": {"loss": "rating", "epochs": 10, "negatives": 4, "rate": 0.05, "needed": 10.0},
+    "cohort": {"size": 100},
+}
+PRESETS = {
+    "ratings": RATINGS,
+    "paper": PAPER,
+    "paper@ml-1m": PAPER_ON_ML_1M,
+    "paper@ml-100k": PAPER_ON_ML_1M,
+    "tuned": TUNED,
+}
 NOT_PRIVATE = "The server sees how each device's training changed the model, which shows what its user has used."
 READINGS = (
     "eq. 2 lacks its minus sign",
