@@ -108,11 +108,7 @@ def _list(json_output: bool) -> None:
         print_json(listed)
         return
     rows = [
-        (
-            e.name,
-            ", ".join(dict.fromkeys(panel.source for panel in e.panels)),
-            e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)",
-        )
+        (e.name, e.sources(), e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)")
         for e in EXPERIMENTS.values()
     ]
     _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
@@ -143,7 +139,8 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
     for line in study.left_out():
         say(line)
     where = ", ".join(dict.fromkeys(panel.data for panel in study.panels))
-    say(f"{table}: {counted(len(study.trials()), 'run')} on {where}, in {folder}{_how_long(study)}")
+    todo = f"{counted(len(study.trials()), 'run')} on {where}" if where else "nothing to train"
+    say(f"{table}: {todo}, in {folder}{_how_long(study)}")
     runs = execute(study.trials(), jobs=jobs, say=say, follow=following)
     return summarise(study, {**runs, **take(study.probes(), runs, jobs=jobs, say=say)}), folder
 
@@ -174,7 +171,8 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
         _print(grid, width=width)
     for line in (*summary.notes, *problems(summary)):
         typer.echo(line)
-    typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png and the runs.")
+    runs = " and the runs" if summary.panels else ""
+    typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png{runs}.")
 
 
 def _print(grid: Grid, *, width: int | None) -> None:

@@ -130,3 +130,10 @@ def test_a_curve_keeps_its_colour_where_a_metric_lacks_another_one(toy_summary):
     ]
     assert set(colours[0]) == {"one, tuned", "two, tuned"}
     assert colours[1] == {"two, tuned": colours[0]["two, tuned"]}
+
+
+def test_many_metrics_take_a_second_row(toy_summary):
+    figure = figures.draw(
+        drawn_as(toy_summary, metrics=("hr@5", "ndcg@5", "hr@10", "ndcg@10", "up_bytes", "down_bytes"))
+    )
+    assert [len(part.axes) for part in figure.subfigs] == [3, 3]

@@ -21,7 +21,7 @@ ROWS = [
 
 def test_every_experiment_stands_under_its_name():
     assert all(name == one.name for name, one in EXPERIMENTS.items())
-    assert len(EXPERIMENTS) == 20
+    assert len(EXPERIMENTS) == 26
     with pytest.raises(BadInput, match="did you mean fedmf-table2"):
         experiment("fedmf-table3")
 

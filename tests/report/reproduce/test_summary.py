@@ -21,6 +21,7 @@ from veilrec.report.reproduce.summary import (
     _once,
     amounts,
     claimed,
+    failed,
     grids,
     holds,
     problems,
@@ -201,3 +202,18 @@ def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(t
 def test_the_same_statement_of_many_rows_stands_once():
     rows = [("a", "training", "x", "y"), ("b", "training", "x", "y"), ("c", "training", "x", "z")]
     assert _once(rows) == [["a; and 1 more row", "training", "x", "y"], ["c", "training", "x", "z"]]
+
+
+def test_a_row_that_diverges_as_it_was_known_to_is_shown_and_is_no_failure(toy_study):
+    problem = "failed: training has diverged: the loss of round 3 is nan"
+    rows = [Row(f"S {bound}", "fedmf", presets=("tuned",), diverges=True) for bound in (20, 40)]
+    study = make_study(with_rows(*rows), Options(quick=True), toy_study.trials()[0].folder.parent.parent)
+    summary = summarise(study, {trial.folder: Outcome(None, problem=problem) for trial in study.trials()})
+    table = grids(summary)[0]
+    assert [row[0] for row in table.rows] == ["S 20", "S 40"]
+    assert all(set(row[2:]) == {"diverged"} for row in table.rows)
+    assert problems(summary) == [f"Table 0, S 20 (tuned); and 1 more row: {problem}"]
+    assert not failed(summary)
+    another = summarise(study, {trial.folder: Outcome(None, problem="failed: no memory") for trial in study.trials()})
+    assert failed(another)
+    assert len(problems(another)) == 2

@@ -17,6 +17,8 @@ PRESETS = merged(
     {"paper": PAPER, "tuned": TUNED},
     {
         "paper": {"local": {"proximal": 0.0}},
+        # 0.1 and 0.05 overflow on somebody's device by round 40 (test users, seed 0); 0.03 was not chosen by rank
+        "paper@ml-1m": {"local": {"rate": 0.03}},
         "tuned": {
             "rounds": 300,
             "features": {"users": None},
@@ -49,5 +51,8 @@ METHOD = Method(
     rounds=40,
     evaluations=4,
     presets=PRESETS,
-    deviations=("the network has no user input: a user is the weights that its device arrives at",),
+    deviations=(
+        "the network has no user input: a user is the weights that its device arrives at",
+        "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some devices",
+    ),
 )

@@ -56,6 +56,8 @@ class Row:
     tuned_as_published: tuple[str, ...] = ()  # settings over preset tuned where the noise is as published
     serving: Serving | None = None  # measured as it is asked so; None: as the run itself measured it
     untrained: bool = False  # the model before its first round; nothing is trained for it
+    rounds: int | None = None  # how many, where the row is about that: --quick keeps them
+    diverges: bool = False  # with the paper's own settings: a run that ends so is what the row shows
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,12 @@ class Experiment:
     calculated: Callable[[], Calculated] = Calculated
     usual_presets: tuple[str, ...] = BOTH_PRESETS  # where nobody asks for others
     minutes: int | None = None  # of all of it, with 3 seeds, on two cores with --jobs 2: an estimate
+    only_the_end: bool = False  # is evaluated, where adapting to every test user takes longer than training
+    source: str = ""  # "Table 2", where there are no panels that say it: an experiment that trains nothing
+
+    def sources(self) -> str:
+        """Where in the paper it stands."""
+        return self.source or ", ".join(dict.fromkeys(panel.source for panel in self.panels))
 
     def notes_on(self, presets: Collection[str]) -> tuple[str, ...]:
         """The notes that concern what is shown, where rows of these presets are."""

@@ -1,4 +1,4 @@
-"""The picture of a summary: a row of axes per panel, one for each metric; theirs hollow, ours full."""
+"""The picture of a summary: a row or two of axes per panel, one for each metric; theirs hollow, ours full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.experiment import Calculated
 from veilrec.report.reproduce.study import Variant
-from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, lengths_of, name_of
+from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, lengths_of, name_of, parts_of
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def draw(summary: Summary) -> Figure:
     """All panels under one another, and what needs no training last."""
     experiment, calculated = summary.study.experiment, summary.calculated
     shown = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
-    n_rows, n_columns = len(shown) + bool(calculated.curves), len(experiment.metrics) if shown else 1
+    rows = [(panel, metrics) for panel in shown for metrics in parts_of(experiment.metrics)]
+    n_rows, n_columns = len(rows) + bool(calculated.curves), max((len(metrics) for _, metrics in rows), default=1)
     most_lines = max((len(panel.lines) for panel in shown), default=0)
     height = max(_HEIGHT, _LINE_HEIGHT * most_lines + 1.0)
     figure = Figure(figsize=(_WIDTH * n_columns + 2.0, height * max(n_rows, 1)), layout="constrained")
@@ -73,9 +74,9 @@ def draw(summary: Summary) -> Figure:
     if not n_rows:
         return figure
     parts = figure.subfigures(n_rows, 1, squeeze=False)[:, 0]  # each with columns of its own width
-    for part, panel in zip(parts, shown, strict=False):
-        row = part.subplots(1, n_columns, squeeze=False)[0]
-        for place, metric in zip(row, experiment.metrics, strict=True):
+    for part, (panel, metrics) in zip(parts, rows, strict=False):
+        row = part.subplots(1, len(metrics), squeeze=False)[0]
+        for place, metric in zip(row, metrics, strict=True):
             _PICTURES[experiment.picture](place, panel, metric)
             place.set_title(f"{panel.panel.source}, {panel.data.partition(':')[0]}", loc="left", fontsize=9)
             if experiment.picture != "points":
@@ -91,7 +92,7 @@ def draw(summary: Summary) -> Figure:
 
 def _title(summary: Summary) -> str:
     study = summary.study
-    lengths = "".join(f"{length}, " for length in dict.fromkeys(map(lengths_of, summary.panels)))
+    lengths = "".join(f"{length}, " for length in dict.fromkeys(map(lengths_of, summary.panels)) if length)
     quick = f" (quick, {lengths}not for quoting)" if study.quick else ""
     spread = f"; mean and standard deviation of {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
     return f"{study.experiment.name}{quick}: {study.experiment.title}{spread}"

@@ -8,6 +8,7 @@ from veilrec.errors import known_name
 from veilrec.report.reproduce import communication_paper as communication
 from veilrec.report.reproduce import fednewsrec_paper as news
 from veilrec.report.reproduce import privaterec_paper as privaterec
+from veilrec.report.reproduce import privrec_paper as privrec
 from veilrec.report.reproduce.experiment import Experiment, Panel, Quick, Row
 
 EPSILONS = (1, 2, 4, 8, 16)
@@ -113,6 +114,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "privaterec-padding": privaterec.PRIVATEREC_PADDING,
     "privaterec-basis": privaterec.PRIVATEREC_BASIS,
     "privaterec-dimension": privaterec.PRIVATEREC_DIMENSION,
+    "privrec-table1": privrec.PRIVREC_TABLE1,
+    "privrec-table2": privrec.PRIVREC_TABLE2,
+    "privrec-fig2": privrec.PRIVREC_FIG2,
+    "dp-privrec-fig3": privrec.DP_PRIVREC_FIG3,
+    "dp-privrec-table3": privrec.DP_PRIVREC_TABLE3,
+    "dp-privrec-fig5": privrec.DP_PRIVREC_FIG5,
 }
 
 

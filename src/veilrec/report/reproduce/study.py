@@ -88,6 +88,7 @@ class Conditions:
     settings: tuple[str, ...]  # after those of a row
     quick: Quick | None  # None: at full length
     runs: Path  # folder of all runs
+    only_the_end: bool = False  # is evaluated
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
             options.settings,
             experiment.quick if options.quick else None,
             out / "runs",
+            experiment.only_the_end,
         )
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
@@ -180,6 +182,8 @@ def _checked(experiment: Experiment, options: Options) -> Options:
     """The same options with every name as its list writes it."""
     if options.seeds < 1:
         raise BadInput(f"--seeds is {options.seeds}: it must be 1 or more")
+    if not experiment.panels:
+        return _nothing_to_train(experiment, options)
     methods = tuple(dict.fromkeys(row.method for panel in experiment.panels for row in panel.rows))
     options = replace(
         options,
@@ -197,6 +201,20 @@ def _checked(experiment: Experiment, options: Options) -> Options:
         if name.strip() not in every:
             raise unknown_name(f"setting of any method of {experiment.name}", name.strip(), sorted(every))
     return options
+
+
+def _nothing_to_train(experiment: Experiment, options: Options) -> Options:
+    given = {
+        "--data": options.data,
+        "--protocol": options.protocol,
+        "--preset": options.presets,
+        "--calibration": options.calibrations,
+        "--method": options.methods,
+        "--set": options.settings,
+    }
+    if useless := [name for name, value in given.items() if value]:
+        raise BadInput(f"{experiment.name} is calculated, and trains nothing: leave out {', '.join(useless)}")
+    return replace(options, seeds=1, quick=False)
 
 
 def _setting_names(method: Method[Any]) -> list[str]:
@@ -289,6 +307,7 @@ def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None
         notes = ready(method, config)
     except (BadInput, MissingPart) as error:
         return replace(bare, problem=f"left out: {error}", missing=True)
+    rounds = _rounds(method, row, rounds, conditions.quick)
     trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in conditions.seeds)
     if row.untrained:
         return replace(bare, probes=tuple(Probe(trial) for trial in trials), notes=notes)
@@ -313,6 +332,12 @@ def _settings(
     return settings if calibration is None else (*settings, f"calibration={calibration}")
 
 
+def _rounds(method: Method[Any], row: Row, usual: int, quick: Quick | None) -> int:
+    if row.rounds is not None or quick is None:
+        return row.rounds or usual
+    return min(usual, quick.rounds if method.kind == "federated" else quick.epochs)
+
+
 def _trial(
     method: Method[Any],
     preset: str,
@@ -322,10 +347,9 @@ def _trial(
     seed: int,
     conditions: Conditions,
 ) -> Trial:
-    every = None
-    if (quick := conditions.quick) is not None:
-        rounds = min(rounds, quick.rounds if method.kind == "federated" else quick.epochs)
-        every = max(1, rounds // _QUICK_POINTS)
+    every = None if conditions.quick is None else max(1, rounds // _QUICK_POINTS)
+    if conditions.only_the_end:
+        every = rounds
     request = Request(
         method.name, conditions.data, seed, conditions.protocol, preset, settings, rounds, evaluate_every=every
     )

@@ -27,6 +27,8 @@ _NAMES = {
     "selection_bytes": "of them selection",
     "skew": "skew tau",
 }
+_MOST_METRICS = 5  # in one table, each with the paper's beside it
+_DIVERGED = "diverged"  # as a failed run says it
 _VERSIONS = ("veilrec", "Python", "Libraries")
 
 
@@ -169,21 +171,31 @@ def grids(summary: Summary) -> list[Grid]:
     """Every table of a summary, in order."""
     tables = []
     for panel in summary.panels:
-        tables += [_results(panel, summary), _privacy(panel)]
+        parts = parts_of(summary.study.experiment.metrics)
+        tables += [*(_results(panel, summary, metrics) for metrics in parts), _privacy(panel)]
     return [*(table for table in tables if table.rows), *summary.calculated.grids]
 
 
-def _results(panel: PanelSummary, summary: Summary) -> Grid:
-    metrics = summary.study.experiment.metrics
+def parts_of(metrics: Sequence[str]) -> list[Sequence[str]]:
+    """Metrics in as few parts as can be read side by side."""
+    size = -(-len(metrics) // max(1, -(-len(metrics) // _MOST_METRICS)))
+    return [metrics[start : start + size] for start in range(0, len(metrics), max(1, size))]
+
+
+def _results(panel: PanelSummary, summary: Summary, metrics: Sequence[str]) -> Grid:
     printed = {m for m in metrics if any(m in line.variant.row.printed for line in panel.lines)}
     head = ["method", "how"]
     for metric in metrics:
         head += [f"{name_of(metric)}, paper"] if metric in printed else []
         head.append(f"{name_of(metric)}, ours" if metric in printed else name_of(metric))
     rows = [
-        [line.variant.row.label, line.variant.how, *_cells(metrics, printed, line.measured, line.variant.row.printed)]
+        [
+            line.variant.row.label,
+            line.variant.how,
+            *_cells(metrics, printed, line.measured, line.variant.row.printed, _DIVERGED if _as_known(line) else ""),
+        ]
         for line in panel.lines
-        if line.measured or not line.problem
+        if line.measured or not line.problem or _as_known(line)
     ]
     for name, values in panel.baselines.items():
         if any(metric in values for metric in metrics):
@@ -192,7 +204,7 @@ def _results(panel: PanelSummary, summary: Summary) -> Grid:
     where = f"{panel.panel.published_on} in the paper, {data} here" if panel.panel.published_on else data
     title = f"{panel.panel.source} ({where})"
     if summary.study.quick:
-        title = f"QUICK, not for quoting: {title}, {lengths_of(panel)}"
+        title = ", ".join(filter(None, (f"QUICK, not for quoting: {title}", lengths_of(panel))))
     return Grid(title, head, rows, frozenset({0, 1}))
 
 
@@ -210,12 +222,16 @@ def lengths_of(panel: PanelSummary) -> str:
 
 
 def _cells(
-    metrics: Sequence[str], printed: set[str], ours: Mapping[str, Measured], theirs: Mapping[str, Printed]
+    metrics: Sequence[str],
+    printed: set[str],
+    ours: Mapping[str, Measured],
+    theirs: Mapping[str, Printed],
+    otherwise: str = "",
 ) -> list[str]:
     cells = []
     for metric in metrics:
         cells += [str(theirs.get(metric, ""))] if metric in printed else []
-        cells.append(_number(metric, ours[metric]) if metric in ours else "")
+        cells.append(_number(metric, ours[metric]) if metric in ours else otherwise)
     return cells
 
 
@@ -252,10 +268,11 @@ def _once(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
     labels: dict[tuple[str, ...], list[str]] = {}
     for label, *stated in rows:
         labels.setdefault(tuple(stated), []).append(label)
-    return [
-        [names[0] if len(names) == 1 else f"{names[0]}; and {counted(len(names) - 1, 'more row')}", *stated]
-        for stated, names in labels.items()
-    ]
+    return [[_and_more(names), *stated] for stated, names in labels.items()]
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]}; and {counted(len(names) - 1, 'more row')}"
 
 
 def claimed(guarantee: Guarantee) -> str:
@@ -282,17 +299,27 @@ def holds(guarantee: Guarantee) -> str:
 
 def problems(summary: Summary) -> list[str]:
     """A line for every variant that was not (or not wholly) run."""
-    return [
-        f"{panel.panel.source}, {line.name}: {line.problem}"
-        for panel in summary.panels
-        for line in panel.lines
-        if line.problem
-    ]
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for panel in summary.panels:
+        for line in panel.lines:
+            if line.problem:
+                alike = "" if _as_known(line) else line.name  # many rows that diverge are one line
+                found.setdefault((panel.panel.source, line.problem, alike), []).append(line.name)
+    return [f"{source}, {_and_more(names)}: {problem}" for (source, problem, _), names in found.items()]
 
 
 def failed(summary: Summary) -> bool:
-    """Whether a row was not run, or not with all its seeds; those that were left out by request do not count."""
-    return any(line.problem and not line.variant.missing for panel in summary.panels for line in panel.lines)
+    """Whether a row was not run, or not with all its seeds.
+
+    Those that were left out by request do not count, nor those that diverge as they do with the paper's settings.
+    """
+    every = (line for panel in summary.panels for line in panel.lines)
+    return any(line.problem and not (line.variant.missing or _as_known(line)) for line in every)
+
+
+def _as_known(line: Line) -> bool:
+    """Whether a row diverged that was expected to."""
+    return line.variant.row.diverges and _DIVERGED in line.problem
 
 
 def to_json(summary: Summary, command: str) -> dict[str, Any]:
@@ -365,7 +392,8 @@ def to_markdown(summary: Summary, command: str, picture: str) -> str:
         parts.append("**A quick version, to see that it runs: not for quoting.**")
     seeds = ", ".join(str(seed) for seed in study.seeds)
     versions = "; ".join(f"{name} {value}" for name, value in _versions().items())
-    parts.append(f"{experiment.paper}. Protocol {study.protocol}, seeds {seeds}. {versions}.")
+    how = f"Protocol {study.protocol}, seeds {seeds}." if study.panels else "No training."
+    parts.append(f"{experiment.paper}. {how} {versions}.")
     parts += [_markdown_table(grid) for grid in grids(summary)]
     parts.append(f"![{experiment.title}]({picture})")
     lines = [*summary.notes, *problems(summary)]
