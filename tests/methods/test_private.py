@@ -35,7 +35,8 @@ from veilrec.updates import Round, Schema, Tensor
 
 from .tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_problem
 
-PRIVATE = [n for n in ON_RATINGS if "calibration" in get(n).config.model_fields]
+# Those that know items by their ids; what reads features has tests of its own (test_meta.py).
+PRIVATE = [n for n in ON_RATINGS if {"calibration"} == {"calibration", "features"} & set(get(n).config.model_fields)]
 SUB = [name for name in ON_RATINGS if "selection" in get(name).config.model_fields]
 SMALL_NETWORK = {  # the paper's takes seconds a round
     name: ("local.mlp=16", "local.layers=16,8,8") for name in PRIVATE if "ncf" in name
