@@ -85,8 +85,8 @@ def _compare(name: str, embedding: int, hidden: tuple[int, ...], options: Option
         OF_ONE_CORE,
         f"{winner} torch with one bmm per layer for all {len(devices.own)} devices at once.",
         "The others get their examples ready-made, as matrices of ones and zeros; ours draws them as it goes.",
-        f"All arrive at the same weights, to {SAME:g} of the largest change, on {alike:.0%} of the devices; where they do"
-        " not, rounding turned a ReLU on or off.",
+        f"All arrive at the same weights, to {SAME:g} of the largest change, on {alike:.0%} of the devices; where they"
+        " do not, rounding turned a ReLU on or off.",
     )
     return Result(name, _SOURCE, len(devices.own), ours, memory, {"plain_loop": seconds["plain_loop"]}, figures, notes)
 
