@@ -44,6 +44,15 @@ _TINY = (
     "size.attention=2",
     "size.basis=2",
 )
+# The same of methods that adapt a network over features: few steps, and all of the rate, so that updates are long.
+_TINY_NETWORK = (
+    "local.steps=2",
+    "local.negatives=8",
+    "local.needed=0",
+    "model.embedding=2",
+    "model.hidden=[2]",
+    "model.start_at_zero=false",
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,8 @@ def _made_up_news(users: int) -> tuple[Csr, int, NewsData]:
 
 def _tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
     known = set(setting_names(method.config))
-    tiny = [setting for setting in _TINY if setting.partition("=")[0] in known]
+    of_all = (*_TINY, *_TINY_NETWORK) if "features.items" in known else _TINY
+    tiny = [setting for setting in of_all if setting.partition("=")[0] in known]
     asked = [setting for setting in settings if not setting.startswith("cohort.size")]
     config, _ = configure(method, preset="tuned", dataset="", settings=[*asked, *tiny])
     return config
