@@ -44,6 +44,7 @@ from veilrec.device.feature_learner import MetaLearner
 from veilrec.errors import VeilrecError
 from veilrec.features import Features
 from veilrec.methods import private
+from veilrec.methods.audit import tiny_config, tiny_plan
 from veilrec.methods.base import Problem, configure, promised
 from veilrec.methods.meta import common, dp_privrec
 from veilrec.methods.registry import get
@@ -55,6 +56,7 @@ from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.runs.contract_checks import holds_nobody
 from veilrec.runs.contract_subject import Broken, Subject
 from veilrec.simulate.audit import audit_plan
+from veilrec.simulate.canary import Canary, canary
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import Round, Uploads
 
@@ -187,6 +189,37 @@ def test_a_sound_plan_holds(spec: str) -> None:
 def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     assert bug.seen_by in failed(bug.spec, bug.change)
+
+
+def sings(name: str, *settings: str) -> Canary:
+    method, settings = get(name), ("privacy.epsilon=8", *settings)
+    plan, problem = tiny_plan(method, settings)
+    config = tiny_config(method, settings)
+    claimed = promised(method, config, problem)
+    return canary(plan, method.devices(config, problem), problem.train, claimed, runs=400)
+
+
+@pytest.mark.parametrize("spec", ["dp-privrec model.popularity=false", "popularity-head"])
+def test_a_canary_sings_when_a_tenth_of_the_noise_is_left(spec: str, monkeypatch: Patch) -> None:
+    sound = sings(*spec.split())
+    noisy(lambda self, total, noise: noise / 10)(monkeypatch)
+    assert sound.holds
+    assert sound.epsilon_lower > 1.0
+    assert not sings(*spec.split()).holds
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed", "turns"])
+def test_a_canary_sings_when_votes_have_a_tenth_of_their_noise(sampling: str, monkeypatch: Patch) -> None:
+    sound, protect = sings("dp-privrec", f"cohort.sampling={sampling}"), VoteReports.protect
+
+    def quieter(self: VoteReports, counts: Any, source: Any) -> Any:
+        votes = counts * self.step
+        return votes + (protect(self, counts, source) - votes) / 10
+
+    monkeypatch.setattr(VoteReports, "protect", quieter)
+    assert sound.holds
+    assert sound.epsilon_lower > 1.0
+    assert not sings("dp-privrec", f"cohort.sampling={sampling}").holds
 
 
 @pytest.mark.parametrize("tensor", ["features.codes", "features.numbers"])
