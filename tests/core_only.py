@@ -22,10 +22,14 @@ EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accou
 ROOMS = ("wire", "privacy", "server")  # every module of these
 MODULES = (
     "device.device",
+    "device.feature_learner",
+    "device.feature_ranker",
     "device.mf",
     "device.rankers",
     "models.factors",
     "plan",
+    "methods.meta.dp_privrec",
+    "methods.meta.popularity_head",
     "methods.ratings.dp_fedmf",
     "runs.saved",
     "cli.main",
@@ -94,6 +98,32 @@ def learn() -> Results:
         rows = learned.uploads.tables[mf.ITEMS]
         results |= {f"{name}.index": rows.index, f"{name}.values": rows.values, f"{name}.loss": learned.loss}
         results[f"{name}.user"] = cohort.private[mf.USER]
+    return results
+
+
+def adapt() -> Results:
+    """A user's device adapts a feature network, with every loss, and ranks with what came of it."""
+    from veilrec._csr import Csr
+    from veilrec.device.feature_learner import Adapter, MetaSettings
+    from veilrec.features import Feature, assembled
+    from veilrec.models.feature_inputs import POPULARITY, Inputs
+
+    group, kind, mark = Feature("group", "category", ("a", "b")), Feature("kind", "category", tuple("uvwx")), "mark"
+    people = assembled([group], 1, [(np.zeros(1, np.int64), np.ones(1, np.int32))], [])
+    kinds = np.arange(N_ITEMS), (np.arange(N_ITEMS) % 5).astype(np.int32)
+    marks = np.linspace(0.0, 1.0, N_ITEMS, dtype=np.float32)
+    items = assembled([kind, Feature(mark, "number")], N_ITEMS, [kinds], [marks])
+    own = Csr(np.array([0, 9]), np.array([0, 3, 5, 8, 12, 17, 21, 30, 39], np.int32))
+    votes = {POPULARITY: np.arange(-3.0, N_ITEMS - 3.0, dtype=np.float32).reshape(-1, 1)}
+    results: Results = {}
+    for loss, embedding, hidden in (("logistic", 3, (5, 4)), ("softmax", 0, ()), ("rating", 2, (4,))):
+        inputs = Inputs(people.take(np.zeros(0, np.int64)), items, embedding, True)
+        how = MetaSettings(loss=loss, steps=3, negatives=6, proximal=0.1, needed=5.0)  # type: ignore[arg-type]
+        adapter = Adapter(inputs.net(hidden), inputs, how)
+        start, read = adapter.net.flat(adapter.net.start(SEED, spread=0.5)), inputs.of_items(votes)
+        learnt, lost = adapter.adapt(start, read, own, people, devices=np.array([6]), seed=SEED, round_number=ROUND)
+        results |= {f"{loss}.weights": learnt, f"{loss}.loss": lost}
+        results[f"{loss}.scores"] = adapter.score(learnt, read, people)
     return results
 
 
@@ -191,7 +221,7 @@ def rank() -> Results:
     return {"all": factors.score_all(asked), "some": factors.score_some(asked, chosen)}
 
 
-CHECKS = (imports, draws, learn, protect, take_part, code, charge, rank)
+CHECKS = (imports, draws, learn, adapt, protect, take_part, code, charge, rank)
 
 
 def main(out: str, *options: str) -> None:

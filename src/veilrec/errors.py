@@ -21,6 +21,12 @@ class BadInput(VeilrecError):
     """Something that the user gave (a name, a file, a value) cannot be used."""
 
 
+class Diverged(BadInput):
+    """Training has left all bounds with the settings that it was given."""
+
+    exit_code = 1
+
+
 def known_name(kind: str, name: str, allowed: Iterable[str], *, all_by: str = "") -> str:
     """A name of a closed list as the list writes it, whatever its case; any other is refused with the nearest ones."""
     found = written_name(name, names := list(allowed))

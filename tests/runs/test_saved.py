@@ -25,6 +25,7 @@ from veilrec.runs.training import train
 RATINGS = "synthetic-ratings:users=80,items=60,mean_history=8,seed=3"
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 FEW = ("cohort.size=20",)
+WITH_PEOPLE = (*FEW, "features.users=[group]", "model.embedding=4", "model.hidden=[6]", "local.steps=3")
 REQUESTS = {
     "matrix-factorisation": Request("fedmf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
     "neumf": Request("fedncf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
@@ -33,6 +34,7 @@ REQUESTS = {
     "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
     "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
     "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
+    "features": Request("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),
     "news": Request("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
 }
 

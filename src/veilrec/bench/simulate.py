@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from veilrec.bench import news, news_gradients, ours_alone, peers
+from veilrec.bench import meta, news, news_gradients, ours_alone, peers
 from veilrec.bench.measure import ONE_THREAD, Options, Result, describe_machine
 from veilrec.errors import BadInput, VeilrecError, unknown_name
 
@@ -109,6 +109,23 @@ TASKS: Mapping[str, Task] = {
             "the same in PLM-NR over given sentence vectors; the same loops",
             news_gradients.plm_nr,
             at_least={"plain_loop": 10, "user_model_ratio": 10},
+        ),
+        Task(
+            "reptile",
+            "Reptile on 60 devices: 35 SGD steps each of a feature network, embeddings of 16, hidden layers 32 and 16",
+            meta.small,
+            at_least={"plain_loop": 10},
+        ),
+        Task(
+            "reptile-paper-size",
+            "the same with embeddings of 64 and four hidden layers of 64",
+            meta.large,
+            at_least={"plain_loop": 5},
+        ),
+        Task(
+            "adapting-one-device",
+            "the tuned linear head of popularity-head on somebody's device: 40 steps, 83 items against 1,024",
+            meta.one_device,
         ),
         Task(
             "news-scoring",

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Measure speed and memory beside other software, in one run.")
 
 _RIVALS = {"plain_loop": "plain loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
-_FIGURES = ("total_seconds", "ratio_to_10k", "hr@10", "ratio_to_frugal_loop", "impressions_per_second")
+_FIGURES = (
+    "total_seconds",
+    "ratio_to_10k",
+    "hr@10",
+    "ratio_to_frugal_loop",
+    "ratio_to_batched_torch",
+    "milliseconds_of_a_device",
+    "impressions_per_second",
+)
 
 
 @app.callback()

@@ -19,7 +19,7 @@ from veilrec.models.feature_net import Net
 
 LOGISTIC, SOFTMAX, SQUARED = 0, 1, 2
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
-_SMALLEST = np.float32(1e-12)
+_LARGEST = np.float32(87.0)  # of an exponent in single precision
 
 
 class Rules(NamedTuple):
@@ -286,17 +286,25 @@ def _softmax_errors(scores: Floats, own: int, weight: np.float32, errors: Floats
     Loops that write do not add up: where the compiler cannot rule out that two arrays overlap it asks at run time, and
     sums would then be in another order from one call to the next.
     """
-    size, top = len(scores), scores.max()
-    for j in range(size):
-        errors[j] = np.exp(scores[j] - top) * (_ONE if j < own else weight)
+    size = len(scores)
+    if own == size:  # there is no other item to rank below
+        for j in range(size):
+            errors[j] = _ZERO
+        return 0.0
+    top = scores[own:].max()
+    for j in range(own, size):
+        errors[j] = np.exp(scores[j] - top) * weight
     rest, against, total = _ZERO, _ZERO, 0.0
     for j in range(own, size):
         rest += errors[j]
+    level = top + np.log(rest)  # of all others together: nothing overflows, however far apart scores are
     for j in range(own):
-        against += _ONE / (errors[j] + rest)
-        total -= np.log(max(errors[j] / (errors[j] + rest), _SMALLEST))
+        errors[j] = np.exp(min(max(level - scores[j], -_LARGEST), _LARGEST))
+    for j in range(own):
+        against += errors[j] / (_ONE + errors[j])
+        total += np.log(_ONE + errors[j])
     for j in range(size):
-        errors[j] = errors[j] / (errors[j] + rest) - _ONE if j < own else errors[j] * against
+        errors[j] = -errors[j] / (_ONE + errors[j]) if j < own else errors[j] / rest * against
     return total / max(own, 1)
 
 
@@ -327,6 +335,41 @@ def draw_others(
             counter += 1
         out[j] = item
     return counter
+
+
+@jit
+def draw_step(
+    rules: Rules,
+    own: Indices,
+    wanted: Floats,
+    at: int,
+    batch: int,
+    drawn: int,
+    is_own: Indices,
+    stamp: int,
+    stream: np.uint64,
+    counter: int,
+    items: Indices,
+    labels: Floats,
+) -> tuple[int, int, int]:
+    """What a step learns from: own items from place `at` on, then others; own ones get a new order at place 0.
+
+    Returns how many of them are own, how many there are, and how many words of the stream have been used.
+    """
+    n = len(own)
+    if at == 0:
+        for j in range(n):
+            pick = j + _draws.below(_draws.word(stream, counter), n - j)
+            counter += 1
+            own[j], own[pick] = own[pick], own[j]
+            wanted[j], wanted[pick] = wanted[pick], wanted[j]
+    here = min(batch, n - at)
+    size = here + (drawn if rules.loss == SOFTMAX else here * drawn)
+    for j in range(size):
+        items[j] = own[at + j] if j < here else 0
+        labels[j] = wanted[at + j] if j < here else _ZERO
+    counter = draw_others(size - here, len(is_own), is_own, stamp, stream, counter, items[here:size])
+    return here, size, counter
 
 
 @jit
@@ -382,19 +425,9 @@ def learn_devices(
         counter, at = 0, 0
         total = 0.0
         for step in range(steps):
-            if at == 0:
-                for j in range(n):  # a new order
-                    pick = j + _draws.below(_draws.word(stream, counter), n - j)
-                    counter += 1
-                    own[j], own[pick] = own[pick], own[j]
-                    wanted[j], wanted[pick] = wanted[pick], wanted[j]
-            here = min(batch, n - at)
-            others = drawn if rules.loss == SOFTMAX else here * drawn
-            size = here + others
-            for j in range(size):
-                items[j] = own[at + j] if j < here else 0
-                labels[j] = wanted[at + j] if j < here else _ZERO
-            counter = draw_others(others, n_items, is_own, device, stream, counter, items[here:size])
+            here, size, counter = draw_step(
+                rules, own, wanted, at, batch, drawn, is_own, device, stream, counter, items, labels
+            )
             at = 0 if at + here == n else at + here
             some = items[:size]
             _share_of_user(net, theta, user_codes[device], user_numbers[device], space.shared)

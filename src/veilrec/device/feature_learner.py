@@ -8,13 +8,14 @@ weights stay on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from veilrec._arrays import Floats, Offsets
+from veilrec import _draws
+from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.device import feature_kernel as kernel
 from veilrec.device.learner import Cohort, Learned, OwnItemsAndFeatures
@@ -92,6 +93,14 @@ class MetaSettings:
         return batch + (self.negatives if self.loss == "softmax" else batch * self.negatives)
 
 
+class Step(NamedTuple):
+    """The examples of one SGD step."""
+
+    items: Indices
+    labels: Floats  # what each should score
+    own: int  # so many of them, the first ones, are the device's own
+
+
 @dataclass(frozen=True)
 class Adapter:
     """Weights adapted to people on their devices, and what the adapted weights say of every item."""
@@ -136,7 +145,38 @@ class Adapter:
             learnt,
             loss,
         )
+        # compiled code may take what is not a number for one: a device that has diverged has no loss
+        loss[~np.isfinite(learnt).all(axis=1)] = np.nan
         return learnt, loss
+
+    def drawn(
+        self,
+        own: Indices,
+        n_items: int,
+        *,
+        device: int,
+        seed: int,
+        round_number: int = 0,
+        targets: Floats | None = None,
+    ) -> Iterator[Step]:
+        """What a device learns from, step by step."""
+        rules, own = self.local.rules, own.copy()
+        wanted = np.ones(len(own), np.float32) if targets is None else targets.copy()
+        is_own = np.full(n_items, -1, np.int32)
+        is_own[own] = 0
+        others = self.local.negatives if (is_own < 0).any() else 0
+        lengths = np.array([len(own)])
+        batch = len(own) if self.local.batch == 0 else min(self.local.batch, len(own))
+        items = np.empty(self.local.most_in_a_step(lengths), np.int32)
+        labels = np.empty(len(items), np.float32)
+        stream = np.uint64(_draws.stream(seed, _draws.LEARNING, round_number, device))
+        counter, at = 0, 0
+        for _ in range(int(self.local.steps_of(lengths)[0])):
+            here, size, counter = kernel.draw_step(
+                rules, own, wanted, at, batch, others, is_own, 0, stream, counter, items, labels
+            )
+            at = 0 if at + here == len(own) else at + here
+            yield Step(items[:size].copy(), labels[:size].copy(), here)
 
     def score(self, learnt: Floats, items: ItemInputs, people: Side) -> Floats:
         """Scores of all items by each device's own weights: [n, items]."""

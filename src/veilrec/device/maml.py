@@ -24,6 +24,8 @@ from veilrec.models.feature_inputs import ItemInputs
 from veilrec.models.feature_net import FeatureNet
 from veilrec.updates import Round, Uploads
 
+_NOTHING = -1e30  # a score whose exponential is 0; of -inf alone a logsumexp has no derivative
+
 
 @dataclass(frozen=True)
 class Examples:
@@ -164,7 +166,7 @@ class _Batched:
         scores = self._scores(self._named(flat), examples.items)
         own, inside = torch.from_numpy(examples.own), torch.from_numpy(examples.inside)
         if self._softmax:
-            others = scores.masked_fill(own | ~inside, -torch.inf).logsumexp(dim=1, keepdim=True)
+            others = scores.masked_fill(own | ~inside, _NOTHING).logsumexp(dim=1, keepdim=True)
             others = others + torch.from_numpy(examples.outside).clamp(min=1e-12).log()[:, None]
             each, counted = torch.nn.functional.softplus(others - scores), own
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Impressions
-from veilrec.errors import VeilrecError
+from veilrec.errors import Diverged, VeilrecError
 from veilrec.evaluate.impressions import judged
 from veilrec.evaluate.lists import Items, ListJudge, top_of_all, top_of_lists
 from veilrec.evaluate.metrics import (
@@ -220,7 +220,7 @@ def _checked(scores: Floats, shape: tuple[int, ...]) -> Floats:
     if np.isfinite(scores).all():
         return scores
     if np.isnan(scores).any():
-        raise VeilrecError(
+        raise Diverged(
             "the model is broken: some of its scores are not a number (NaN); its training has diverged,"
             " so lower the learning rate or the noise and train again"
         )

@@ -44,6 +44,16 @@ _TINY = (
     "size.attention=2",
     "size.basis=2",
 )
+# The same of methods that adapt a network over features. It is linear, so that noise in the model does not change what
+# the person's data does to it, and steps are so large that every update has to be clipped.
+_TINY_NETWORK = (
+    "local.steps=2",
+    "local.negatives=8",
+    "local.needed=0",
+    "local.rate=3",
+    "model.embedding=0",
+    "model.hidden=[]",
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[st
     found = None
     if guarantee.basis == "proven":
         plan, tiny = tiny_plan(method, settings)
-        config = _tiny_config(method, settings)
+        config = tiny_config(method, settings)
         claim = promised(method, config, tiny)
         runs = effort.runs // (1 if tiny.news is None else _FEWER)
         found = canary(plan, method.devices(config, tiny), tiny.train, claim, runs=runs, seed=seed)
@@ -172,9 +182,11 @@ def _made_up_news(users: int) -> tuple[Csr, int, NewsData]:
     return cut.train, cut.n_items, NewsData(population.catalogue, cut.train_impressions)
 
 
-def _tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
+def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
+    """The settings of a tiny plan: as asked for, and a model as small as can be."""
     known = set(setting_names(method.config))
-    tiny = [setting for setting in _TINY if setting.partition("=")[0] in known]
+    of_all = (*_TINY, *_TINY_NETWORK) if "features.items" in known else _TINY
+    tiny = [setting for setting in of_all if setting.partition("=")[0] in known]
     asked = [setting for setting in settings if not setting.startswith("cohort.size")]
     config, _ = configure(method, preset="tuned", dataset="", settings=[*asked, *tiny])
     return config
@@ -201,5 +213,5 @@ def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, 
         problem = Problem(train, _TINY_ITEMS, _PUBLIC_SEED, min(_TINY_ROUNDS, rounds), features=_tiny_features())
     else:
         problem = _news(_TINY_DEVICES, min(_TINY_NEWS_ROUNDS, rounds))
-    config: Config = _tiny_config(method, settings)
+    config: Config = tiny_config(method, settings)
     return method.plan(config, problem), problem

@@ -217,13 +217,16 @@ def _parse(setting: str) -> dict[str, Any]:
 
 
 def _value(setting: str, text: str) -> Any:
-    """Text, which the configuration reads; but [16, 8] is a list, and null is nothing."""
+    """Text, which the configuration reads; but [16, 8] and [age, gender] are lists, and null is nothing."""
     if text != "null" and not text.startswith("["):
         return text
     try:
         return json.loads(text)
     except ValueError:
-        raise BadInput(f"--set {setting}: expected a list such as [16, 8]") from None
+        words = [word.strip() for word in text[1:-1].split(",")]
+        if text.endswith("]") and all(re.fullmatch(r"[^\s\[\]{}\"',]+", word) for word in words):
+            return words
+        raise BadInput(f"--set {setting}: expected a list such as [16, 8] or [age, gender]") from None
 
 
 def _explain(method: Method[Any], error: ValidationError) -> str:
@@ -242,6 +245,12 @@ def _not_private(method: Method[Any], path: str) -> str:
     if method.private_relative is None:
         return f"{told}: leave it out, or choose one of `veilrec methods --private`"
     return f"{told}: leave it out, or train its private relative {method.private_relative}"
+
+
+def learning_rates(config: type[BaseModel]) -> tuple[str, ...]:
+    """The settings that decide how far a step goes, on devices and on the server."""
+    paths = [name.split(".") for name in setting_names(config)]
+    return tuple(".".join(path) for path in paths if path[0] != "bound" and re.fullmatch(r"(\w+_)?rate", path[-1]))
 
 
 def setting_names(config: type[BaseModel], prefix: str = "") -> list[str]:

@@ -327,6 +327,8 @@ def holds_nobody(subject: Subject) -> None:
     for array in _arrays(subject.on_devices(problem).plan, set()):
         need(not np.shares_memory(array, problem.train.items), "the plan holds the items that people have used")
         need(array.shape[:1] != problem.train.items.shape, "the plan holds an array as long as all uses together")
+        described = problem.features is not None and array.ndim > 1 and len(array) == len(problem.train)
+        need(not described, "the plan holds a row for every person")
 
 
 def _arrays(value: Any, seen: set[int]) -> Iterator[NDArray[Any]]:

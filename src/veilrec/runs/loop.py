@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veilrec._files import write_text
-from veilrec.errors import VeilrecError
+from veilrec.errors import Diverged, VeilrecError
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
@@ -86,11 +86,15 @@ def run(
     split_name: str,
     listeners: tuple[Listener, ...] = (),
     resume: bool = False,
+    rates: tuple[str, ...] = (),
 ) -> Progress:
-    """Train to the end (or to where early stopping ends it); the trainer then holds the final model."""
+    """Train to the end (or to where early stopping ends it); the trainer then holds the final model.
+
+    `rates` are the settings to lower when it diverges.
+    """
     progress = _restore(folder, trainer) if resume else Progress()
     journal = _Journal(folder / "metrics.jsonl", progress.rounds_done)
-    loop = _Loop(folder, trainer, schedule, evaluation, split_name, listeners, journal, progress)
+    loop = _Loop(folder, trainer, schedule, evaluation, split_name, listeners, journal, progress, rates)
     with _stop_between_rounds() as asked_to_stop:
         while progress.rounds_done < schedule.rounds and not progress.stopped_early:
             loop.one_round()
@@ -117,6 +121,7 @@ class _Loop:
     listeners: tuple[Listener, ...]
     journal: _Journal
     progress: Progress
+    rates: tuple[str, ...] = ()
     has_compiled: bool = False  # after the first round of this process
 
     def one_round(self) -> None:
@@ -125,9 +130,10 @@ class _Loop:
         report = self.trainer.step(p.rounds_done)
         p.rounds_done += 1
         if report.loss is not None and not math.isfinite(report.loss):
-            raise VeilrecError(
+            named = f" (--set {', '.join(f'{rate}=...' for rate in self.rates)})" if self.rates else ""
+            raise Diverged(
                 f"training has diverged: the loss of round {p.rounds_done} is {report.loss}; lower the learning rates"
-                " (--set local.item_rate=..., local.user_rate=..., server.rate=...) and train again"
+                f"{named} and train again"
             )
         for name in COUNTED:
             setattr(p, name, getattr(p, name) + getattr(report, name))

@@ -17,6 +17,7 @@ from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.impressions import marks_of
+from veilrec.methods.base import learning_rates
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.folder import CONFIG, PRIVATE, RESULT, check_out, read_config
@@ -44,6 +45,7 @@ def train(
         split_name=name,
         listeners=tuple(listeners),
         resume=resume,
+        rates=learning_rates(prepared.method.config),
     )
     result = _result(prepared, progress)
     (out / RESULT).unlink(missing_ok=True)  # of a run that was made longer: it is not finished until all is saved

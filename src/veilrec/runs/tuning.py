@@ -27,7 +27,7 @@ from veilrec.data.datasets import load
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import default_protocol
-from veilrec.methods.base import configure, leaves, speaks_of
+from veilrec.methods.base import configure, learning_rates, leaves, speaks_of
 from veilrec.methods.registry import code_of, get
 from veilrec.runs import loop
 from veilrec.runs.config_file import write_request
@@ -346,6 +346,7 @@ def _train(attempt: Attempt) -> Score:
         lambda model: evaluate(split.test, split.train, model),
         split_name="valid",
         resume=True,
+        rates=learning_rates(prepared.method.config),
     )
     if fixed or progress.best_value is None:
         return Score(progress.metrics[schedule.watch], progress.rounds_done, round(progress.seconds, 3))

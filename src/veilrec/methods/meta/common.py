@@ -105,15 +105,21 @@ def item_ids(problem: Problem) -> Features:
 
 def devices(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """What devices learn from: their items, and what is known of their users."""
-    ratings = problem.ratings if config.local.loss == "rating" else None
-    if config.local.loss == "rating" and ratings is None:
-        raise BadInput("local.loss is rating, and this data has no ratings from 1 to 5: use logistic or softmax")
-    return OwnItemsAndFeatures(problem.train, chosen_features(problem, config.features).users, ratings)
+    users = chosen_features(problem, config.features).users
+    return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
 
 
 def devices_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
     """The same for models that know items by their ids."""
-    return OwnItemsAndFeatures(problem.train, item_ids(problem).users)
+    return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
+
+
+def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:
+    if config.local.loss != "rating":
+        return None
+    if problem.ratings is None:
+        raise BadInput("local.loss is rating, and this data has no ratings from 1 to 5: use logistic or softmax")
+    return problem.ratings
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from veilrec.device.feature_learner import MetaSettings
 from veilrec.device.feature_ranker import FeatureRanker
 from veilrec.device.learner import OwnItems
 from veilrec.device.votes import VoteLearner
+from veilrec.errors import BadInput
 from veilrec.features import Side
 from veilrec.methods.base import Config, Method, Problem, Trial
 from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice, chosen_features
@@ -43,6 +44,8 @@ class PopularityHeadConfig(Config):
 
 def plan(config: PopularityHeadConfig, problem: Problem) -> Plan:
     """Put the parts together."""
+    if config.local.loss == "rating":
+        raise BadInput("popularity-head knows what was used, and no ratings: leave local.loss at softmax, or logistic")
     items = chosen_features(problem, config.features).items
     nobody = Side((), np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32))
     inputs = Inputs(nobody, items, embedding=0, popularity=True)

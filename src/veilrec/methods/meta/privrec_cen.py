@@ -40,6 +40,7 @@ class CentralReptile:
         everybody = np.flatnonzero(problem.train.lengths() > 0)
         order = np.random.default_rng([problem.public_seed, _draws.COHORT]).permutation(len(everybody))
         self.tasks = everybody[order].astype(np.int64)
+        self.at_once = config.cohort.among(len(self.tasks))
         if config.model.popularity:
             mechanism = VotesInTheClear(length=problem.n_items)
             votes = mechanism.count(problem.train, np.arange(len(problem.train)), seed=0, period=0) * mechanism.step
@@ -47,8 +48,7 @@ class CentralReptile:
 
     def step(self, number: int) -> StepReport:
         """One update from M tasks."""
-        size = self.config.cohort.among(len(self.tasks))
-        chosen = np.sort(self.tasks[(number * size + np.arange(size)) % len(self.tasks)])
+        chosen = np.sort(self.tasks[(number * self.at_once + np.arange(self.at_once)) % len(self.tasks)])
         cohort = Cohort(chosen, self.data.take(chosen), {}, self.problem.public_seed)
         learned = self.learner.learn(cohort, self.weights, Round(number))
         rate = np.float32(self.config.server.rate)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._jit import jit
-from veilrec.errors import BadInput
+from veilrec.errors import BadInput, Diverged
 from veilrec.privacy.checks import positive, probability
 
 # Scaled values are rounded to 24 bits, so aim this much below the bound: no norm ever exceeds it.
@@ -41,9 +41,9 @@ def device_norms(tables: Sequence[Packed], dense: Sequence[NDArray[Any]] = ()) -
         _add_packed_squares(np.arange(len(part) + 1), flat, squares)
     norms: Doubles = np.sqrt(squares)
     if not np.isfinite(norms).all():
-        raise BadInput(
+        raise Diverged(
             f"{int((~np.isfinite(norms)).sum())} updates have NaN or infinite values: the model has diverged; "
-            "use smaller rates (server.rate, local.*_rate), or less noise"
+            "use smaller learning rates, or less noise"
         )
     return norms
 
