@@ -25,6 +25,7 @@ PRESETS = merged(
             "model": {"embedding": 16, "start": 0.5},
             "local": {"steps": 20, "rate": 1.0, "proximal": 0.0},
         },
+        "tuned@frappe": {"rounds": 50, "local": {"rate": 0.3, "steps": 10}},
     },
 )
 
