@@ -19,13 +19,19 @@ PRESETS = merged(
         "paper": {"local": {"proximal": 0.0}},
         # 0.1 and 0.05 overflow on somebody's device by round 40 (test users, seed 0); 0.03 was not chosen by rank
         "paper@ml-1m": {"local": {"rate": 0.03}},
+        # chosen on the validation users of ML-1M, seed 0: Adam makes up for the mean over devices that lack an item
         "tuned": {
-            "rounds": 300,
+            "rounds": 150,
+            "server": {"optimiser": "adam", "rate": 0.03, "momentum": 0.9},
             "features": {"users": None},
             "model": {"embedding": 16, "start": 0.5},
             "local": {"steps": 20, "rate": 1.0, "proximal": 0.0},
         },
-        "tuned@frappe": {"rounds": 50, "local": {"rate": 0.3, "steps": 10}},
+        "tuned@frappe": {
+            "rounds": 50,
+            "local": {"rate": 0.3, "steps": 10},
+            "server": {"optimiser": "sgd", "rate": 1.0, "momentum": 0.0},
+        },
     },
 )
 
