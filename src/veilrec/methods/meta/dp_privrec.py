@@ -140,4 +140,5 @@ METHOD = Method(
         "proven: noise inside alpha_3; the count gets noise of its own instead of a share h",
         "as published: alpha_4 is not printed: 1",
     ),
+    measured=("ml-1m", "frappe"),
 )

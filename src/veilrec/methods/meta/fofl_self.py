@@ -70,4 +70,5 @@ METHOD = Method(
         "the network has no user input: a user is the weights that its device arrives at",
         "alpha_1 is not printed: ours, on ML-1M 0.03, for 0.1 and 0.05 overflow on some devices",
     ),
+    measured=("ml-1m", "frappe"),
 )

@@ -71,4 +71,5 @@ METHOD = Method(
         "the number of inner steps, both rates and negatives are not printed: ours",
         "a device with one item has it in both sets",
     ),
+    measured=("ml-1m", "frappe"),
 )

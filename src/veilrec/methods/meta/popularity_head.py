@@ -100,4 +100,5 @@ METHOD = Method(
     guarantee=guarantee,
     rounds=1,
     rounds_are_fixed=True,
+    measured=("ml-1m", "frappe"),
 )

@@ -97,4 +97,5 @@ METHOD = Method(
     evaluations=4,
     presets=PRESETS,
     deviations=READINGS,
+    measured=("ml-1m", "frappe"),
 )
