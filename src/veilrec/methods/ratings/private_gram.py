@@ -116,5 +116,5 @@ METHOD = Method(
     guarantee=guarantee,
     rounds=1,
     rounds_are_fixed=True,
-    measured=(),
+    measured=("ml-1m", "frappe"),
 )
