@@ -127,7 +127,10 @@ class _Loop:
     def one_round(self) -> None:
         started = time.perf_counter()
         p, s = self.progress, self.schedule
-        report = self.trainer.step(p.rounds_done)
+        try:
+            report = self.trainer.step(p.rounds_done)
+        except Diverged as diverged:
+            raise Diverged(f"round {p.rounds_done + 1}: {diverged}") from None
         p.rounds_done += 1
         if report.loss is not None and not math.isfinite(report.loss):
             named = f" (--set {', '.join(f'{rate}=...' for rate in self.rates)})" if self.rates else ""
