@@ -11,6 +11,7 @@ import pytest
 
 from veilrec.data.datasets import DATASETS
 from veilrec.errors import BadInput
+from veilrec.methods.meta.common import WITH_FEATURES
 from veilrec.methods.registry import METHODS, all_methods, full_name, get
 from veilrec.runs.request import Request, prepare
 
@@ -59,7 +60,7 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ON_RATINGS)
+@pytest.mark.parametrize("name", [name for name in ON_RATINGS if get(name).datasets != WITH_FEATURES])
 def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: str, own_log: Path) -> None:
     assert "impressions" in get(name).datasets
     everybody = ("cohort.size=0",) if "cohort" in get(name).config.model_fields else ()

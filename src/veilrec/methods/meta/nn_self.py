@@ -9,7 +9,6 @@ that somebody new adapts to the own support set alone.
 
 from __future__ import annotations
 
-from veilrec.device.maml import MamlLearner
 from veilrec.errors import BadInput
 from veilrec.methods.base import Exemption, Method, Problem, Trial
 from veilrec.methods.meta import common
@@ -42,6 +41,8 @@ def plan(config: MetaConfig, problem: Problem) -> Plan:
             "nn-self adapts to whole support sets, without ratings and proximal term: leave local.batch and"
             " local.proximal at 0, and local.loss at logistic or softmax"
         )
+    from veilrec.device.maml import MamlLearner  # torch: a list of methods needs none
+
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     learner = MamlLearner(made.adapter)
     return common.build(config, problem, made, learner=learner, **common.votes_in_the_clear(config, problem))
