@@ -252,6 +252,8 @@ def test_every_private_method_is_audited_with_all():
         "privaterec",
         "dp-fedrec",
         "private-popularity",
+        "dp-privrec",
+        "popularity-head",
     }
 
 

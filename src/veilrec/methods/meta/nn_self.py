@@ -41,7 +41,7 @@ def plan(config: MetaConfig, problem: Problem) -> Plan:
             "nn-self adapts to whole support sets, without ratings and proximal term: leave local.batch and"
             " local.proximal at 0, and local.loss at logistic or softmax"
         )
-    from veilrec.device.maml import MamlLearner  # torch, which nobody needs to describe the method
+    from veilrec.device.maml import MamlLearner  # torch: a list of methods needs none
 
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     learner = MamlLearner(made.adapter)
