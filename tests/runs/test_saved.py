@@ -237,7 +237,7 @@ def test_the_best_are_those_of_a_stable_sort(count: int) -> None:
         used = generator.choice(30, 5, replace=False).astype(np.int32)
         rest = [i for i in range(30) if i not in used]
         wanted = sorted(rest, key=lambda i: (np.isnan(scores[i]), -scores[i] if scores[i] >= 0 else 0.0, i))
-        assert saved._best(scores, used, count, 0).items.tolist() == wanted[:count]
+        assert saved.best_of(scores, used, count, 0).items.tolist() == wanted[:count]
 
 
 def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
     )
     plain = replace(
         plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
+        schema=votes.schema(ITEMS),
         learner=votes.VoteLearner(),
         start=votes.start_weights(ITEMS),
     )

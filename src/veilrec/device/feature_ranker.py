@@ -88,12 +88,16 @@ class FeatureModel:
         self.n_items = len(self._items.codes)
 
     def adapted(self, users: Offsets) -> Floats:
-        """The weights of some users' devices: [n, size]; all draw alike, so that a list depends on its history only."""
+        """The weights of some users' devices: [n, size]; all draw alike, so that a list depends on its history only.
+
+        A device on whose data they overflow keeps the model as it came.
+        """
         own, people = self._histories.take(users), self._people.take(users)
         nobody = np.zeros(len(users), np.int64)
-        return self._adapter.adapt(self._start, self._items, own, people, devices=nobody, seed=self._ranker.draws_seed)[
-            0
-        ]
+        adapter, seed = self._adapter, self._ranker.draws_seed
+        learnt, _ = adapter.adapt(self._start, self._items, own, people, devices=nobody, seed=seed)
+        learnt[~np.isfinite(learnt).all(axis=1)] = self._start
+        return learnt
 
     def _scored(self, users: Offsets) -> Iterator[tuple[slice, Floats]]:
         """Scores of every item, a few users at a time."""

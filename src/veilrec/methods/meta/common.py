@@ -140,7 +140,7 @@ class Parts:
 def parts(config: MetaConfig, problem: Problem, features: Features) -> Parts:
     """The parts that every method of the family has."""
     m = config.model
-    if config.local.loss == "rating" and m.popularity:
+    if _ratings(config, problem) is not None and m.popularity:
         raise BadInput(
             "local.loss is rating, and model.popularity adds the logarithm of votes to every score, which is no rating:"
             " use --preset ratings, or --set model.popularity=false"

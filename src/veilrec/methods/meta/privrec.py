@@ -24,7 +24,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 PAPER: dict[str, Any] = {
     "rounds": 40,
     "model": {"embedding": 64, "hidden": [64, 64, 64, 64]},
-    "local": {"epochs": 100, "batch": 64, "negatives": 1, "rate": 0.1, "proximal": 0.01},
+    "local": {"epochs": 100, "batch": 64, "negatives": 1, "rate": 0.03, "proximal": 0.01},
     "cohort": {"size": 30},
 }
 PAPER_ON_ML_1M: dict[str, Any] = {"features": {"users": ["age", "gender", "occupation"], "items": ["genres"]}}
