@@ -84,13 +84,25 @@ def test_ratings_that_there_are_not(method: str, place: Path) -> None:
     assert not (place / "run").exists()
 
 
-@pytest.mark.parametrize("method", ["privrec", "dp-privrec", "nn-self", "privrec-cen", "fofl-self", "popularity-head"])
+@pytest.mark.parametrize("method", ["privrec", "dp-privrec", "nn-self", "privrec-cen", "fofl-self"])
 def test_training_that_diverges_saves_no_model(method: str, tmp_path: Path) -> None:
     told = refused(f"train {method} {TINY} --set local.rate=1e30 --out {tmp_path}/run", code=1)
     assert "diverged" in told
     assert "item_rate" not in told
     assert not (tmp_path / "run" / "model").exists()
     assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
+    trained = veilrec.train(
+        "popularity-head",
+        "synthetic-ratings:users=80,items=150,seed=1",
+        out=tmp_path / "run",
+        settings=["local.rate=1e30"],
+    )
+    history = [trained.model.items[3], trained.model.items[9]]
+    popular = [one.item for one in trained.recommend([], k=20) if one.item not in history]
+    assert [one.item for one in trained.recommend(history, k=10)] == popular[:10]
 
 
 def test_the_hint_names_the_rates_that_a_method_has(tmp_path: Path) -> None:
