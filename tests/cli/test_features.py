@@ -94,7 +94,7 @@ def test_training_that_diverges_saves_no_model(method: str, tmp_path: Path) -> N
 
 
 def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
-    trained = veilrec.train(
+    trained = train(
         "popularity-head",
         "synthetic-ratings:users=80,items=150,seed=1",
         out=tmp_path / "run",

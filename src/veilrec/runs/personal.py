@@ -45,11 +45,11 @@ class PersonalModel:
         scores = feature_model.scored(self.weights[np.newaxis], self.people)[0]
         return self.model.named(best_of(scores, used, k))
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Into a file that only its owner can read; whole, or not at all."""
         arrays = {_WEIGHTS: self.weights, _HISTORY: self.model.indices(self.history), **self.people.kept()}
         whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-        write_bytes(path, save(whole, {_MODEL: _digest(self.model)}), mode=_OWNER_ONLY)
+        write_bytes(Path(path), save(whole, {_MODEL: _digest(self.model)}), mode=_OWNER_ONLY)
 
 
 def adapted(model: SavedModel, history: Sequence[str], about: Mapping[str, str | float] | None = None) -> PersonalModel:
@@ -63,11 +63,11 @@ def adapted(model: SavedModel, history: Sequence[str], about: Mapping[str, str |
     return PersonalModel(model, tuple(known), people, weights)
 
 
-def open_personal(path: Path, model: SavedModel) -> PersonalModel:
+def open_personal(path: str | Path, model: SavedModel) -> PersonalModel:
     """Read what `save` wrote; one that was adapted from another model is refused."""
     feature_model = _adapts(model)
     try:
-        stored = StoredState(path)
+        stored = StoredState(Path(path))
         made_for = stored.metadata.get(_MODEL)
         weights, used = np.array(stored[_WEIGHTS]), np.array(stored[_HISTORY])
         people = Side(feature_model.people.features, np.array(stored[CODES]), np.array(stored[NUMBERS]))
