@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.cli.test_everyday_errors import veilrec
+from veilrec import train as veilrec_train
 
 TINY = "--data synthetic-ratings:users=60,items=50 --protocol loo-full --rounds 2 --set cohort.size=20"
 READERS = ("privrec", "dp-privrec", "nn-self", "privrec-cen", "popularity-head")
@@ -94,7 +95,7 @@ def test_training_that_diverges_saves_no_model(method: str, tmp_path: Path) -> N
 
 
 def test_a_device_on_which_the_head_overflows_keeps_the_popular_list(tmp_path: Path) -> None:
-    trained = train(
+    trained = veilrec_train(
         "popularity-head",
         "synthetic-ratings:users=80,items=150,seed=1",
         out=tmp_path / "run",
