@@ -113,7 +113,7 @@ def test_popularity_moves_scores_as_an_offset(problem: Problem) -> None:
     [
         ("privrec", ['features.items=["nope"]'], "unknown feature 'nope'"),
         ("privrec", ["features.items=[]"], "name at least one of"),
-        ("privrec", ["local.loss=rating"], "use --preset ratings"),
+        ("privrec", ["local.loss=rating"], "no ratings from 1 to 5"),
         ("privrec", ["local.loss=hinge"], "local.loss"),
         ("privrec", ["local.rate=-1"], "local.rate is -1"),
         ("privrec", ["model.hidden=[0]"], "model.hidden"),
@@ -135,3 +135,10 @@ def test_what_cannot_be_is_refused_in_one_line(problem: Problem, name: str, sett
 def test_data_without_features_is_refused(problem: Problem, name: str) -> None:
     with pytest.raises(BadInput, match=r"features\.yaml"):
         plan_of(name, replace(problem, features=None))
+
+
+def test_ratings_and_the_logarithm_of_votes_do_not_go_together(problem: Problem) -> None:
+    rated = replace(problem, ratings=np.ones(len(problem.train.items), np.float32))
+    with pytest.raises(BadInput, match="use --preset ratings"):
+        plan_of("privrec", rated, "cohort.size=30", "local.loss=rating")
+    plan_of("privrec", rated, "cohort.size=30", preset="ratings")
