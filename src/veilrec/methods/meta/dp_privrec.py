@@ -76,12 +76,10 @@ PRESETS: dict[str, dict[str, Any]] = merged(
 def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
     """Put the parts together."""
     devices = devices_with_data(problem)
-    features = common.chosen_features(problem, config.features)
+    made = common.parts(config, problem, common.chosen_features(problem, config.features))
     if config.calibration == "as-published":
-        made = common.parts(config, problem, features)
         in_the_clear = common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
         return published_plan(in_the_clear, config.privacy, config.bound, devices=devices, keeps_state=False)
-    made = common.parts(config, problem, features)
     summed = with_public_divisor(config, problem)
     further: dict[str, Any] = {}
     before: dict[str, Any] = {}

@@ -11,7 +11,6 @@ import numpy as np
 
 from veilrec.device.feature_learner import MetaSettings
 from veilrec.device.feature_ranker import FeatureRanker
-from veilrec.device.learner import OwnItems
 from veilrec.device.votes import VoteLearner
 from veilrec.errors import BadInput
 from veilrec.features import Side
@@ -75,11 +74,6 @@ def plan(config: PopularityHeadConfig, problem: Problem) -> Plan:
     )
 
 
-def devices(config: PopularityHeadConfig, problem: Problem) -> OwnItems:
-    """What devices vote for."""
-    return OwnItems(problem.train)
-
-
 def guarantee(config: PopularityHeadConfig) -> Guarantee:
     """User-level over the whole run."""
     p = config.privacy
@@ -96,7 +90,6 @@ METHOD = Method(
     datasets=WITH_FEATURES,
     config=PopularityHeadConfig,
     plan=plan,
-    devices=devices,
     guarantee=guarantee,
     rounds=1,
     rounds_are_fixed=True,
