@@ -1,0 +1,191 @@
+"""Keys that sign releases: Ed25519, kept in files of their own, and handed over from an old key to a new one.
+
+A rotation is a sentence signed by the old key: "from now on, this one". Whoever trusts the old key follows the chain
+to the newest; nobody without the old key can start one.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from veilrec._files import replacing
+from veilrec.errors import BadInput
+
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+RELEASE, ROTATION = b"veilrec release\n", b"veilrec key rotation\n"  # what a signature is for goes into it
+MOST_ROTATIONS = 64
+_RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+
+
+class BadSignature(BadInput):
+    """Something is not signed by the key that it should be signed by."""
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """The secret half, of whoever makes releases."""
+
+    secret: Ed25519PrivateKey
+
+    @property
+    def public(self) -> bytes:
+        """What everybody may know: 32 bytes."""
+        return self.secret.public_key().public_bytes(*_RAW)
+
+    def sign(self, purpose: bytes, content: bytes) -> bytes:
+        """64 bytes."""
+        return self.secret.sign(purpose + content)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """From one key to the next, signed by the one before."""
+
+    old: bytes
+    new: bytes
+    signature: bytes
+
+    @classmethod
+    def made(cls, old: SigningKey, new: bytes) -> Rotation:
+        """What the owner of the old key says."""
+        return cls(old.public, new, old.sign(ROTATION, old.public + new))
+
+    def check(self) -> None:
+        """Refuse one that the old key did not sign."""
+        check_signature(self.old, ROTATION, self.old + self.new, self.signature)
+
+    def to_json(self) -> dict[str, str]:
+        """As in `keys.json` of a release."""
+        return {"old": self.old.hex(), "new": self.new.hex(), "signature": b64encode(self.signature).decode()}
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Rotation:
+        """Read what `to_json` wrote; its signature is not looked at yet."""
+        if not isinstance(fields, Mapping) or set(fields) != {"old", "new", "signature"}:
+            raise BadSignature("a rotation of keys has the fields old, new and signature, and this one has others")
+        old, new = (public_of(fields[name]) for name in ("old", "new"))
+        return cls(old, new, signature_of(fields["signature"]))
+
+
+def check_signature(key: bytes, purpose: bytes, content: bytes, signature: bytes) -> None:
+    """Refuse a signature that is not of this key over this content for this purpose."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, purpose + content)
+    except (InvalidSignature, ValueError):
+        raise BadSignature(f"the signature is not that of key {fingerprint(key)}: nothing of it is used") from None
+
+
+def follow(trusted: bytes, rotations: Sequence[Rotation]) -> set[bytes]:
+    """The keys that a trusted one has handed over to, and itself; every step is checked.
+
+    Keys before the trusted one in a chain are not trusted: they were given up.
+    """
+    if len(rotations) > MOST_ROTATIONS:
+        raise BadSignature(f"there are {len(rotations)} rotations of keys: at most {MOST_ROTATIONS} are read")
+    reached = {trusted}
+    for rotation in rotations:
+        rotation.check()
+        if rotation.old in reached:
+            reached.add(rotation.new)
+    return reached
+
+
+def given_up(rotations: Sequence[Rotation]) -> set[bytes]:
+    """The keys that were handed over: what they sign from then on is not accepted beside the chain."""
+    return {rotation.old for rotation in rotations}
+
+
+def fingerprint(key: bytes) -> str:
+    """How a key is shown to people: its first 16 hexadecimal digits."""
+    return key.hex()[:16]
+
+
+def public_of(text: Any) -> bytes:
+    """A public key from 64 hexadecimal digits."""
+    if isinstance(text, str) and len(text) == 2 * KEY_BYTES:
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            pass
+    raise BadSignature("a public key has 64 hexadecimal digits, and this one has not")
+
+
+def signature_of(text: Any) -> bytes:
+    """A signature from base64."""
+    try:
+        signature = b64decode(text, validate=True) if isinstance(text, str) else b""
+    except ValueError:
+        signature = b""
+    if len(signature) != SIGNATURE_BYTES:
+        raise BadSignature(f"a signature has {SIGNATURE_BYTES} bytes in base64, and this one has not")
+    return signature
+
+
+def new_key(path: Path) -> SigningKey:
+    """Make a key: the secret half in `path`, for its owner alone, the public one beside it in `path.pub`."""
+    public = public_path(path)
+    for place in (path, public):
+        if place.exists():
+            raise BadInput(f"{place} exists already: give another name; a key is never overwritten")
+    key = SigningKey(Ed25519PrivateKey.generate())
+    content = key.secret.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    with replacing(path, mode=0o600) as part:
+        part.chmod(0o600)
+        part.write_bytes(content)
+    with replacing(public) as part:
+        part.write_text(key.public.hex() + "\n")
+    return key
+
+
+def public_path(path: Path) -> Path:
+    """Where the public half of a key lies."""
+    return path.with_name(path.name + ".pub")
+
+
+def read_key(path: Path) -> SigningKey:
+    """The secret key of a file that only its owner can read."""
+    try:
+        mode, content = path.stat().st_mode, path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"no key can be read from {path} ({error.strerror}): make one with `release keygen`") from None
+    if mode & 0o077 and os.name == "posix":
+        raise BadInput(f"{path}: others can read this key; chmod 600 it, or make a new one if somebody has read it")
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadInput(f"{path} is no secret key for releases: make one with `release keygen`")
+    return SigningKey(key)
+
+
+def read_public(given: str) -> bytes:
+    """A public key from a file that `release keygen` wrote, or from its 64 hexadecimal digits."""
+    if len(given) == 2 * KEY_BYTES and not Path(given).exists():
+        return public_of(given)
+    try:
+        text = Path(given).read_text(encoding="ascii", errors="replace")[: 4 * KEY_BYTES].strip()
+    except OSError as error:
+        raise BadInput(
+            f"no public key can be read from {given} ({error.strerror}): give the .pub file of `release keygen`, or its"
+            " 64 digits"
+        ) from None
+    if len(text) != 2 * KEY_BYTES:
+        raise BadInput(f"{given} is no public key: give the .pub file of `release keygen`")
+    return public_of(text)
+
+
+def encoded(signature: bytes) -> str:
+    """A signature as JSON holds it."""
+    return b64encode(signature).decode()
