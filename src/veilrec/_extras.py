@@ -15,6 +15,8 @@ _PARTS = {
     "dp_accounting": ("dp-accounting", "train"),
     "matplotlib": ("matplotlib", "report"),
     "PIL": ("pillow", "report"),
+    "onnx": ("onnx", "release"),
+    "onnxruntime": ("onnxruntime", "release"),
     "optuna": ("optuna", "tune"),
     "tensorboard": ("tensorboard", "tensorboard"),
     "mlflow": ("mlflow-skinny", "mlflow"),
