@@ -25,6 +25,7 @@ from veilrec.cli import (
     new,
     privacy,
     recommend,
+    release,
     reproduce,
     train,
     tune,
@@ -58,6 +59,7 @@ app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recommend")(recommend.recommend)
+app.add_typer(release.app, name="release")
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")
