@@ -1,0 +1,49 @@
+"""What a query may ask for beside its weights, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilrec._arrays import Floats
+from veilrec.errors import BadInput
+
+LARGEST = float(np.finfo(np.float32).max) / 4  # of a score, whatever is added up on the way
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which items are wanted; an item without a category or region is in none."""
+
+    categories: tuple[int, ...] = ()  # codes; none given: any
+    region: int = -1  # a code; -1: any
+
+
+def checked_count(k: int) -> int:
+    """How many items are wanted: 1 or more."""
+    if k < 1:
+        raise BadInput(f"k is {k}: ask for 1 item or more")
+    return k
+
+
+def checked_weights(weights: Floats, interests: int, largest: float) -> Floats:
+    """Weights of interests as float32: finite, not negative, one per interest, and no score out of range."""
+    told = np.ascontiguousarray(weights, np.float32)
+    if told.shape != (interests,):
+        raise BadInput(f"weights have the shape {told.shape}: give {interests} numbers, one per interest")
+    if not np.isfinite(told).all() or (told < 0).any():
+        raise BadInput("weights must be finite and not negative: bounds of blocks hold for no others")
+    if float(told.sum(dtype=np.float64)) * largest > LARGEST:
+        raise BadInput("weights are too large for float32 scores: scale them to a sum of 1")
+    return told
+
+
+def checked_vector(vector: Floats, dim: int) -> Floats:
+    """A vector as float32: finite, of the right length."""
+    told = np.ascontiguousarray(vector, np.float32)
+    if told.shape != (dim,):
+        raise BadInput(f"the vector has the shape {told.shape}: give {dim} numbers")
+    if not np.isfinite(told).all():
+        raise BadInput("the vector has numbers that are not finite: give finite ones")
+    return told
