@@ -24,6 +24,7 @@ from veilrec.cli import (
     methods,
     new,
     privacy,
+    query,
     recommend,
     release,
     reproduce,
@@ -60,6 +61,7 @@ app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recommend")(recommend.recommend)
 app.add_typer(release.app, name="release")
+app.command("query")(query.query)
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")
