@@ -14,7 +14,7 @@ from veilrec.runs.folder import check_out, read_result
 
 if TYPE_CHECKING:
     from veilrec.data.population import Population
-    from veilrec.evaluate.serving import Serving
+    from veilrec.device.ways import Serving
     from veilrec.runs.comparison import Comparison
     from veilrec.runs.personal import PersonalModel
     from veilrec.runs.saved import Recommendation, SavedModel

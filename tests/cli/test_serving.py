@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import veilrec as product
-from veilrec.evaluate.serving import Serving
+from veilrec.device.ways import Serving
 from veilrec.privacy.guarantee import Guarantee
 
 from .test_recommend import veilrec

@@ -12,8 +12,9 @@ from tests.evaluate.served import DIM, NEWS, MeanModel, categories, impressions
 from veilrec._arrays import Bools, Doubles, Floats
 from veilrec._csr import Csr
 from veilrec.device.asking import Asking, AskingDevice, PooledClicks, kept, latest
+from veilrec.device.ways import Serving
 from veilrec.errors import BadInput
-from veilrec.evaluate.serving import Serving, make_plan
+from veilrec.evaluate.serving import make_plan
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.ledger import BudgetExhausted, Ledger

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.evaluate.served import DIM, NEWS, MeanModel, categories
+from veilrec.device.ways import Serving, Sizes, make_mechanism
 from veilrec.errors import BadInput
-from veilrec.evaluate.serving import Serving, Sizes, in_categories, make_mechanism, make_plan
+from veilrec.evaluate.serving import in_categories, make_plan
 from veilrec.evaluate.serving_guarantee import SIMULATED, composed, guarantee_of
 from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from veilrec._arrays import Doubles
+from veilrec.device.ways import PRIVATE, Serving, Sizes, make_mechanism
 from veilrec.evaluate import serving_audit
-from veilrec.evaluate.serving import PRIVATE, Serving, Sizes, make_mechanism
 from veilrec.evaluate.serving_audit import AUDITED, serving_cases, serving_names, sizes_of
 from veilrec.privacy.audit.auditor import case_of, judge
 from veilrec.privacy.mechanisms.attention import PrivateAttention

@@ -9,8 +9,8 @@ import pytest
 from tests.evaluate.served import DIM, NEWS, MeanModel, categories, impressions, texts
 from veilrec._arrays import Doubles, Floats
 from veilrec._csr import Csr
+from veilrec.device.ways import Serving
 from veilrec.evaluate.metrics import impression_metrics, places_in_lists
-from veilrec.evaluate.serving import Serving
 from veilrec.evaluate.serving_measures import Served, serve, skew
 from veilrec.server.answering import scores_in_lists
 

@@ -24,7 +24,9 @@ from veilrec.cli import (
     methods,
     new,
     privacy,
+    query,
     recommend,
+    release,
     reproduce,
     serve,
     train,
@@ -59,6 +61,8 @@ app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recommend")(recommend.recommend)
+app.add_typer(release.app, name="release")
+app.command("query")(query.query)
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")

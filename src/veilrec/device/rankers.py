@@ -120,8 +120,12 @@ class FcfModel:
         self.settings = settings
         self.n_items = len(items)
 
+    def vectors(self, users: Offsets) -> Floats:
+        """The vectors that some users' devices solve."""
+        return fcf.solve_users(self.items, self.histories.take(users), self.settings)
+
     def _solved(self, users: Offsets) -> FactorScores:
-        return FactorScores(fcf.solve_users(self.items, self.histories.take(users), self.settings), self.items)
+        return FactorScores(self.vectors(users), self.items)
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilrec._arrays import Bools, Doubles
-from veilrec.evaluate.serving import Padding, Serving, Sizes, make_mechanism
+from veilrec.device.ways import Padding, Serving, Sizes, make_mechanism
 from veilrec.privacy.audit.attacks import Case
 from veilrec.privacy.audit.auditor import case_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from veilrec.device.ways import Serving
 from veilrec.errors import BadInput
-from veilrec.evaluate.serving import Serving
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.audit.flawed import FLAWS
 from veilrec.privacy.events import repeated

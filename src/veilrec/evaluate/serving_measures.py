@@ -9,7 +9,8 @@ import numpy as np
 from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Impressions, Strings
-from veilrec.evaluate.serving import Plan, ServedModel, Serving, make_plan
+from veilrec.device.ways import Serving
+from veilrec.evaluate.serving import Plan, ServedModel, make_plan
 from veilrec.privacy.randomness import SeededSource
 from veilrec.server.answering import best_of, marked, scores_in_lists
 from veilrec.wire.queries import Question

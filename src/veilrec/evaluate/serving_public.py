@@ -82,16 +82,20 @@ class PooledSpace:
 
     table: Doubles  # [items, axes]
     clip_norm: float
+    centre: Doubles  # [dim]: the mean of the news
+    axes: Doubles  # [dim, axes]
 
 
 def pooled_space(news: Floats, axes: int) -> PooledSpace:
     """The main axes of the news vectors around their mean; half of the news are cut to the length of the median."""
-    centred = news.astype(np.float64) - news.astype(np.float64).mean(axis=0)
+    centre = news.astype(np.float64).mean(axis=0)
+    centred = news.astype(np.float64) - centre
     _, directions = np.linalg.eigh(centred.T @ centred)
-    along = centred @ directions[:, ::-1][:, :axes]
+    main = np.ascontiguousarray(directions[:, ::-1][:, :axes])
+    along = centred @ main
     norm = float(np.median(np.linalg.norm(along, axis=1)))
     clip_norm = norm if norm > 0.0 else 1.0
-    return PooledSpace(clip_flat(along, clip_norm), clip_norm)
+    return PooledSpace(clip_flat(along, clip_norm), clip_norm, centre, main)
 
 
 def expected_users(model: UserModel, news: Floats, pooled: PooledClicks, noise: float, seed: int) -> FromPooled:

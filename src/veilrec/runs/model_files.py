@@ -63,6 +63,7 @@ class ModelFiles:
     items: Strings
     titles: Strings | None
     guarantee: Guarantee
+    categories: Strings | None = None  # of the items, where the catalogue has some
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def save_model(folder: Path, model: ModelFiles) -> None:
     with new_folder(folder / MODEL, replace=True) as part:
         about = {"format": _FORMAT, "method": model.method, "kind": kind}
         _write(part / _WEIGHTS, weights, {name: str(value) for name, value in about.items()})
-        _write(part / _ITEMS, _packed("ids", model.items) | _packed("titles", model.titles))
+        _write(part / _ITEMS, _items_tables(model))
         tables = model.ranker.tables(model.weights)
         if tables:
             _write(part / _TABLES, tables)
@@ -120,6 +121,7 @@ def load_model(place: Path, method: str | None = None) -> ModelFiles:
             items=_unpacked(items, "ids"),
             titles=_unpacked(items, "titles") if "titles.data" in items else None,
             guarantee=guarantee,
+            categories=_unpacked(items, "categories") if "categories.data" in items else None,
         )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, ValidationError) as error:
         raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
@@ -164,6 +166,14 @@ def _ranker_of(place: Path, about: Mapping[str, Any], method: str | None) -> typ
     return found
 
 
+def load_guarantee(place: Path) -> Guarantee:
+    """What a folder that `save_model` wrote promises."""
+    try:
+        return _guarantee_in(place / _GUARANTEE)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
+
+
 def _guarantee_in(path: Path) -> Guarantee:
     try:
         return Guarantee.from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -205,6 +215,11 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
 
 def _under(arrays: Arrays, prefix: str) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+
+
+def _items_tables(model: ModelFiles) -> dict[str, NDArray[Any]]:
+    """Ids, titles and categories of the items: public, and the same whoever has used them."""
+    return _packed("ids", model.items) | _packed("titles", model.titles) | _packed("categories", model.categories)
 
 
 def _packed(name: str, strings: Strings | None) -> dict[str, NDArray[Any]]:

@@ -9,9 +9,10 @@ from typing import Any
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.data.population import Impressions
+from veilrec.device.ways import MODES, PRIVATE, Serving
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import judge
-from veilrec.evaluate.serving import MODES, PRIVATE, Refused, Serving, every_way
+from veilrec.evaluate.serving import Refused, every_way
 from veilrec.evaluate.serving_guarantee import composed, guarantee_of
 from veilrec.evaluate.serving_measures import PublicTexts, serve
 from veilrec.models.scores import Model

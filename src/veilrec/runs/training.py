@@ -96,6 +96,7 @@ def _refuse_another(out: Path, prepared: PreparedRun, description: Mapping[str, 
 def _save(out: Path, prepared: PreparedRun) -> None:
     """What may be shared, and beside it what stays on devices."""
     parts, population, split, method = prepared.trainer.parts(), prepared.population, prepared.split, prepared.method
+    catalogue = population.catalogue
     devices = Devices(
         users=population.users,
         trained_on=split.train,
@@ -110,8 +111,9 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         weights=parts.weights,
         sent=parts.sent,
         items=population.items,
-        titles=None if population.catalogue is None else population.catalogue.titles,
+        titles=None if catalogue is None else catalogue.titles,
         guarantee=prepared.guarantee(),
+        categories=catalogue.categories if catalogue is not None and len(catalogue.categories.data) else None,
     )
     with saved_devices(out, devices):  # together, or a full disk could leave those of a shorter run beside the model
         save_model(out, model)

@@ -71,12 +71,16 @@ class FromInterest:
     interests: Floats  # [B, dim]
     keep: float  # probability that the told interest is the true one
 
-    def users(self, told: Floats) -> Floats:
-        """[queries, 1] -> [queries, dim]."""
+    @property
+    def chances(self) -> Doubles:
+        """How likely each interest is the true one after one was told: [told, true]."""
         count = len(self.interests)
         lie = (1.0 - self.keep) / max(1, count - 1)
-        chances = np.full((count, count), lie) + (self.keep - lie) * np.eye(count)
-        expected = chances @ self.interests.astype(np.float64)
+        return np.full((count, count), lie) + (self.keep - lie) * np.eye(count)
+
+    def users(self, told: Floats) -> Floats:
+        """[queries, 1] -> [queries, dim]."""
+        expected = self.chances @ self.interests.astype(np.float64)
         found: Floats = expected.astype(np.float32)[told[:, 0].astype(np.int64)]
         return found
 

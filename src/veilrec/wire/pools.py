@@ -115,7 +115,7 @@ def read_pool(content: bytes) -> Pool:
         raise BadMessage("the arrays of the pool are not of one length")
     if scales.shape != vectors.shape[1:] or len(set(ids)) != count:
         raise BadMessage("the pool has the wrong number of scales, or an item twice")
-    if count and not (-1 <= category.min() and category.max() < len(names)):
+    if count and not (category.min() >= -1 and category.max() < len(names)):
         raise BadMessage("the pool has a category without a name")
     if scores is not None and (scores.dtype.str != "<f4" or scores.ndim != 2 or len(scores) != count):
         raise BadMessage("the pool has scores of another shape than its items")

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.report.reproduce.toys import SMALL, with_rows
+from veilrec.device.ways import Serving
 from veilrec.errors import BadInput
-from veilrec.evaluate.serving import Serving
 from veilrec.report.reproduce import probes
 from veilrec.report.reproduce.experiment import Row
 from veilrec.report.reproduce.probes import take

@@ -187,8 +187,8 @@ def encoder_onnx(program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]
     return content
 
 
-def run_onnx(content: bytes, clicks: Doubles) -> dict[str, Doubles]:
-    """What the file makes of some clicks."""
+def opened(content: bytes) -> Callable[[Doubles], dict[str, Doubles]]:
+    """The file at work: from clicks to what it gives, by name."""
     require("a release of a network", "onnxruntime")
     import onnxruntime
 
@@ -196,5 +196,9 @@ def run_onnx(content: bytes, clicks: Doubles) -> dict[str, Doubles]:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    found = session.run(names, {"clicks": np.ascontiguousarray(clicks, np.float32)})
-    return dict(zip(names, found, strict=True))
+
+    def run(clicks: Doubles) -> dict[str, Doubles]:
+        found = session.run(names, {"clicks": np.ascontiguousarray(clicks, np.float32)})
+        return dict(zip(names, found, strict=True))
+
+    return run

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Literal
 
 from veilrec.data.datasets import find_dataset
-from veilrec.evaluate.serving import Serving
+from veilrec.device.ways import Serving
 from veilrec.report.plots import Curve
 
 Picture = Literal["points", "rounds", "along"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from veilrec.evaluate.serving import Serving
+from veilrec.device.ways import Serving
 from veilrec.report.reproduce.experiment import BOTH_PRESETS, Calculated, Experiment, Grid, Panel, Printed, Quick, Row
 from veilrec.report.reproduce.privaterec_budgets import EPSILONS, embedding_noise, padding_noise, training_claims
 from veilrec.report.reproduce.privaterec_printed import (

@@ -11,8 +11,8 @@ from typing import Any
 
 from veilrec._files import write_json
 from veilrec._version import __version__
+from veilrec.device.ways import Serving
 from veilrec.errors import VeilrecError
-from veilrec.evaluate.serving import Serving
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.report.reproduce.running import Outcome
 from veilrec.runs.folder import read_result

@@ -13,9 +13,9 @@ from typing import Any
 from veilrec._extras import MissingPart, require
 from veilrec._words import counted
 from veilrec.data.datasets import find_dataset, full_spec, locate, parse, whereabouts
+from veilrec.device.ways import PRIVATE, Serving
 from veilrec.errors import BadInput, known_name, unknown_name
 from veilrec.evaluate.protocols import PROTOCOLS
-from veilrec.evaluate.serving import PRIVATE, Serving
 from veilrec.methods.base import Method, configure, preset_names, ready, setting_names
 from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.experiment import BOTH_PRESETS, CALIBRATIONS, TOTALS, Experiment, Panel, Quick, Row

@@ -12,7 +12,9 @@ LARGEST_NUMBER = 1e6  # of a vector or a prior: far beyond any model, and scores
 
 Share = Annotated[float, Meta(ge=0.0, le=1.001)]
 Number = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
-Shares = Annotated[list[Share], Meta(min_length=1, max_length=4096, description="Over the interests; they add up to 1.")]
+Shares = Annotated[
+    list[Share], Meta(min_length=1, max_length=4096, description="Over the interests; they add up to 1.")
+]
 Numbers = Annotated[list[Number], Meta(min_length=1, max_length=4096)]
 Count = Annotated[int, Meta(ge=1, le=MOST_K, description="How many items come back.")]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]

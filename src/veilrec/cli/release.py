@@ -1,0 +1,183 @@
+"""`veilrec release`: a signed folder that servers and devices load; keys; checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from veilrec.cli.output import Json, Run, print_json, say
+
+_MAKE = "make"
+
+
+class _MakeByDefault(TyperGroup):
+    """`release RUN` is `release make RUN`: a word that is no command is the folder of a run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = next((place for place, word in enumerate(args) if not word.startswith("-")), None)
+        if args and "--help" not in args[:1] and (first is None or args[first] not in self.commands):
+            args = [_MAKE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_MakeByDefault,
+    no_args_is_help=True,
+    help="Sign a trained model for servers and devices: `veilrec release RUN --out DIR`; make keys, check releases.",
+)
+_Folder = Annotated[Path, typer.Argument(help="Folder of a release.")]
+
+
+@app.command(_MAKE)
+def make(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="Folder for the release; an older version of the same name is replaced.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(help="Secret key of `release keygen`; without it DIR.key is used, and made if it is not there."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="What it is a version of; METHOD-DATASET unless given.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Its number; one more than what lies in --out unless given.")
+    ] = None,
+    offer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A private query that devices may send, as MODE:EPSILON[:DELTA], of one query; may be repeated. Unless"
+            " given: interest:1, attention:5 and pooled:5:1e-6, as far as the model can."
+        ),
+    ] = None,
+    rotation: Annotated[
+        list[Path] | None, typer.Option(help="A .rotation file of `release keygen --rotates`; oldest first.")
+    ] = None,
+    unprotected: Annotated[
+        bool,
+        typer.Option("--unprotected", help="Release a run that no proof covers; the release and its pages say so."),
+    ] = False,
+    metrics: Annotated[
+        bool,
+        typer.Option("--with-metrics", help="Put exact metrics of real people into the card; no proof covers them."),
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Release the model of a run: weights, encoder, item vectors, texts, guarantee, model card, all signed.
+
+    Examples:
+
+        veilrec release runs/privaterec --out releases/news
+
+        veilrec release runs/fedmf --out releases/films --key films.key --unprotected
+    """
+    from veilrec.runs.release import Wishes, make_release, refuse_unpublishable
+    from veilrec.wire.signing import new_key, read_key
+
+    wishes = Wishes(name, version, unprotected, offer or None, metrics)
+    refuse_unpublishable(run, wishes)  # before a key is made
+    place = key or out.with_name(out.name + ".key")
+    if key is None and not place.exists():
+        signing = new_key(place)
+        say(f"Made a key: {place} is secret, {place}.pub is for devices.")
+    else:
+        signing = read_key(place)
+    made = make_release(run, out, signing, wishes, [_rotation(path) for path in rotation or ()])
+    _tell(_facts(made), json_output)
+
+
+@app.command("verify")
+def verify(
+    release: _Folder,
+    key: Annotated[
+        str | None, typer.Option(help="The public key that it must be signed by: a .pub file, or its 64 digits.")
+    ] = None,
+    after: Annotated[
+        Path | None, typer.Option(help="An older release of the same name, which this one has to follow.")
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Check a release as a device does: signature, sizes, hashes, shapes, and that it is no step back.
+
+    Examples:
+
+        veilrec release verify releases/news --key releases/news.key.pub
+    """
+    from veilrec.wire.releases import open_release
+    from veilrec.wire.signing import read_public
+
+    trusted = None if key is None else read_public(key)
+    newest = None if after is None else open_release(after, trusted=trusted).newest
+    opened = open_release(release, trusted=trusted, newest=newest)
+    if trusted is None:
+        say("Whole, and signed by the key that it names itself; whose that is nobody has said: give --key.")
+    _tell(_facts(opened), json_output)
+
+
+@app.command("keygen")
+def keygen(
+    file: Annotated[Path, typer.Argument(help="Where the secret key goes; the public one goes beside it, with .pub.")],
+    rotates: Annotated[
+        Path | None,
+        typer.Option(help="The secret key that hands over to the new one: FILE.rotation then says so, signed by it."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Make a key that signs releases, or one that takes over from an older key.
+
+    Examples:
+
+        veilrec release keygen news.key
+
+        veilrec release keygen news-2.key --rotates news.key
+    """
+    from veilrec._files import write_json
+    from veilrec.wire.signing import Rotation, new_key, public_path, read_key
+
+    old = None if rotates is None else read_key(rotates)
+    made = new_key(file)
+    facts = {"secret": str(file), "public": str(public_path(file)), "key": made.public.hex()}
+    if old is not None:
+        handed = file.with_name(file.name + ".rotation")
+        write_json(handed, Rotation.made(old, made.public).to_json())
+        facts["rotation"] = str(handed)
+    _tell(facts, json_output)
+
+
+def _rotation(path: Path) -> Any:
+    import json
+
+    from veilrec.errors import BadInput
+    from veilrec.wire.signing import Rotation
+
+    try:
+        return Rotation.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise BadInput(f"{path} is no rotation of keys: give a file of `release keygen --rotates`") from None
+
+
+def _facts(release: Any) -> dict[str, Any]:
+    files = release.manifest["files"]
+    return {
+        "release": release.name,
+        "version": release.version,
+        "method": release.method,
+        "family": release.family,
+        "items": release.manifest["sizes"]["items"],
+        "protected": release.protected,
+        "guarantee": release.guarantee.line(),
+        "offers": [offer["mode"] for offer in release.manifest["offers"]],
+        "key": release.key.hex(),
+        "bytes": sum(about["bytes"] for about in files.values()),
+        "files": len(files),
+        "folder": str(release.folder),
+    }
+
+
+def _tell(facts: dict[str, Any], json_output: bool) -> None:
+    if json_output:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        shown = ", ".join(value) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
+        typer.echo(f"{name:>10}  {('yes' if value else 'NO') if isinstance(value, bool) else shown}")

@@ -1,0 +1,188 @@
+"""From a run to a release: what devices and servers load, signed, with only what a proof covers in it.
+
+A run that is not publishable (no proof, or noise that can be drawn again) is released only when that is asked for, and
+the release says so wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from veilrec._files import new_folder
+from veilrec._version import __version__
+from veilrec.data.population import Strings
+from veilrec.errors import BadInput
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.folder import read_config, read_result
+from veilrec.runs.model_card import CARD, model_card
+from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
+from veilrec.runs.noise import kept_obstacle
+from veilrec.runs.release_model import Parts, parts_of
+from veilrec.wire.releases import CLIENT, FORMAT, MANIFEST, Release, describe_file, open_release, sign_release
+from veilrec.wire.signing import Rotation, SigningKey, follow
+
+_MODEL_FILES = ("ranker.json", "ranker.safetensors", "model.safetensors", "items.safetensors", "guarantee.json")
+_MADE_UP = ("synthetic-news", "synthetic-ratings")  # data of nobody: every figure may be shown
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How a release is to be."""
+
+    name: str | None = None  # METHOD-DATASET
+    version: int | None = None  # one more than what lies there
+    unprotected: bool = False
+    offers: Sequence[str] | None = None  # as MODE:EPSILON[:DELTA]
+    metrics: bool = False  # whether exact figures, which no proof covers, go into the model card
+
+
+def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotations: Sequence[Rotation] = ()) -> Release:
+    """Release the model of a run into a folder, in the place of an older version of the same name."""
+    config, result = read_config(run), read_result(run)
+    files = load_model(find_model(run))
+    obstacle = refuse_unpublishable(run, wishes)
+    name = _name_of(wishes, config, result)
+    earlier = _earlier(out, key, rotations)
+    version = _version_of(wishes, earlier, name)
+    parts = parts_of(files, wishes.offers)
+    with new_folder(out, replace=earlier is not None) as folder:
+        _write_model(find_model(run), folder)
+        _write_arrays(folder, _items(files), parts)
+        manifest = {
+            "format": FORMAT,
+            "minimum_client": CLIENT,
+            "name": name,
+            "version": version,
+            "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "made_by": f"veilrec {__version__}",
+            "method": files.method,
+            "family": parts.family,
+            "protected": obstacle is None,
+            "why_unprotected": [] if obstacle is None else [obstacle],
+            "guarantee": files.guarantee.to_json(),
+            "sizes": {
+                "items": len(files.items),
+                "dim": parts.dim,
+                "interests": parts.interests,
+                "longest": parts.longest,
+            },
+            "encoder": parts.encoder,
+            "offers": parts.offers,
+            "data": {"dataset": str(result.get("dataset", "")), "protocol": str(result.get("protocol", ""))},
+            "figures": _figures(result, files.guarantee, wishes),
+        }
+        (folder / CARD).write_text(model_card(manifest, parts.left_out), encoding="utf-8")
+        for path in folder.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        listed = sorted(path for path in folder.rglob("*") if path.is_file())
+        described = {path.relative_to(folder).as_posix(): describe_file(path) for path in listed}
+        sign_release(folder, manifest | {"files": described}, key, rotations)
+    return open_release(out, trusted=key.public)
+
+
+def refuse_unpublishable(run: Path, wishes: Wishes) -> str | None:
+    """Why no proof covers a run, if its owner releases it all the same; None where one does."""
+    read_result(run)
+    guarantee = load_guarantee(find_model(run))
+    obstacle = kept_obstacle(guarantee, str(read_config(run).get("noise", "seeded")))
+    if obstacle is not None and not wishes.unprotected:
+        raise BadInput(
+            f"{run} is not publishable: {obstacle}. Train a private method with --noise secure, or give --unprotected;"
+            " the release and every page made from it then say so"
+        )
+    return obstacle
+
+
+def _name_of(wishes: Wishes, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    name = wishes.name or f"{config['method']}-{result.get('dataset', 'data')}"
+    plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")
+    if not plain or (wishes.name is not None and plain != wishes.name):
+        raise BadInput(
+            f"the name {name!r} is not allowed: give small letters, digits, dots and dashes"
+            + (f", such as {plain}" if plain else "")
+        )
+    return plain[:100]
+
+
+def _earlier(out: Path, key: SigningKey, rotations: Sequence[Rotation]) -> Release | None:
+    """The release that lies in the folder, if this key may follow it; anything else there is refused."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not (out / MANIFEST).is_file():
+        raise BadInput(f"{out} is not empty and no release: choose another --out")
+    earlier = open_release(out)
+    if key.public not in follow(earlier.key, rotations):
+        raise BadInput(
+            f"{out} was signed by another key: sign with that one, or hand over to the new key with"
+            " `veilrec release keygen NEW --rotates OLD` and give --rotation"
+        )
+    return earlier
+
+
+def _version_of(wishes: Wishes, earlier: Release | None, name: str) -> int:
+    if earlier is not None and earlier.name != name:
+        raise BadInput(f"the folder holds {earlier.name}, and this is {name}: choose another --out, or give --name")
+    least = 1 if earlier is None else earlier.version + 1
+    version = least if wishes.version is None else wishes.version
+    if version < least:
+        raise BadInput(f"version {version} is not later than what lies there: give at least {least}")
+    return version
+
+
+def _write_model(place: Path, folder: Path) -> None:
+    """The files that a model consists of, by name: nothing else that lies beside them."""
+    (folder / "model").mkdir()
+    for name in _MODEL_FILES:
+        if (place / name).exists():
+            shutil.copyfile(place / name, folder / "model" / name)
+
+
+def _items(files: ModelFiles) -> dict[str, NDArray[Any]]:
+    count = len(files.items)
+    titles = files.titles if files.titles is not None else Strings.of([""] * count)
+    own = list(files.categories) if files.categories is not None else [""] * count
+    names = sorted(set(own) - {""})
+    code = {name: number for number, name in enumerate(names)}
+    packed = Strings.of(names)
+    return {
+        "ids.offsets": files.items.offsets,
+        "ids.data": files.items.data,
+        "titles.offsets": titles.offsets,
+        "titles.data": titles.data,
+        "categories.offsets": packed.offsets,
+        "categories.data": packed.data,
+        "category": np.array([code.get(name, -1) for name in own], np.int32),
+    }
+
+
+def _write_arrays(folder: Path, items: Mapping[str, NDArray[Any]], parts: Parts) -> None:
+    for file, arrays in ({"items.safetensors": dict(items)} | parts.arrays).items():
+        save_file({name: np.array(values, order="C") for name, values in arrays.items()}, folder / file)
+    for file, content in parts.contents.items():
+        (folder / file).write_bytes(content)
+
+
+def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: Wishes) -> dict[str, Any]:
+    """Figures that may be shown: of made-up data all, of people's only what was asked for, and it says so."""
+    covered = {"rounds": result["rounds"]}
+    if str(result.get("dataset", "")) in _MADE_UP:
+        return covered | {"metrics": _main(result["metrics"]), "about": "Measured on made-up data, which is nobody's."}
+    if wishes.metrics:
+        about = "Exact figures of real people, which the guarantee does not cover; shown because that was asked for."
+        return covered | {"metrics": _main(result["metrics"]), "about": about}
+    return covered | {"about": "Exact metrics are of real people and not covered by the guarantee: they are left out."}
+
+
+def _main(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The first few, to four digits."""
+    return {name: round(float(value), 4) for name, value in list(metrics.items())[:4]}

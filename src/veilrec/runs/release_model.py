@@ -1,0 +1,203 @@
+"""What of a trained run a release carries beside its `model/` folder: vectors, the encoder, interests, offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._csr import Csr
+from veilrec.device.rankers import FactorModel, FcfModel
+from veilrec.device.released import ReleasedFactors
+from veilrec.device.ways import PRIVATE, Serving
+from veilrec.errors import BadInput
+from veilrec.evaluate.serving import ServedModel, make_plan
+from veilrec.evaluate.serving_guarantee import SIMULATED, guarantee_of
+from veilrec.evaluate.serving_public import pooled_space
+from veilrec.models.scores import Model
+from veilrec.privacy.mechanisms.attention import PrivateAttention
+from veilrec.privacy.mechanisms.interests import PooledInterest
+from veilrec.runs.model_files import ModelFiles
+from veilrec.server.answering import FromInterest, FromPooled
+from veilrec.simulate.trainer import ModelParts
+
+_NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+_NO_HISTORY = Csr(np.zeros(2, np.int64), np.zeros(0, np.int32))
+_MOST_DIFFERENT = 1e-4  # of a user vector by torch and by the released encoder, relative to its length
+_CHECKED = 40  # histories on which encoders are compared
+DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What goes into a release, by file."""
+
+    family: str
+    dim: int = 0
+    longest: int = 0
+    encoder: dict[str, Any] | None = None
+    arrays: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)  # file -> tensors
+    contents: dict[str, bytes] = field(default_factory=dict)  # file -> bytes
+    offers: list[dict[str, Any]] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()  # offers that this model cannot make, and why
+
+    @property
+    def interests(self) -> int:
+        """How many interests a query can tell of."""
+        found = self.arrays.get("serving.safetensors", {}).get("interests")
+        return 0 if found is None else len(found)
+
+
+def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
+    """The parts of a model; `asked` are the offers, as MODE:EPSILON[:DELTA], or None for those that it can make."""
+    model = ModelParts(files.ranker, files.weights, sent=files.sent).model(_NOBODY)
+    if files.ranker.kind == "news":
+        return _news(model, asked)
+    if isinstance(model, FactorModel | FcfModel):
+        users = ReleasedFactors(model)
+        serving, offers, left_out = _serving(users, asked)
+        arrays = {"vectors.safetensors": {"items": users.news}, "serving.safetensors": serving}
+        return Parts(
+            "factors", users.news.shape[1], users.longest, arrays=arrays, offers=offers, left_out=tuple(left_out)
+        )
+    if asked:
+        raise BadInput(
+            f"{files.method} has no user vector, so that devices have nothing to ask with: leave --offer out; they rank"
+            " by themselves"
+        )
+    return Parts("ranker")
+
+
+def _news(model: Model, asked: Sequence[str] | None) -> Parts:
+    from veilrec.methods.news.encoder_onnx import encoder_onnx
+    from veilrec.methods.news.encoder_program import encoder_program, encoder_weights
+    from veilrec.methods.news.ranker import NewsScorer
+    from veilrec.methods.news.users import NewsUsers
+
+    if not isinstance(model, NewsScorer):
+        raise BadInput("this model of news ranks in a way that is not known: it cannot be released")
+    program = encoder_program(model.model, model.longest)
+    weights = dict(encoder_weights(model.model, program))
+    users = NewsUsers(model)
+    onnx = encoder_onnx(program, weights)
+    _check_encoders(users, program, weights, onnx)
+    serving, offers, left_out = _serving(users, asked)
+    arrays = {
+        "vectors.safetensors": {"items": users.news},
+        "serving.safetensors": serving,
+        "encoder.safetensors": weights,
+    }
+    return Parts(
+        "news", users.news.shape[1], model.longest, program, arrays, {"encoder.onnx": onnx}, offers, tuple(left_out)
+    )
+
+
+def _check_encoders(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], onnx: bytes) -> None:
+    """Refuse a release whose encoders, in numpy or ONNX, give other user vectors than the network."""
+    from veilrec.device.encoder import UserEncoder
+    from veilrec.methods.news.encoder_onnx import opened
+
+    encoder, run = UserEncoder(program, weights), opened(onnx)
+    generator = np.random.default_rng(0)
+    lengths = np.unique(np.linspace(0, encoder.longest + 3, _CHECKED).astype(np.int64))
+    for length in lengths.tolist():
+        items = generator.integers(0, len(users.news), length).astype(np.int32)
+        history = Csr(np.array([0, length], np.int64), items)
+        whole = users.users_before_basis(history) if program["attention"] else users.users(history)
+        clicks = users.news[items].astype(np.float64)
+        found = {"numpy": encoder.user(clicks)}
+        if length:
+            found["ONNX"] = run(clicks[-encoder.longest :])["user"]
+        limit = _MOST_DIFFERENT * max(1.0, float(np.abs(whole).max()))
+        for name, vector in found.items():
+            if not float(np.abs(vector - whole[0]).max()) <= limit:
+                raise BadInput(
+                    f"the released encoder ({name}) and the network differ by more than {limit:.1g} on a history of"
+                    f" {length}: nothing is released"
+                )
+
+
+def _serving(
+    users: Any, asked: Sequence[str] | None
+) -> tuple[dict[str, NDArray[Any]], list[dict[str, Any]], list[str]]:
+    """What private queries need, and what is offered; an offer by default that cannot be made is left out."""
+    tables: dict[str, NDArray[Any]] = {"nobody": users.users(_NO_HISTORY)[0]}
+    offers: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for text in DEFAULT_OFFERS if asked is None else asked:
+        try:
+            made, more = _offer(_way(text), users)
+        except BadInput as reason:
+            if asked is not None:
+                raise
+            left_out.append(f"{text.partition(':')[0]}: {reason}")
+            continue
+        if any(offer["mode"] == made["mode"] for offer in offers):
+            raise BadInput(f"{made['mode']} is offered twice: each way of asking once")
+        offers.append(made)
+        tables |= more
+    if "interests" not in tables and users.interests is not None:
+        tables["interests"] = users.interests
+    offers.append(_plain(users.news.shape[1]))
+    return tables, offers, left_out
+
+
+def _way(text: str) -> Serving:
+    """MODE:EPSILON or MODE:EPSILON:DELTA."""
+    mode, *numbers = text.split(":")
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        values = []
+    if not 1 <= len(values) <= 2:
+        raise BadInput(
+            f"--offer {text!r}: give MODE:EPSILON or MODE:EPSILON:DELTA, such as interest:1 or pooled:5:1e-6, with MODE"
+            f" one of {', '.join(m for m in PRIVATE if m != 'vector')}"
+        )
+    if mode == "vector":
+        raise BadInput("--offer vector: a noisy user vector is worth less than any other query: offer interest")
+    chosen: Any = mode
+    return Serving(mode=chosen, epsilon=values[0], delta=values[1] if values[1:] else None)
+
+
+def _offer(way: Serving, users: ServedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """An offer as the manifest writes it, and the tables that it needs."""
+    if way.mode == "pooled" and isinstance(users, ReleasedFactors):
+        raise BadInput("matrix factorisation has no longest history, which pooled queries need: offer interest")
+    plan = make_plan(way, users, None)
+    mechanism = plan.asking.mechanism
+    guarantee = guarantee_of(way, mechanism)
+    caveats = [caveat for caveat in guarantee.caveats if caveat != SIMULATED]
+    offer: dict[str, Any] = {
+        "mode": way.mode,
+        "kind": plan.asking.question.kind,
+        "size": plan.asking.question.size,
+        "epsilon": mechanism.claimed_epsilon,
+        "delta": mechanism.claimed_delta,
+        "unit": mechanism.unit,
+        "adjacency": mechanism.adjacency,
+        "guarantee": guarantee.to_json() | {"caveats": caveats},
+    }
+    tables: dict[str, NDArray[Any]] = {}
+    if isinstance(plan.reads, FromInterest):
+        offer |= {"pool": plan.pool, "how": "attention" if users.basis is not None else "nearest"}
+        tables = {"interests": plan.reads.interests, "chances": plan.reads.chances}
+    if isinstance(mechanism, PrivateAttention):
+        noise = mechanism.noise
+        offer |= {"noise": noise.noise, "scale": noise.scale, "clip": noise.clip_norm, "normalise": "simplex"}
+    if isinstance(mechanism, PooledInterest) and isinstance(plan.reads, FromPooled):
+        space = pooled_space(users.news, plan.asking.question.size)
+        offer |= {"sigma": mechanism.sigma, "clip": space.clip_norm, "slots": users.longest}
+        read = plan.reads
+        tables = {"centre": space.centre, "axes": space.axes, "slope": read.slope, "mean": read.mean}
+        tables = {f"pooled.{name}": values for name, values in (tables | {"told_mean": read.told_mean}).items()}
+    return offer, tables
+
+
+def _plain(dim: int) -> dict[str, Any]:
+    """The user vector as it is, for those who want to see what privacy costs."""
+    guarantee = guarantee_of(Serving(mode="plain"), None)
+    return {"mode": "plain", "kind": "vector", "size": dim, "guarantee": guarantee.to_json()}
