@@ -28,6 +28,7 @@ from veilrec.cli import (
     recommend,
     release,
     reproduce,
+    serve,
     train,
     tune,
 )
@@ -66,6 +67,7 @@ app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

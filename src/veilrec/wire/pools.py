@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from veilrec._arrays import Floats, Indices
 from veilrec.wire.codec import BadMessage
@@ -27,6 +28,7 @@ _KINDS = {f"{name}.{part}": kind for name in _TEXTS for part, kind in (("offsets
     "vectors": "|i1",
     "scales": "<f4",
 }
+_NAMES = {"<i4": "I32", "|u1": "U8", "|i1": "I8", "<f4": "F32"}  # as safetensors calls them
 _FACTS = {"release", "k", "whole", "exact"}
 
 
@@ -80,7 +82,21 @@ def pool_file(
         arrays["scores"] = np.ascontiguousarray(scores, "<f4")
     facts = {"release": about.release, "k": str(about.k)}
     facts |= {"whole": str(int(about.whole)), "exact": str(int(about.exact))}
-    return save(arrays, facts)
+    return _saved(arrays, facts)
+
+
+def _saved(arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, str]) -> bytes:
+    """As the library writes it, but always in the same order: the same pool has the same bytes."""
+    header: dict[str, Any] = {"__metadata__": dict(facts)}
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # so that all lie aligned
+    end = 0
+    for name in order:
+        start, end = end, end + arrays[name].nbytes
+        kind = _NAMES[arrays[name].dtype.str]
+        header[name] = {"dtype": kind, "shape": list(arrays[name].shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + b"".join(arrays[name].tobytes() for name in order)
 
 
 def read_pool(content: bytes) -> Pool:
@@ -151,6 +167,6 @@ def _unpacked(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
         raise BadMessage(f"the {name} of the pool do not lie end to end")
     content, places = data.tobytes(), offsets.tolist()
     try:
-        return [content[start:end].decode() for start, end in zip(places, places[1:], strict=False)]
+        return [content[start:end].decode() for start, end in pairwise(places)]
     except UnicodeDecodeError:
         raise BadMessage(f"the {name} of the pool are no text") from None

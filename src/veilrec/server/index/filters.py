@@ -10,6 +10,7 @@ from veilrec._arrays import Floats
 from veilrec.errors import BadInput
 
 LARGEST = float(np.finfo(np.float32).max) / 4  # of a score, whatever is added up on the way
+LARGEST_CODE = 32_766  # of a category or region
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,19 @@ class Filter:
 
     categories: tuple[int, ...] = ()  # codes; none given: any
     region: int = -1  # a code; -1: any
+
+    def __post_init__(self) -> None:
+        checked_code("region", self.region)
+        for code in self.categories:
+            if checked_code("category", code) < 0:
+                raise BadInput("a category of -1 is none: leave categories empty for any")
+
+
+def checked_code(kind: str, code: int) -> int:
+    """A code of a category or region; -1: none."""
+    if not -1 <= code <= LARGEST_CODE:
+        raise BadInput(f"{kind} is {code}: codes are 0 to {LARGEST_CODE}, or -1 for none")
+    return code
 
 
 def checked_count(k: int) -> int:
