@@ -50,6 +50,8 @@ def _parsed(words: list[str]) -> Mapping[str, Any]:
     while hasattr(command, "commands"):
         if not words or words[0] in _BEFORE_A_COMMAND:
             return {}
+        if words[0] not in command.commands and hasattr(command, "default_command"):
+            words = [command.default_command, *words]
         if words[0] not in command.commands:
             raise NotACommand(words[0])
         command, words = command.commands[words[0]], words[1:]
