@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,36 @@ def simulate(
         print_json(report)
     else:
         _show(report)
+
+
+@app.command()
+def http(
+    json_output: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller and shorter: to try it, not to quote.")] = False,
+    release: Annotated[
+        Path | None, typer.Option(help="Folder of a release to serve; without it, one of made-up items.")
+    ] = None,
+) -> None:
+    """Measure `veilrec serve`: requests per second of its processor time, and how long they take under load.
+
+    The server has a process of its own; 200 connections ask for 30 seconds, each as soon as it was answered.
+    """
+    from veilrec.bench.http import QUICK, Load, run
+
+    report = run(QUICK if quick else Load(), lambda line: typer.echo(line, err=True), release=release) | {"quick": quick}
+    if json_output:
+        print_json(report)
+        return
+    (task,) = report["tasks"]
+    typer.echo(
+        f"{task['requests']:,} requests over {task['connections']} connections, {task['errors']} errors: "
+        f"{task['requests_per_cpu_second']:,} per second of the server's processor time, "
+        f"{task['requests_per_second']:,} per second; median {task['p50_ms']:g} ms, p99 {task['p99_ms']:g} ms"
+    )
+    for name in task["missed"]:
+        typer.echo(f"missed {name} {task['promised'][name]:g}")
+    if quick:
+        typer.echo("Measured with --quick: not for quoting.")
 
 
 def _show(report: dict[str, Any]) -> None:

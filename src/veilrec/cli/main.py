@@ -24,9 +24,11 @@ from veilrec.cli import (
     methods,
     new,
     privacy,
+    query,
     recommend,
     release,
     reproduce,
+    serve,
     train,
     tune,
 )
@@ -60,10 +62,12 @@ app.command("tune")(tune.tune)
 app.command("evaluate")(evaluate.evaluate)
 app.command("recommend")(recommend.recommend)
 app.add_typer(release.app, name="release")
+app.command("query")(query.query)
 app.add_typer(privacy.app, name="privacy")
 app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

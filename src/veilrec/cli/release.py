@@ -71,16 +71,17 @@ def make(
 
         veilrec release runs/fedmf --out releases/films --key films.key --unprotected
     """
-    from veilrec.runs.release import Wishes, make_release
+    from veilrec.runs.release import Wishes, make_release, refuse_unpublishable
     from veilrec.wire.signing import new_key, read_key
 
+    wishes = Wishes(name, version, unprotected, offer or None, metrics)
+    refuse_unpublishable(run, wishes)  # before a key is made
     place = key or out.with_name(out.name + ".key")
     if key is None and not place.exists():
         signing = new_key(place)
         say(f"Made a key: {place} is secret, {place}.pub is for devices.")
     else:
         signing = read_key(place)
-    wishes = Wishes(name, version, unprotected, offer or None, metrics)
     made = make_release(run, out, signing, wishes, [_rotation(path) for path in rotation or ()])
     _tell(_facts(made), json_output)
 

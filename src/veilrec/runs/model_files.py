@@ -166,6 +166,14 @@ def _ranker_of(place: Path, about: Mapping[str, Any], method: str | None) -> typ
     return found
 
 
+def load_guarantee(place: Path) -> Guarantee:
+    """What a folder that `save_model` wrote promises."""
+    try:
+        return _guarantee_in(place / _GUARANTEE)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{place} is no whole model ({_first_line(error)}): train again") from None
+
+
 def _guarantee_in(path: Path) -> Guarantee:
     try:
         return Guarantee.from_json(json.loads(path.read_text(encoding="utf-8")))

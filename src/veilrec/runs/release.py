@@ -25,7 +25,7 @@ from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.folder import read_config, read_result
 from veilrec.runs.model_card import CARD, model_card
-from veilrec.runs.model_files import ModelFiles, find_model, load_model
+from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
 from veilrec.runs.release_model import Parts, parts_of
 from veilrec.wire.releases import CLIENT, FORMAT, MANIFEST, Release, describe_file, open_release, sign_release
@@ -50,12 +50,7 @@ def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotation
     """Release the model of a run into a folder, in the place of an older version of the same name."""
     config, result = read_config(run), read_result(run)
     files = load_model(find_model(run))
-    obstacle = kept_obstacle(files.guarantee, str(config.get("noise", "seeded")))
-    if obstacle is not None and not wishes.unprotected:
-        raise BadInput(
-            f"{run} is not publishable: {obstacle}. Train a private method with --noise secure, or give --unprotected;"
-            " the release and every page made from it then say so"
-        )
+    obstacle = refuse_unpublishable(run, wishes)
     name = _name_of(wishes, config, result)
     earlier = _earlier(out, key, rotations)
     version = _version_of(wishes, earlier, name)
@@ -93,6 +88,19 @@ def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotation
         described = {path.relative_to(folder).as_posix(): describe_file(path) for path in listed}
         sign_release(folder, manifest | {"files": described}, key, rotations)
     return open_release(out, trusted=key.public)
+
+
+def refuse_unpublishable(run: Path, wishes: Wishes) -> str | None:
+    """Why no proof covers a run, if its owner releases it all the same; None where one does."""
+    read_result(run)
+    guarantee = load_guarantee(find_model(run))
+    obstacle = kept_obstacle(guarantee, str(read_config(run).get("noise", "seeded")))
+    if obstacle is not None and not wishes.unprotected:
+        raise BadInput(
+            f"{run} is not publishable: {obstacle}. Train a private method with --noise secure, or give --unprotected;"
+            " the release and every page made from it then say so"
+        )
+    return obstacle
 
 
 def _name_of(wishes: Wishes, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:

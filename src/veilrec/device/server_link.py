@@ -1,0 +1,130 @@
+"""How a device reaches a server: a few requests that carry a query and nothing else of anybody.
+
+No cookies, no redirects (a query goes where it was meant to go, or nowhere), no proxy that the environment names, a
+limit to how much is read, and no plain text off this machine unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+import json
+import ssl
+import zlib
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.wire.codec import BadMessage
+from veilrec.wire.pools import LARGEST, Pool, read_pool
+
+_TIMEOUT = 10.0
+_SOME = 1 << 22  # bytes of an answer that is no pool
+
+
+class ServerAway(VeilrecError):
+    """The server cannot be reached, or does not answer as a server of veilrec does."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *given: Any, **named: Any) -> None:
+        return None
+
+
+class ServerLink:
+    """One server."""
+
+    def __init__(self, address: str, *, ca: Path | None = None, plaintext: bool = False) -> None:
+        parts = urlsplit(address.rstrip("/"))
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise BadInput(f"{address!r} is no address of a server: give one such as https://news.example.org")
+        if parts.scheme == "http" and not plaintext and not _is_loopback(parts.hostname):
+            raise BadInput(
+                f"{address} is not encrypted, and not on this machine: a query would be read on its way; use https"
+            )
+        self.address = address.rstrip("/")
+        self._opener: OpenerDirector = build_opener(
+            _NoRedirects(), HTTPSHandler(context=_context(ca)), ProxyHandler({})
+        )
+        self._opener.addheaders = [("User-Agent", "veilrec"), ("Accept-Encoding", "gzip")]
+
+    def best(self, query: bytes, k: int) -> list[dict[str, Any]]:
+        """The k best items of a query."""
+        content = self._send(f"/v1/recommend?k={k}", query, _SOME)
+        try:
+            items = json.loads(content)["items"]
+            return [
+                {"id": str(item["id"]), "title": str(item["title"]), "score": float(item["score"])} for item in items
+            ]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ServerAway(f"{self.address} answers in a way that is not understood") from None
+
+    def pool_for(self, query: bytes, k: int) -> Pool:
+        """The k best items of a query with their vectors, for the device to rank."""
+        return self._pool(self._send(f"/v1/recommend?k={k}&form=pool", query, LARGEST))
+
+    def pool(self) -> Pool:
+        """What is the same for everybody: the items that anybody could get."""
+        return self._pool(self._send("/v1/pool", None, LARGEST))
+
+    def _pool(self, content: bytes) -> Pool:
+        try:
+            return read_pool(content)
+        except BadMessage as error:
+            raise ServerAway(f"{self.address} sends a pool that is not understood ({error})") from None
+
+    def _send(self, path: str, body: bytes | None, largest: int) -> bytes:
+        headers = {} if body is None else {"Content-Type": "application/octet-stream"}
+        asked = Request(self.address + path, data=body, headers=headers)  # noqa: S310
+        try:
+            with self._opener.open(asked, timeout=_TIMEOUT) as answer:
+                content: bytes = answer.read(largest + 1)
+                packed = answer.headers.get("Content-Encoding") == "gzip"
+        except HTTPError as error:
+            raise ServerAway(f"{self.address} refuses ({error.code}): {_told(error)}") from None
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise ServerAway(f"{self.address} cannot be reached ({reason})") from None
+        if len(content) > largest:
+            raise ServerAway(f"{self.address} sends more than {largest:,} bytes: they are not read")
+        return _unpacked(content, largest, self.address) if packed else content
+
+
+def _told(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(4096))["error"])[:300]
+    except (ValueError, KeyError, TypeError, OSError):
+        return str(error.reason)[:300]
+
+
+def _unpacked(content: bytes, largest: int, address: str) -> bytes:
+    """What was compressed, up to a limit: a small answer must not become a large one."""
+    opened = zlib.decompressobj(wbits=31)
+    try:
+        whole = opened.decompress(content, largest + 1)
+    except (zlib.error, gzip.BadGzipFile):
+        raise ServerAway(f"{address} answers in a way that is not understood") from None
+    if len(whole) > largest or not opened.eof:
+        raise ServerAway(f"{address} sends more than {largest:,} bytes: they are not read")
+    return whole
+
+
+def _context(ca: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise BadInput(f"{ca} is no certificate that a server can be known by: give a PEM file") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

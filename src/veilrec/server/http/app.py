@@ -1,0 +1,231 @@
+"""The ASGI application: which route does what."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route, Router
+
+from veilrec.errors import BadInput
+from veilrec.server.http.admin import check_id, check_token, moment
+from veilrec.server.http.asking import Asking, ready
+from veilrec.server.http.bodies import NewItem, Signed, Visible
+from veilrec.server.http.docs_page import STYLE, docs_page
+from veilrec.server.http.door import HOT, Door
+from veilrec.server.http.item_store import StoreFull, StoreGone
+from veilrec.server.http.limits import RateLimit
+from veilrec.server.http.metrics import Metrics
+from veilrec.server.http.openapi import document
+from veilrec.server.http.pages import FOLDER, Served, has, page_files, plain_page
+from veilrec.server.http.receiving import BUSY, Refused, decoded, header, read_body
+from veilrec.server.http.service import NoEmbedder, Service
+from veilrec.wire.releases import FORMAT, Release
+
+_ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
+_MOST_CHANGES_WAITING = 64
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service is offered; nothing of this changes what it answers."""
+
+    body_cap: int = 1 << 16
+    """Bytes of a body that are read; more are refused before they are parsed."""
+    rate: float = 200.0
+    """Requests a second of one address, and twice as many at once; 0: no limit."""
+    admin_token: bytes | None = None
+    """What opens the routes of items; None: nothing does."""
+    page: Path = FOLDER
+    """The built page."""
+
+
+def make_app(service: Service, settings: Settings | None = None) -> Door:
+    """The application of a service; it starts and stops the service with itself."""
+    settings = settings or Settings()
+    metrics = Metrics()
+    routes = Routes(service, settings, metrics)
+    asking = Asking(service, settings.body_cap)
+    door = Door(asking, Router(routes.all(), redirect_slashes=False), RateLimit(settings.rate), metrics, service.log)
+    door.on_start, door.on_stop = service.start, service.close
+    return door
+
+
+class Routes:
+    """All routes but the hot one."""
+
+    def __init__(self, service: Service, settings: Settings, metrics: Metrics) -> None:
+        self._service, self._settings, self._metrics = service, settings, metrics
+        self._files = page_files(settings.page)
+        api = document(service.release)
+        self._api = Served.of(msgspec.json.encode(api), "application/json")
+        self._docs, self._style = Served.of(docs_page(api), "text/html"), Served.of(STYLE, "text/css")
+        self._signed: tuple[str, Served] | None = None
+        self._item_decoder = msgspec.json.Decoder(NewItem)
+
+    def all(self) -> list[Route]:
+        """In the order in which they are tried."""
+        gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/metrics": self.metrics,
+            "/v1/pool": self.pool,
+            "/v1/release": self.release,
+            _FILES + "{path:path}": self.release_file,
+            "/openapi.json": self.openapi,
+            "/docs": self.docs,
+            "/docs.css": self.docs_style,
+            "/": self.page,
+            "/web/{path:path}": self.page_file,
+        }
+        routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # the door has seen to it before
+        return [*routes, Route(_ITEMS + "{id:path}", self.item, methods=["PUT", "DELETE"])]
+
+    async def healthz(self, request: Request) -> Response:
+        """Whether the process is alive."""
+        return _json({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether it can answer."""
+        if self._service.edition is None:
+            raise Refused(503, "the index is not ready: ask again in a moment", BUSY)
+        return _json({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Counts, for Prometheus."""
+        service, edition = self._service, self._service.edition
+        items = len(edition.catalogue) if edition is not None and edition.ranks_here else 0
+        pool = service.pool
+        gauges = (
+            ("ready", "Whether the index is ready.", float(edition is not None)),
+            ("release_version", "Version of the release that answers.", float(service.release.version)),
+            ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
+            ("items", "Items in the index.", float(items)),
+            ("pool_bytes", "Bytes of the pool, not zipped.", float(len(pool.plain) if pool else 0)),
+            ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(pool.zipped) if pool else 0)),
+        )
+        return Response(self._metrics.text(gauges), media_type="text/plain; version=0.0.4", headers=_NO_STORE)
+
+    async def pool(self, request: Request) -> Response:
+        """What anybody may reach, the same for everybody."""
+        if self._service.edition is not None:
+            ready(self._service)
+        pool = self._service.pool
+        if pool is None:
+            raise Refused(503, "the pool is not ready: ask again in a moment", BUSY)
+        return Served(pool.plain, pool.zipped, "application/octet-stream", pool.tag).answer(request)
+
+    async def release(self, request: Request) -> Response:
+        """The manifest and its signature."""
+        release = self._service.release
+        if self._signed is None or self._signed[0] != release.digest:
+            self._signed = (release.digest, _signed(release))
+        return self._signed[1].answer(request)
+
+    async def release_file(self, request: Request) -> Response:
+        """A file that the manifest names, and no other."""
+        release, name = self._service.release, request.path_params["path"]
+        if not release.has(name):
+            raise Refused(404, "the release has no such file: its manifest names those that it has")
+        about = release.manifest["files"][name]
+        headers = {"etag": f'"{about["sha256"]}"', "cache-control": _FOREVER}
+        if has(request, headers["etag"]):
+            return Response(status_code=304, headers=headers)
+        path = release.path(name)
+        try:
+            found = path.stat()
+        except OSError:
+            found = None
+        if found is None or found.st_size != about["bytes"]:
+            self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
+            raise Refused(503, "this file of the release is not to be had now: ask again later", BUSY)
+        return FileResponse(path, headers=headers, stat_result=found, media_type="application/octet-stream")
+
+    async def item(self, request: Request) -> Response:
+        """Add, change or remove an item: on disk and in the index before the answer leaves."""
+        check_token(request, self._settings.admin_token)
+        name = check_id(_tail(request, _ITEMS))
+        service = self._service
+        ready(service)
+        if service.waiting >= _MOST_CHANGES_WAITING:
+            raise Refused(503, "too many changes are waiting: try again in a moment", BUSY)
+        try:
+            if request.method == "DELETE":
+                there = await asyncio.wrap_future(service.submit(service.remove, name))
+                if not there:
+                    raise Refused(404, "there is no item of this id")
+                return _json(Visible(name, False))
+            kind = header(request.scope, b"content-type")
+            if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
+                raise Refused(415, "the body has a type that is not read: send application/json")
+            body = await read_body(request.scope, request.receive, self._settings.body_cap)
+            new: NewItem = decoded(self._item_decoder, body)
+            expires = moment(new.expires)
+            is_new = await asyncio.wrap_future(service.submit(service.put, name, new, expires))
+        except NoEmbedder as error:
+            raise Refused(501, str(error)) from None
+        except StoreFull as error:
+            raise Refused(507, str(error)) from None
+        except StoreGone as error:
+            service.log.event(str(error), level="error")
+            raise Refused(503, str(error), BUSY) from None
+        except BadInput as error:
+            raise Refused(400, str(error)) from None
+        return _json(Visible(name, True), status=201 if is_new else 200)
+
+    async def openapi(self, request: Request) -> Response:
+        """The document of this API."""
+        return self._api.answer(request)
+
+    async def docs(self, request: Request) -> Response:
+        """The same, to be read by people."""
+        return self._docs.answer(request)
+
+    async def docs_style(self, request: Request) -> Response:
+        """How that looks."""
+        return self._style.answer(request)
+
+    async def page(self, request: Request) -> Response:
+        """The front page."""
+        release = self._service.release
+        page = self._files.get("index.html") or plain_page(release.name, protected=release.protected)
+        return page.answer(request)
+
+    async def page_file(self, request: Request) -> Response:
+        """What the front page needs."""
+        found = self._files.get(request.path_params["path"])
+        if found is None:
+            raise Refused(404, "the page has no such file")
+        return found.answer(request)
+
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def _json(value: object, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, _NO_STORE, "application/json")
+
+
+def _signed(release: Release) -> Served:
+    signature = {"format": FORMAT, "key": release.key.hex(), "signature": b64encode(release.signature).decode()}
+    keys = [rotation.to_json() for rotation in release.keys]
+    content = Signed(release.manifest_bytes.decode(), signature, keys)
+    return Served.of(msgspec.json.encode(content), "application/json")
+
+
+def _tail(request: Request, start: str) -> str:
+    """The rest of the path as it was meant: a slash in an id comes as %2F."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    try:
+        return unquote(raw.partition(b"?")[0].decode("ascii")[len(start) :], errors="strict")
+    except UnicodeDecodeError:
+        raise Refused(400, "the id of the item is no UTF-8") from None

@@ -1,0 +1,198 @@
+"""The hot route: from what a device tells to the best items, in as few steps as there are."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+import numpy as np
+
+from veilrec._arrays import Floats, Offsets
+from veilrec.errors import VeilrecError
+from veilrec.privacy.mechanisms.attention import normalise
+from veilrec.server.http.bodies import LARGEST_NUMBER, MOST_K, Ask
+from veilrec.server.http.edition import Edition
+from veilrec.server.http.receiving import BUSY, Receive, Refused, Scope, decoded, header, read_body
+from veilrec.server.http.service import Service
+from veilrec.wire.codec import BadMessage
+from veilrec.wire.queries import KINDS, Question, decode
+
+JSON, BYTES = b"application/json", b"application/octet-stream"
+_LIGHT = 2_000_000  # numbers that are looked at on the way: more are not the event loop's business
+_MOST_WAITING = 32
+_SUM = 1e-3  # by which weights may miss 1
+_KIND_AT, _LEAST_BYTES = 4, 7  # of a query in bytes
+
+Best = tuple[Offsets, Floats]
+
+
+class Asking:
+    """POST /v1/recommend."""
+
+    def __init__(self, service: Service, body_cap: int) -> None:
+        self._service, self._cap = service, body_cap
+        self._decoder = msgspec.json.Decoder(Ask)
+        self._heavy = ThreadPoolExecutor(1, thread_name_prefix="whole-scan")
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
+        """The answer, and its type."""
+        body = await read_body(scope, receive, self._cap)
+        edition = ready(self._service)
+        as_pool, ask = False, None
+        kind = header(scope, b"content-type")
+        if kind is not None and kind != JSON:
+            kind = kind.partition(b";")[0].strip().lower()
+        if scope["query_string"]:
+            as_pool, ask = _options(scope["query_string"], is_json=kind != BYTES)
+        if kind is None or kind == JSON:
+            ask = decoded(self._decoder, body) if body else Ask()
+            given = (ask.alpha is not None) + (ask.interest is not None) + (ask.vector is not None)
+            if given + (ask.told is not None) > 1:
+                raise Refused(400, "the body tells several things: give one of alpha, interest, vector and told")
+            weights, vector = _told_in_json(ask, edition)
+        elif kind == BYTES:
+            ask = ask or Ask()
+            weights, vector = _told_in_bytes(body, edition)
+        else:
+            raise Refused(415, "the body has a type that is not read: send application/json, or a query as bytes")
+        try:
+            numbers, scores = await self._best(edition, weights, vector, ask)
+        except VeilrecError as error:
+            raise Refused(400, str(error)) from None
+        if as_pool:
+            return edition.pool_of(numbers, ask.k, whole=False, exact=False), BYTES
+        return _answer(edition, numbers, scores), JSON
+
+    async def _best(self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: Ask) -> Best:
+        wanted = None
+        if ask.categories or ask.region:
+            wanted = edition.wanted(ask.categories, ask.region)
+        if weights is not None:
+            return edition.catalogue.best(weights, ask.k, wanted=wanted)
+        if vector is None:
+            if wanted is None:
+                return edition.best_for_nobody(ask.k)
+            vector = edition.nobody
+        if len(edition.catalogue) * edition.dim <= _LIGHT:
+            return edition.catalogue.best_by_vector(vector, ask.k, wanted=wanted)
+        return await self._scan(edition, vector, ask.k, wanted)
+
+    async def _scan(self, edition: Edition, vector: Floats, k: int, wanted: Any) -> Best:
+        """A whole scan beside the event loop; a queue that is too long is told so."""
+        if self._waiting >= _MOST_WAITING:
+            raise Refused(503, "too many ask for a scan of all items: ask again in a moment, or by interests", BUSY)
+        self._waiting += 1
+        try:
+            best = edition.catalogue.best_by_vector
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._heavy, lambda: best(vector, k, wanted=wanted))
+        finally:
+            self._waiting -= 1
+
+
+def ready(service: Service) -> Edition:
+    """The edition that answers now."""
+    edition = service.edition
+    if edition is None:
+        raise Refused(503, "the index is not ready: ask again in a moment", BUSY)
+    if not edition.ranks_here:
+        raise Refused(409, "this release ranks on devices only: get it from /v1/release and ask nobody")
+    return edition
+
+
+def _told_in_json(ask: Ask, edition: Edition) -> tuple[Floats | None, Floats | None]:
+    """Weights of interests, or a vector, or neither."""
+    if ask.alpha is not None:
+        alpha, size = ask.alpha, edition.n_interests
+        total = sum(alpha)
+        if len(alpha) != size or not abs(total - 1.0) <= _SUM:
+            raise Refused(400, f"alpha has {len(alpha)} numbers that add up to {total:.6g}: {_needed(size)} that add up to 1")
+        return np.array(alpha, np.float32), None
+    if ask.interest is not None:
+        return _of_interest(ask.interest, edition), None
+    if ask.vector is not None:
+        if len(ask.vector) != edition.dim:
+            raise Refused(400, f"the vector has {len(ask.vector)} numbers: {_needed(edition.dim)}")
+        return None, np.array(ask.vector, np.float32)
+    if ask.told is not None:
+        return None, _of_pooled(np.array(ask.told, np.float32), edition)
+    return None, None
+
+
+def _told_in_bytes(body: bytes, edition: Edition) -> tuple[Floats | None, Floats | None]:
+    """The same from a query of `veilrec.wire.queries`; noisy attention goes back on the simplex."""
+    if not body:
+        return None, None
+    number = body[_KIND_AT] if len(body) >= _LEAST_BYTES else len(KINDS)
+    kind = KINDS[number] if number < len(KINDS) else None
+    pooled = 0 if edition.pooled is None else len(edition.pooled.told_mean)
+    sizes = {"interest": edition.n_interests, "attention": edition.n_interests, "vector": edition.dim, "pooled": pooled}
+    size = sizes.get(kind or "", 0)
+    if kind is None or not size:
+        raise Refused(400, "the body is no query of a kind that this release reads: see the offers in its manifest")
+    try:
+        told = decode(body, Question(kind, size))
+    except BadMessage as error:
+        raise Refused(400, str(error)) from None
+    if kind == "interest":
+        return _of_interest(int(told[0]), edition), None
+    if kind == "attention":
+        return normalise(told.astype(np.float64), "simplex").astype(np.float32), None
+    if np.abs(told).max() > LARGEST_NUMBER:
+        raise Refused(400, f"the query has numbers beyond {LARGEST_NUMBER:.0e}: no model has such")
+    return None, _of_pooled(told, edition) if kind == "pooled" else told
+
+
+def _of_interest(interest: int, edition: Edition) -> Floats:
+    """How likely each interest is the true one after this one was told."""
+    if edition.chances is None or interest >= edition.n_interests:
+        raise Refused(400, f"there is no interest {interest}: this release has {edition.n_interests}, from 0 on")
+    row: Floats = edition.chances[interest]
+    return row
+
+
+def _of_pooled(told: Floats, edition: Edition) -> Floats:
+    if edition.pooled is None:
+        raise Refused(400, "this release reads no pooled vectors: see the offers in its manifest")
+    if len(told) != len(edition.pooled.told_mean):
+        raise Refused(400, f"the pooled vector has {len(told)} numbers: {_needed(len(edition.pooled.told_mean))}")
+    return edition.pooled.users(told[np.newaxis])[0]
+
+
+def _needed(size: int) -> str:
+    return f"give {size}" if size else "this release takes none"
+
+
+def _answer(edition: Edition, numbers: Offsets, scores: Floats) -> bytes:
+    items, json = [], edition.texts.json
+    for number, score in zip(numbers.tolist(), scores.tolist(), strict=True):
+        start = json(number)
+        if start is not None:
+            items.append(b"%s%.7g}" % (start, score))
+    return edition.head + b",".join(items) + b"]}"
+
+
+def _options(query: bytes, *, is_json: bool) -> tuple[bool, Ask | None]:
+    """What stands behind the question mark: form, and for a query in bytes all that a JSON body has room for."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=110)
+    except (ValueError, UnicodeDecodeError):
+        raise Refused(400, "the query string is not as it should be: see /docs") from None
+    form, ask, most = "list", Ask(), MOST_K
+    for name, value in pairs:
+        if name == "form" and value in ("list", "pool"):
+            form = value
+        elif name == "k" and not is_json and value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= most:
+            ask.k = int(value[:9])
+        elif name == "categories" and not is_json and 0 < len(value) <= 200:
+            ask.categories = [*(ask.categories or ()), value]
+        elif name == "region" and not is_json and 0 < len(value) <= 200:
+            ask.region = value
+        else:
+            line = "form=list or form=pool" + ("" if is_json else f", k=1 to {most}, categories=NAME, region=NAME")
+            raise Refused(400, f"the query string may have {line}: everything else is refused")
+    return form == "pool", ask

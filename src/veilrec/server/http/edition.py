@@ -1,0 +1,137 @@
+"""One version of a release, ready to answer: its index, its texts, and how what a device tells is to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._arrays import Doubles, Floats, Offsets
+from veilrec.errors import BadInput
+from veilrec.server.answering import FromPooled
+from veilrec.server.http.item_store import Item
+from veilrec.server.http.texts import Texts
+from veilrec.server.index.catalogue import Catalogue, Filter
+from veilrec.wire.pools import About, pool_file
+from veilrec.wire.releases import Release, whole_numbers
+
+POOL_K = 10  # the pool of a release holds everybody's so many best
+LARGEST_WHOLE = 700_000  # bytes of numbers of a pool that is simply everything
+Builder = Callable[..., Catalogue]
+
+
+class Edition:
+    """A release with its index; items come and go by one thread, while any number ask."""
+
+    def __init__(self, release: Release, *, catalogue_of: Builder = Catalogue.of) -> None:
+        self.release = release
+        self.ranks_here = release.family != "ranker"
+        self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
+        self.largest_pool = max((int(offer.get("pool") or 0) for offer in release.manifest["offers"]), default=0)
+        self._lock = Lock()
+        self._nobody: dict[int, tuple[int, Offsets, Floats]] = {}
+        if not self.ranks_here:
+            return
+        sizes = release.manifest["sizes"]
+        count, self.dim, self.n_interests = int(sizes["items"]), int(sizes["dim"]), int(sizes["interests"])
+        vectors = whole_numbers(release.arrays("vectors.safetensors")["items"], count, self.dim)
+        serving: Mapping[str, NDArray[Any]] = (
+            release.arrays("serving.safetensors") if release.has("serving.safetensors") else {}
+        )
+        self.texts = Texts(release.arrays("items.safetensors"))
+        if self.texts.count != count:
+            raise BadInput(f"the release has {count} vectors and {self.texts.count} ids: release it again")
+        self.interests: Floats | None = None
+        self.chances: Floats | None = None
+        if self.n_interests:
+            self.interests = whole_numbers(serving["interests"], self.n_interests, self.dim)
+            chances: Doubles = whole_numbers(serving["chances"], self.n_interests, self.n_interests)
+            if (chances < 0).any() or abs(chances.sum(axis=1) - 1).max() > 1e-6:
+                raise BadInput("the chances of the release do not add up to 1: release it again")
+            self.chances = chances.astype(np.float32)
+        self.pooled: FromPooled | None = None
+        if "pooled.slope" in serving:
+            names = ("pooled.slope", "pooled.mean", "pooled.told_mean")
+            self.pooled = FromPooled(*(serving[name] for name in names))
+        if "nobody" in serving:
+            self.nobody: Floats = whole_numbers(serving["nobody"], self.dim)
+        else:
+            self.nobody = np.zeros(self.dim, np.float32) if self.interests is None else self.interests.mean(axis=0)
+        self.catalogue = catalogue_of(
+            vectors, self.interests, category=self.texts.category, categories=len(self.texts.categories)
+        )
+        self.best_for_nobody(POOL_K)  # compiles, too
+        if self.interests is not None:
+            self.catalogue.best(np.full(self.n_interests, 1 / self.n_interests, np.float32), POOL_K)
+
+    def best_for_nobody(self, k: int) -> tuple[Offsets, Floats]:
+        """The list of somebody of whom nothing is known; kept until an item comes or goes."""
+        version = self.catalogue.version
+        kept = self._nobody.get(k)
+        if kept is None or kept[0] != version:
+            kept = self._nobody[k] = (version, *self.catalogue.best_by_vector(self.nobody, k))
+        return kept[1], kept[2]
+
+    def wanted(self, categories: list[str] | None, region: str | None) -> Filter | None:
+        """A filter by names; BadInput for one that is not known."""
+        if not categories and not region:
+            return None
+        codes = [self.texts.category_code(name) for name in categories or ()]
+        where = self.texts.region_code(region or "")
+        if where is None or None in codes:
+            raise BadInput("no item has this category or region: take those that stand in /v1/pool")
+        return Filter(tuple(code for code in codes if code is not None), where)
+
+    def show(self, item: Item) -> None:
+        """Make an item visible, in the place of its namesake."""
+        with self._lock:
+            self._hide(item.id)
+            category = self.texts.category_code(item.category, new=True)
+            region = self.texts.region_code(item.region, new=True)
+            number = self.catalogue.put(
+                item.vector, category=_known(category), region=_known(region), prior=item.prior, expires=item.expires
+            )
+            self.texts.add(number, item.id, item.title, item.category)
+
+    def hide(self, name: str) -> bool:
+        """Take an item out; whether it was there."""
+        with self._lock:
+            return self._hide(name)
+
+    def _hide(self, name: str) -> bool:
+        number = self.texts.find(name)
+        if number is None:
+            return False
+        self.catalogue.remove(number)
+        self.texts.hide(number)
+        return True
+
+    def pool(self) -> bytes:
+        """The pool that is the same for everybody: all items where they fit, else those that some weights reach."""
+        with self._lock:
+            numbers = self.texts.numbers()
+        fits = len(numbers) * (self.dim + 4 * self.n_interests) <= LARGEST_WHOLE
+        if fits or self.interests is None:
+            return self.pool_of(numbers, POOL_K, whole=True, exact=True)
+        return self.pool_of(self.catalogue.reachable(POOL_K), POOL_K, whole=False, exact=True)
+
+    def pool_of(self, numbers: Offsets, k: int, *, whole: bool, exact: bool) -> bytes:
+        """The file of some items."""
+        facts = {}
+        for number in numbers.tolist():
+            try:
+                facts[number] = self.texts.facts(number)
+            except KeyError:  # it became visible this moment: the next pool has it
+                continue
+        ids, titles, categories = zip(*facts.values(), strict=True) if facts else ((), (), ())
+        vectors, scores = self.catalogue.rows(np.array(list(facts), np.int64))
+        about = About(f"{self.release.name} {self.release.version}", k, whole, exact)
+        return pool_file(ids, titles, categories, scores if self.interests is not None else None, vectors, about)
+
+
+def _known(code: int | None) -> int:
+    return -1 if code is None else code

@@ -1,0 +1,166 @@
+"""The process: a socket, TLS, signals, and an end that finishes what has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from veilrec.errors import BadInput
+from veilrec.server.http.app import Settings, make_app
+from veilrec.server.http.connections import Connection
+from veilrec.server.http.logs import FromLibrary
+from veilrec.server.http.service import Service
+
+_BACKLOG = 2048
+_MOST_CONNECTIONS = 4096
+_KEEP_ALIVE_SECONDS = 30
+_FINISH_SECONDS = 10  # for what runs when the end is asked for
+_LOG_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the service is offered."""
+
+    host: str = "127.0.0.1"
+    port: int = 8337
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False  # plain text to other machines
+
+    def check(self) -> None:
+        """Refuse what would send private answers over a network in the clear."""
+        if (self.certificate is None) != (self.key is None):
+            raise BadInput("TLS needs both: give --tls-cert and --tls-key")
+        if self.certificate is None and not self.insecure and not _is_loopback(self.host):
+            raise BadInput(
+                f"{self.host} is open to other machines, and without TLS what they tell could be read on the way: give"
+                " --tls-cert and --tls-key, or --insecure-plaintext behind a proxy that has them"
+            )
+
+    def listen(self) -> socket.socket:
+        """The open socket; a port that is taken is one line."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except (socket.gaierror, OverflowError, UnicodeError):
+            raise BadInput(f"{self.host}:{self.port} is no address of this machine: give another --host or --port") from None
+        family, _, _, _, address = found[0]
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(address)
+            opened.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            opened.close()
+            reason = getattr(error, "strerror", None) or "not allowed"
+            raise BadInput(
+                f"port {self.port} of {self.host} cannot be used ({reason}): give another --port, or 0 for any"
+            ) from None
+        opened.setblocking(False)
+        return opened
+
+    def url(self, opened: socket.socket) -> str:
+        """What to type into a browser."""
+        port = opened.getsockname()[1]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.certificate is None else 'https'}://{host}:{port}"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """TLS 1.2 and newer, or none."""
+        if self.certificate is None or self.key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise BadInput(f"{self.certificate} and {self.key} are no certificate and key ({error.strerror or error})") from None
+        return context
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: after a graceful end the exit code is 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def serve(service: Service, settings: Settings, place: Place, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; SIGHUP takes a new version of the release."""
+    place.check()
+    context, opened = place.tls(), place.listen()
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.handlers, uvicorn_log.propagate = [FromLibrary(service.log)], False
+    uvicorn_log.setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        make_app(service, settings),
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_FINISH_SECONDS,
+    )
+    config.load()
+    config.ssl = context
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(service, _Server(config), opened, lambda: announce(place.url(opened))))
+    service.log.flush()
+    if service.failure is not None:
+        raise BadInput(service.failure)
+
+
+async def _serve(service: Service, server: _Server, opened: socket.socket, announce: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit  # asked twice: at once
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
+    service.on_failure = lambda: loop.call_soon_threadsafe(stop)
+    service.log.later = lambda flush: loop.call_later(_LOG_SECONDS, flush)
+    hurrying = asyncio.create_task(_hurry(server))
+    announce()
+    try:
+        await server.serve(sockets=[opened])
+    finally:
+        hurrying.cancel()
+        service.log.later = None
+
+
+async def _hurry(server: _Server) -> None:
+    """Hang up on requests that do not end, once a second."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(1.0)
+        now = loop.time()
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.close_if_slow(now)
