@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -192,8 +193,8 @@ async def _ask(address: str, interests: int, connections: int, seconds: float) -
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     made = [
-        loop.create_connection(lambda n=n: _Client(requests, n, tally, end), place.hostname, place.port)  # type: ignore[misc]
-        for n in range(connections)
+        loop.create_connection(partial(_Client, requests, number, tally, end), place.hostname or "", place.port or 0)
+        for number in range(connections)
     ]
     clients = [client for _, client in await asyncio.gather(*made)]
     await asyncio.gather(*(client.done for client in clients))

@@ -70,7 +70,9 @@ def http(
     """
     from veilrec.bench.http import QUICK, Load, run
 
-    report = run(QUICK if quick else Load(), lambda line: typer.echo(line, err=True), release=release) | {"quick": quick}
+    report = run(QUICK if quick else Load(), lambda line: typer.echo(line, err=True), release=release) | {
+        "quick": quick
+    }
     if json_output:
         print_json(report)
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 from veilrec.cli.output import say
 
 if TYPE_CHECKING:
-    from veilrec.server.http.service import Embedder
+    from veilrec.server.http.service import Embed
     from veilrec.wire.releases import Release
 
 
@@ -73,9 +72,10 @@ def serve(
     run(service, Settings(rate=rate, admin_token=token), place, announce)
 
 
-def _embedder_of(release: Release) -> Embedder | None:
+def _embedder_of(release: Release) -> Embed | None:
     """The released encoder for new items, where what it needs is installed."""
-    if find_spec("veilrec.runs.released") is None or find_spec("torch") is None:
+    if find_spec("torch") is None:
         return None
-    found: Embedder | None = import_module("veilrec.runs.released").embedder(release)
-    return found
+    from veilrec.runs.released import embedder
+
+    return embedder(release)

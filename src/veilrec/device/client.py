@@ -115,7 +115,7 @@ class Client:
         except BudgetExhausted as gone:
             return self._for_nobody(k, (str(gone),))
         except ServerAway as away:
-            return self._by_itself(k, (f"{away}: ranked here instead, and nothing was told.",))
+            return self._by_itself(k, (f"{away}: ranked here instead.",))
 
     def read(self, *items: str) -> None:
         """Note that items were read."""

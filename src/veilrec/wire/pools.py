@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,6 @@ def _unpacked(name: str, arrays: Mapping[str, NDArray[Any]]) -> list[str]:
         raise BadMessage(f"the {name} of the pool do not lie end to end")
     content, places = data.tobytes(), offsets.tolist()
     try:
-        return [content[start:end].decode() for start, end in zip(places, places[1:], strict=False)]
+        return [content[start:end].decode() for start, end in pairwise(places)]
     except UnicodeDecodeError:
         raise BadMessage(f"the {name} of the pool are no text") from None

@@ -88,14 +88,12 @@ def write_release(
     return folder
 
 
-class Letters:
+def letters(title: str, abstract: str, category: str, subcategory: str) -> Floats:
     """An encoder that counts letters."""
-
-    def embed(self, title: str, abstract: str, category: str, subcategory: str) -> Floats:
-        vector = np.zeros(DIM, np.float32)
-        for letter in title + abstract:
-            vector[ord(letter) % DIM] += 1.0
-        return vector
+    vector = np.zeros(DIM, np.float32)
+    for letter in title + abstract:
+        vector[ord(letter) % DIM] += 1.0
+    return vector
 
 
 @dataclass
@@ -185,16 +183,15 @@ def served(
     folder: Path,
     settings: Settings | None = None,
     *,
-    embedder: Any = None,
+    embedder: Any = letters,
     clock: Callable[[], float] | None = None,
     prepare: bool = True,
 ) -> Asked:
     """A service that is ready, with a pool, and nothing that runs by itself."""
     logged = io.BytesIO()
     store = ItemStore(folder / "items.sqlite")
-    made = Letters() if embedder is None else embedder
     more = {} if clock is None else {"clock": clock}
-    service = Service(release, store=store, embedder_of=lambda _: made, log=Log(logged), **more)
+    service = Service(release, store=store, embedder_of=lambda _: embedder, log=Log(logged), **more)
     if prepare:
         service.submit(service._prepare).result()
         assert service.failure is None, service.failure

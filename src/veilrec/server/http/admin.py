@@ -22,13 +22,12 @@ _MOMENT = "expires is no time: write it as 2026-11-17T06:40:00Z, with its zone"
 def read_token(path: Path) -> bytes:
     """The token in a file, which nobody but its owner may read."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        with path.open("rb") as opened:
+            mode, token = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST).strip()
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}): give a file with the admin token") from None
-    with open(handle, "rb") as opened:
-        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
-            raise BadInput(f"{path} can be read by others: run chmod 600 {path}")
-        token = opened.read(_LARGEST).strip()
+    if stat.S_IMODE(mode) & 0o077:
+        raise BadInput(f"{path} can be read by others: run chmod 600 {path}")
     if len(token) < _SHORTEST or not token.isascii() or any(byte <= 32 for byte in token):
         raise BadInput(f"the token in {path} is too short or has odd letters: give {_SHORTEST} or more, without spaces")
     return token
@@ -42,7 +41,9 @@ def check_token(request: Request, token: bytes | None) -> None:
     # Digests are of one length, so that not even the length of the token shows.
     right, told = (hashlib.sha256(text).digest() for text in (token, given.strip().encode("utf-8", "replace")))
     if not hmac.compare_digest(right, told) or scheme.lower() != "bearer":
-        raise Refused(401, "the admin token is missing or wrong: send it as a Bearer token", [(b"www-authenticate", b"Bearer")])
+        raise Refused(
+            401, "the admin token is missing or wrong: send it as a Bearer token", [(b"www-authenticate", b"Bearer")]
+        )
 
 
 def check_id(name: str) -> str:

@@ -216,7 +216,11 @@ def _json(value: object, *, status: int = 200) -> Response:
 
 
 def _signed(release: Release) -> Served:
-    signature = {"format": FORMAT, "key": release.key.hex(), "signature": b64encode(release.signature).decode()}
+    signature: dict[str, str | int] = {
+        "format": FORMAT,
+        "key": release.key.hex(),
+        "signature": b64encode(release.signature).decode(),
+    }
     keys = [rotation.to_json() for rotation in release.keys]
     content = Signed(release.manifest_bytes.decode(), signature, keys)
     return Served.of(msgspec.json.encode(content), "application/json")

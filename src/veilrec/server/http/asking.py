@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl
@@ -47,7 +48,7 @@ class Asking:
         if kind is not None and kind != JSON:
             kind = kind.partition(b";")[0].strip().lower()
         if scope["query_string"]:
-            as_pool, ask = _options(scope["query_string"], is_json=kind != BYTES)
+            as_pool, ask = _options(scope["query_string"], edition.largest_pool, is_json=kind != BYTES)
         if kind is None or kind == JSON:
             ask = decoded(self._decoder, body) if body else Ask()
             given = (ask.alpha is not None) + (ask.interest is not None) + (ask.vector is not None)
@@ -64,7 +65,7 @@ class Asking:
         except VeilrecError as error:
             raise Refused(400, str(error)) from None
         if as_pool:
-            return edition.pool_of(numbers, ask.k, whole=False, exact=False), BYTES
+            return await self._aside(_pool, edition, numbers, ask.k), BYTES
         return _answer(edition, numbers, scores), JSON
 
     async def _best(self, edition: Edition, weights: Floats | None, vector: Floats | None, ask: Ask) -> Best:
@@ -79,17 +80,17 @@ class Asking:
             vector = edition.nobody
         if len(edition.catalogue) * edition.dim <= _LIGHT:
             return edition.catalogue.best_by_vector(vector, ask.k, wanted=wanted)
-        return await self._scan(edition, vector, ask.k, wanted)
+        best = edition.catalogue.best_by_vector
+        found: Best = await self._aside(lambda: best(vector, ask.k, wanted=wanted))
+        return found
 
-    async def _scan(self, edition: Edition, vector: Floats, k: int, wanted: Any) -> Best:
-        """A whole scan beside the event loop; a queue that is too long is told so."""
+    async def _aside(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """What takes milliseconds is done beside the event loop; a queue that is too long is told so."""
         if self._waiting >= _MOST_WAITING:
-            raise Refused(503, "too many ask for a scan of all items: ask again in a moment, or by interests", BUSY)
+            raise Refused(503, "too many ask for this at once: ask again in a moment", BUSY)
         self._waiting += 1
         try:
-            best = edition.catalogue.best_by_vector
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._heavy, lambda: best(vector, k, wanted=wanted))
+            return await asyncio.get_running_loop().run_in_executor(self._heavy, work, *arguments)
         finally:
             self._waiting -= 1
 
@@ -110,7 +111,9 @@ def _told_in_json(ask: Ask, edition: Edition) -> tuple[Floats | None, Floats | N
         alpha, size = ask.alpha, edition.n_interests
         total = sum(alpha)
         if len(alpha) != size or not abs(total - 1.0) <= _SUM:
-            raise Refused(400, f"alpha has {len(alpha)} numbers that add up to {total:.6g}: {_needed(size)} that add up to 1")
+            raise Refused(
+                400, f"alpha has {len(alpha)} numbers that add up to {total:.6g}: {_needed(size)} that add up to 1"
+            )
         return np.array(alpha, np.float32), None
     if ask.interest is not None:
         return _of_interest(ask.interest, edition), None
@@ -160,7 +163,15 @@ def _of_pooled(told: Floats, edition: Edition) -> Floats:
         raise Refused(400, "this release reads no pooled vectors: see the offers in its manifest")
     if len(told) != len(edition.pooled.told_mean):
         raise Refused(400, f"the pooled vector has {len(told)} numbers: {_needed(len(edition.pooled.told_mean))}")
-    return edition.pooled.users(told[np.newaxis])[0]
+    (user,) = edition.pooled.users(told[np.newaxis])
+    return np.asarray(user, np.float32)
+
+
+def _pool(edition: Edition, numbers: Offsets, k: int) -> bytes:
+    try:
+        return edition.pool_of(numbers, k, whole=False, exact=False)
+    except VeilrecError:  # one of them was taken out this moment
+        raise Refused(503, "the items have changed: ask again", BUSY) from None
 
 
 def _needed(size: int) -> str:
@@ -176,18 +187,21 @@ def _answer(edition: Edition, numbers: Offsets, scores: Floats) -> bytes:
     return edition.head + b",".join(items) + b"]}"
 
 
-def _options(query: bytes, *, is_json: bool) -> tuple[bool, Ask | None]:
+def _options(query: bytes, largest_pool: int, *, is_json: bool) -> tuple[bool, Ask | None]:
     """What stands behind the question mark: form, and for a query in bytes all that a JSON body has room for."""
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=110)
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=110
+        )
     except (ValueError, UnicodeDecodeError):
         raise Refused(400, "the query string is not as it should be: see /docs") from None
-    form, ask, most = "list", Ask(), MOST_K
+    form, ask = "list", Ask()
+    most = max(MOST_K, largest_pool) if ("form", "pool") in pairs else MOST_K
     for name, value in pairs:
         if name == "form" and value in ("list", "pool"):
             form = value
-        elif name == "k" and not is_json and value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= most:
-            ask.k = int(value[:9])
+        elif name == "k" and not is_json and _is_count(value, most):
+            ask.k = int(value)
         elif name == "categories" and not is_json and 0 < len(value) <= 200:
             ask.categories = [*(ask.categories or ()), value]
         elif name == "region" and not is_json and 0 < len(value) <= 200:
@@ -196,3 +210,7 @@ def _options(query: bytes, *, is_json: bool) -> tuple[bool, Ask | None]:
             line = "form=list or form=pool" + ("" if is_json else f", k=1 to {most}, categories=NAME, region=NAME")
             raise Refused(400, f"the query string may have {line}: everything else is refused")
     return form == "pool", ask
+
+
+def _is_count(value: str, most: int) -> bool:
+    return value.isascii() and value.isdigit() and len(value) < 10 and 1 <= int(value) <= most

@@ -58,8 +58,8 @@ class Door:
             wait = 0 if path in _UNLIMITED or client is None else self._limit.wait(client[0], start)
             if wait:
                 route = "(limited)"
-                raise _limited(wait)
-            if path == HOT and scope["method"] == "POST":
+                await answer.refuse(429, f"too many requests from this address: wait {wait} s", _wait_for(wait))
+            elif path == HOT and scope["method"] == "POST":
                 body, kind = await self._hot(scope, receive)
                 await answer.whole(200, body, [(b"content-type", kind), _NO_STORE], _ALWAYS)
             else:
@@ -69,7 +69,9 @@ class Door:
         except Refused as refusal:
             await answer.refuse(refusal.status, refusal.line, refusal.headers)
         except HTTPException as refusal:
-            await answer.refuse(refusal.status_code, _WORDS.get(refusal.status_code, "refused"), _encoded(refusal.headers))
+            await answer.refuse(
+                refusal.status_code, _WORDS.get(refusal.status_code, "refused"), _encoded(refusal.headers)
+            )
         except ClientGone:
             answer.status = _GONE
         except Exception as error:
@@ -133,9 +135,8 @@ class _Sending:
         await self._send(message)
 
 
-def _limited(wait: int) -> Refused:
-    headers = [(b"retry-after", b"%d" % wait), (b"connection", b"close")]
-    return Refused(429, f"too many requests from this address: wait {wait} s", headers)
+def _wait_for(seconds: int) -> Headers:
+    return [(b"retry-after", b"%d" % seconds), (b"connection", b"close")]
 
 
 def _template(scope: Scope) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -15,7 +16,8 @@ from veilrec.errors import BadInput
 from veilrec.server.answering import FromPooled
 from veilrec.server.http.item_store import Item
 from veilrec.server.http.texts import Texts
-from veilrec.server.index.catalogue import Catalogue, Filter
+from veilrec.server.index.catalogue import Catalogue, Filter, interest_values
+from veilrec.server.index.filters import LARGEST_CODE
 from veilrec.wire.pools import About, pool_file
 from veilrec.wire.releases import Release, whole_numbers
 
@@ -89,13 +91,21 @@ class Edition:
     def show(self, item: Item) -> None:
         """Make an item visible, in the place of its namesake."""
         with self._lock:
-            self._hide(item.id)
             category = self.texts.category_code(item.category, new=True)
             region = self.texts.region_code(item.region, new=True)
-            number = self.catalogue.put(
-                item.vector, category=_known(category), region=_known(region), prior=item.prior, expires=item.expires
-            )
+            old = self.texts.find(item.id)
+            put = self.catalogue.put if old is None else partial(self.catalogue.replace, old)
+            number = put(item.vector, category=_known(category), region=_known(region), prior=item.prior)
+            if old is not None:
+                self.texts.hide(old)
             self.texts.add(number, item.id, item.title, item.category)
+
+    def check(self, item: Item) -> None:
+        """Refuse what the index would not take, before it is on disk."""
+        interest_values(item.vector[np.newaxis], self.interests, item.prior)
+        codes = (self.texts.category_code(item.category, new=True), self.texts.region_code(item.region, new=True))
+        if max(_known(code) for code in codes) > LARGEST_CODE:
+            raise BadInput("there are too many categories or regions: take one that is known")
 
     def hide(self, name: str) -> bool:
         """Take an item out; whether it was there."""

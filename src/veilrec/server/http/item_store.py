@@ -98,8 +98,9 @@ class ItemStore:
 
     def items(self) -> Iterator[Item]:
         """What was added and is still there, in the order in which it came."""
-        for *fields, expires, model, vector in self._database.execute("SELECT * FROM items ORDER BY rowid"):
-            yield Item(*fields, inf if expires is None else expires, model, np.frombuffer(vector, "<f4"))
+        for row in self._database.execute("SELECT * FROM items ORDER BY rowid"):
+            expires = inf if row[7] is None else row[7]
+            yield Item(*(*row[:7], expires, row[8], np.frombuffer(row[9], "<f4")))
 
     def gone(self) -> set[str]:
         """What was taken out, of the release or of what was added."""

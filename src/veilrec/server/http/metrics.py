@@ -1,4 +1,4 @@
-"""What is counted, as Prometheus reads it: requests and how long they took, by route and status, and nothing of anybody."""
+"""What is counted, as Prometheus reads it: requests and their times, by route and status, and nothing of anybody."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def document(release: Release) -> Json:
         },
         "paths": {
             "/v1/recommend": {"post": _recommend()},
-            "/v1/pool": {"get": _get("The items that anybody may reach, to be ranked on the device", _bytes(), 304, 409)},
+            "/v1/pool": {
+                "get": _get("The items that anybody may reach, to be ranked on the device", _bytes(), 304, 409)
+            },
             "/v1/release": {"get": _get("The manifest of the release and its signature", _json("Signed"), 304)},
             "/v1/release/files/{path}": {
                 "get": _get("A file of the release", _bytes(), 304, 404) | {"parameters": [_in_path("path")]}
@@ -50,7 +52,9 @@ def document(release: Release) -> Json:
             "/v1/items/{id}": {"parameters": [_in_path("id")], "put": _put(), "delete": _delete()},
             "/healthz": {"get": _get("Whether the server is alive", _any_json())},
             "/readyz": {"get": _get("Whether it can answer", _any_json())},
-            "/metrics": {"get": _get("Counts for Prometheus; nothing of anybody", {"text/plain": {"schema": {"type": "string"}}})},
+            "/metrics": {
+                "get": _get("Counts for Prometheus; nothing of anybody", {"text/plain": {"schema": {"type": "string"}}})
+            },
             "/openapi.json": {"get": _get("This document", _any_json(), 304)},
         },
         "components": {"schemas": schemas, "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}}},

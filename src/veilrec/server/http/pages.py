@@ -75,7 +75,9 @@ def page_files(folder: Path = FOLDER) -> Mapping[str, Served]:
 
 def plain_page(name: str, *, protected: bool) -> Served:
     """What stands at / where the page was not built."""
-    warning = "" if protected else "<p><strong>Unprotected: no proof covers those this model was learnt from.</strong></p>"
+    warning = (
+        "" if protected else "<p><strong>Unprotected: no proof covers those this model was learnt from.</strong></p>"
+    )
     text = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title><p>{name} is served here: see '
         f'<a href="/docs">the routes</a>.</p>{warning}</html>'

@@ -54,7 +54,9 @@ class Place:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (socket.gaierror, OverflowError, UnicodeError):
-            raise BadInput(f"{self.host}:{self.port} is no address of this machine: give another --host or --port") from None
+            raise BadInput(
+                f"{self.host}:{self.port} is no address of this machine: give another --host or --port"
+            ) from None
         family, _, _, _, address = found[0]
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -85,7 +87,9 @@ class Place:
         try:
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
-            raise BadInput(f"{self.certificate} and {self.key} are no certificate and key ({error.strerror or error})") from None
+            raise BadInput(
+                f"{self.certificate} and {self.key} are no certificate and key ({error.strerror or error})"
+            ) from None
         return context
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +33,9 @@ _MERGE_AFTER = 512  # changes
 _SET_BACK_SECONDS = 2.0  # by which a clock has to be set back to be worth a line
 
 
-class Embedder(Protocol):
-    """The encoder of a release for what is new."""
-
-    def embed(self, title: str, abstract: str, category: str, subcategory: str) -> Floats:
-        """The vector of an item, [d]."""
-
-
-EmbedderOf = Callable[[Release], Embedder | None]
+Embed = Callable[[str, str, str, str], Floats]
+"""The encoder of a release for what is new: title, abstract, category, subcategory -> [d]."""
+EmbedderOf = Callable[[Release], Embed | None]
 
 
 class NoEmbedder(VeilrecError):
@@ -69,7 +64,7 @@ class Service:
         release: Release,
         *,
         store: ItemStore | None = None,
-        embedder_of: EmbedderOf = lambda release: None,
+        embedder_of: EmbedderOf = lambda _: None,
         trusted: bytes | None = None,
         log: Log | None = None,
         clock: Callable[[], float] = time.time,
@@ -78,9 +73,9 @@ class Service:
         self.edition: Edition | None = None  # until the index is ready
         self.pool: PoolAnswer | None = None
         self.failure: str | None = None  # why there will never be an edition
-        self.on_failure: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[], object] = lambda: None
         self._embedder_of, self._trusted, self._clock = embedder_of, trusted, clock
-        self._embedder: Embedder | None = None
+        self._embedder: tuple[str, Embed | None] = ("", None)  # and of which release
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="items")
         self._counting = threading.Lock()
         self.waiting = 0  # changes that were asked for and are not done
@@ -124,7 +119,9 @@ class Service:
         except VeilrecError as error:
             self.failure = str(error)
         except (OSError, KeyError, ValueError) as error:
-            self.failure = f"the release cannot be served ({type(error).__name__}): check it with `veilrec release verify`"
+            self.failure = (
+                f"the release cannot be served ({type(error).__name__}): check it with `veilrec release verify`"
+            )
         if self.failure is not None:
             self.on_failure()
             return
@@ -132,11 +129,12 @@ class Service:
         gc.freeze()  # what stays for good is not looked at again
         self._touch()
         self.log.event("ready")
+        if self.store is not None and self.edition is not None and self.edition.ranks_here:
+            self._encoder(self.release)
 
     def _edition(self, release: Release) -> Edition:
         """An edition with all that was added, and without what was taken out."""
         edition = Edition(release)
-        self._embedder = self._embedder_of(release) if edition.ranks_here and self.store is not None else None
         if self.store is None or not edition.ranks_here:
             return edition
         for name in self.store.gone():
@@ -156,17 +154,25 @@ class Service:
         """An item with a vector of this release."""
         if item.model == edition.release.digest:
             return item if item.vector.shape == (edition.dim,) else None
-        if self._embedder is None or self.store is None:
+        if self.store is None or self._encoder(edition.release) is None:
             return None
         vector = self._vector(edition, item.title, item.abstract, item.category, item.subcategory)
         item = replace(item, model=edition.release.digest, vector=vector)
         self.store.put(item)
         return item
 
+    def _encoder(self, release: Release) -> Embed | None:
+        """Loaded when it is needed for the first time: it may be large."""
+        if self._embedder[0] != release.digest:
+            self._embedder = (release.digest, self._embedder_of(release))
+        return self._embedder[1]
+
     def _vector(self, edition: Edition, *texts: str) -> Floats:
-        if self._embedder is None:
+        embed = self._encoder(edition.release)
+        if embed is None:
             raise NoEmbedder("this server has no encoder for new items: start it where `veilrec[train]` is installed")
-        vector = np.asarray(self._embedder.embed(*texts), np.float32)
+        title, abstract, category, subcategory = texts
+        vector = np.array(embed(title, abstract, category, subcategory), np.float32)
         if vector.shape != (edition.dim,) or not np.isfinite(vector).all():
             raise BadInput("the encoder makes no vector of this item: give it another title or category")
         return vector
@@ -178,6 +184,7 @@ class Service:
         is_new = edition.texts.find(name) is None
         digest, texts = edition.release.digest, (new.title, new.abstract, new.category, new.subcategory, new.region)
         item = Item(name, *texts, new.prior, expires, digest, vector)
+        edition.check(item)
         store.put(item)
         edition.show(item)
         self._touch()
@@ -199,7 +206,7 @@ class Service:
         return self.edition, self.store
 
     def sweep(self) -> int:
-        """Let items expire whose time has come; how many. What has expired never comes back, whatever the clock says."""
+        """Let items expire whose time has come; how many. They never come back, whatever the clock says then."""
         now = self._clock()
         if now < self._newest - _SET_BACK_SECONDS:
             back = self._newest - now
