@@ -4,9 +4,9 @@ import { find, made } from "./dom.js";
 
 const NAMES: Record<string, string> = {
   "none-sent": "Send nothing",
-  interest: "Private query: one interest, perhaps a lie",
-  attention: "Private query: all interests under noise",
-  pooled: "Private query: a sum of clicks under noise",
+  interest: "Private query: one interest",
+  attention: "Private query: noisy interests",
+  pooled: "Private query: noisy sum of clicks",
   plain: "My interests as they are",
   "not-personal": "Not personal",
 };
@@ -28,7 +28,7 @@ export function showModes(modes: readonly Mode[], active: string, chosen: (mode:
     input.value = mode.id;
     input.checked = mode.id === active;
     input.addEventListener("change", () => chosen(mode));
-    const hint = made("span", { class: "hint", text: HINTS[mode.id] ?? `${mode.bytes} bytes, once per release: ${mode.line}` });
+    const hint = made("span", { class: "hint", text: HINTS[mode.id] ?? `One message of ${mode.bytes} bytes per release.` });
     hint.id = `hint-${mode.id}`;
     input.setAttribute("aria-describedby", hint.id);
     return made("label", {}, input, made("span", { text: nameOf(mode.id) }), hint);
@@ -38,6 +38,7 @@ export function showModes(modes: readonly Mode[], active: string, chosen: (mode:
 }
 
 function bar(label: string, spent: Spent): HTMLElement[] {
+  const percent = Math.round(spent.share * 100);
   const fill = made("span");
   fill.style.width = `${Math.round(spent.share * 1000) / 10}%`;
   const meter = made("div", { class: "meter" }, fill);
@@ -45,21 +46,22 @@ function bar(label: string, spent: Spent): HTMLElement[] {
   meter.setAttribute("aria-label", label);
   meter.setAttribute("aria-valuemin", "0");
   meter.setAttribute("aria-valuemax", "100");
-  meter.setAttribute("aria-valuenow", String(Math.round(spent.share * 100)));
-  meter.setAttribute("aria-valuetext", `${Math.round(spent.share * 100)} % of the budget; ${spent.spent}`);
-  return [
-    made("span", { class: "label", text: `${label}: ${Math.round(spent.share * 100)} % of the budget` }),
-    meter,
-    made("span", { class: "line", text: `Spent: ${spent.spent}. At most: ${spent.atMost}.` }),
-  ];
+  meter.setAttribute("aria-valuenow", String(percent));
+  meter.setAttribute("aria-valuetext", `${percent} % of the budget`);
+  const words = made("span", { class: "label" }, made("span", { text: label }), made("span", { text: `${percent} %` }));
+  return [words, meter];
 }
 
 export function showAccounts(accounts: readonly AccountReport[]): void {
   const shown = accounts.map((account) => {
-    const whose = account.unit === "history" ? "All that you read" : "One story that you read";
-    const lines = [...bar(`${whose}, this period`, account.period), ...bar(`${whose}, ever`, account.lifetime)];
-    if (account.uncovered > 0) lines.push(made("span", { class: "line", text: `${account.caveats[0] ?? ""}.` }));
-    return made("div", { class: "account" }, ...lines);
+    const { period, lifetime, uncovered } = account;
+    const whose = account.unit === "history" ? "All that you read" : "Any one story";
+    const lines = [...bar(`${whose}: this release`, period), made("span", { class: "line", text: period.spent })];
+    lines.push(...bar(`${whose}: ever`, lifetime), made("span", { class: "line", text: lifetime.spent }));
+    if (uncovered > 0) lines.push(made("span", { class: "line", text: `${account.caveats[0] ?? ""}.` }));
+    const limits = made("details", { class: "line" }, made("summary", { text: "Limits" }));
+    limits.append(made("p", { text: `${period.atMost}.` }), made("p", { text: `${lifetime.atMost}.` }));
+    return made("div", { class: "account" }, ...lines, limits);
   });
   find("accounts").replaceChildren(...shown);
 }

@@ -29,12 +29,17 @@ const NO_TRUST: Trust = { key: null, newest: {} };
 export const NONE_SENT = "none-sent";
 export const NOT_PERSONAL = "not-personal";
 
-/** Of one period (a version of the release) and of this browser's lifetime, for one click and for the whole history. */
-export const BUDGETS: readonly Budget[] = (["history", "click"] as const).map((unit) => ({
+/** As the device in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
+export const BUDGETS: readonly Budget[] = (
+  [
+    ["history", 5],
+    ["click", 10],
+  ] as const
+).map(([unit, epsilon]) => ({
   unit,
   adjacency: "replace-one",
-  period: { epsilon: 5, delta: 1e-5 },
-  lifetime: { epsilon: 20, delta: 1e-4 },
+  period: { epsilon, delta: 2e-6 },
+  lifetime: { epsilon: 4 * epsilon, delta: 8e-6 },
 }));
 
 export interface Options {
@@ -117,7 +122,7 @@ export class Device {
       envelope = JSON.parse(text(await this.outbox.send({ ...request, most: LARGEST_RELEASE }))) as Envelope;
     } catch (error) {
       const kept = await this.store.get<Envelope>("release", "envelope");
-      if (!(error instanceof NoAnswer) || kept === undefined) throw error;
+      if (!(error instanceof NoAnswer && error.away) || kept === undefined) throw error;
       envelope = kept;
     }
     const verified = await verifyRelease(envelope, trust);
@@ -236,8 +241,9 @@ export class Device {
       if (error instanceof BudgetExhausted) {
         notice = "The privacy budget of this period is spent, so the list is not personal.";
         actual = NOT_PERSONAL;
-        pool = await this.fetched(actual, false).catch(() => undefined);
-      } else if (error instanceof NoAnswer && error.status === 0) notice = "The server is away: these are the last news.";
+        // If possible from what is here, so that nobody learns who has run out of budget.
+        pool = (await this.kept(actual)) ?? (await this.fetched(actual, false).catch(() => undefined));
+      } else if (error instanceof NoAnswer && error.away) notice = "The server is away: these are the last news.";
       else throw error;
     }
     if (pool === undefined) {
@@ -310,9 +316,10 @@ export class Device {
     let content: Bytes;
     if (mode === NONE_SENT) {
       const request = { method: "GET", path: "/v1/pool", what: "the news that everybody gets" } as const;
-      content = await this.outbox.send({ ...request, cost: line(NOTHING_SENT), most: LARGEST_POOL });
+      content = await patiently(() => this.outbox.send({ ...request, cost: line(NOTHING_SENT), most: LARGEST_POOL }));
     } else if (offer === undefined || mode === NOT_PERSONAL) {
-      const request = { method: "POST", path: asks(FEWEST), type: "application/json", body: utf8("{}") } as const;
+      const body = utf8(JSON.stringify({ k: FEWEST }));
+      const request = { method: "POST", path: "/v1/recommend?form=pool", type: "application/json", body } as const;
       const what = "the list that everybody gets";
       content = await this.outbox.send({ ...request, what, cost: line(NOTHING_SENT), most: LARGEST_POOL });
     } else content = await this.asked(offer, again);
@@ -359,6 +366,18 @@ export class Device {
       if (pool.release === period) return pool;
     }
     return undefined;
+  }
+}
+
+/** A server that has just started has no pool yet: wait for it a little. */
+async function patiently<T>(act: () => Promise<T>): Promise<T> {
+  for (let wait = 250; ; wait *= 2) {
+    try {
+      return await act();
+    } catch (error) {
+      if (!(error instanceof NoAnswer) || error.status !== 503 || wait > 4000) throw error;
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
   }
 }
 

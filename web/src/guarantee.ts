@@ -52,7 +52,7 @@ export const NOTHING_SENT: Guarantee = {
 export function short(value: number): string {
   if (value === 0) return "0";
   const power = Math.floor(Math.log10(Math.abs(value)));
-  if (power >= -5 && power < 6) return String(Number(value.toPrecision(6)));
+  if (power >= -4 && power < 6) return String(Number(value.toPrecision(6)));
   const [digits, exponent] = value.toExponential(5).split("e") as [string, string];
   const size = exponent.slice(1).padStart(2, "0");
   return `${Number(digits)}e${exponent.startsWith("-") ? "-" : "+"}${size}`;

@@ -40,6 +40,10 @@ export class NoAnswer extends Error {
   ) {
     super(message);
   }
+  /** Whether to ask again later: the server is gone, busy, or has only just started. */
+  get away(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500;
+  }
 }
 
 async function bounded(response: Response, most: number): Promise<Bytes> {

@@ -7,7 +7,7 @@ import { type Manifest, type Offer } from "./release.js";
 import { type Source } from "./samplers.js";
 export declare const NONE_SENT = "none-sent";
 export declare const NOT_PERSONAL = "not-personal";
-/** Of one period (a version of the release) and of this browser's lifetime, for one click and for the whole history. */
+/** As the device in Python: of one period (a version of the release) and of a lifetime, for all and for one click. */
 export declare const BUDGETS: readonly Budget[];
 export interface Options {
     readonly server?: string;

@@ -29,6 +29,8 @@ export declare class NoAnswer extends Error {
     readonly status: number;
     name: string;
     constructor(message: string, status: number);
+    /** Whether to ask again later: the server is gone, busy, or has only just started. */
+    get away(): boolean;
 }
 export declare class Outbox {
     private readonly store;
