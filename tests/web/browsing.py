@@ -62,7 +62,7 @@ class Browser:
     def wait_for(self, script: str, *arguments: Any) -> Any:
         """What an asynchronous script in the page returns; it throws where the script does."""
         wrapped = (
-            "const done = arguments[arguments.length - 1];"
+            "const done = arguments[arguments.length - 1], given = arguments;"
             f"(async () => {{ {script} }})().then(value => done([true, value]), error => done([false, String(error)]))"
         )
         good, value = self.driver.execute_async_script(wrapped, *arguments)
@@ -96,7 +96,7 @@ class Browser:
 
     def categories(self, count: int = 10) -> list[str]:
         """Of the first stories."""
-        script = "return [...document.querySelectorAll('.story')].slice(0, arguments[0]).map(s => s.dataset.category)"
+        script = "return [...document.querySelectorAll('#stories .story')].slice(0, arguments[0]).map(s => s.dataset.category)"
         found: list[str] = self.js(script, count)
         return found
 
@@ -126,7 +126,7 @@ class Browser:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 request = message["params"]["request"]
-                if not request["url"].startswith("data:"):
+                if not request["url"].startswith(("data:", "chrome")):
                     self.sent.append(request | {"id": message["params"]["requestId"]})
             elif message["method"] == "Network.requestWillBeSentExtraInfo":
                 self.sent.append({"url": "", "method": "", "headers": message["params"]["headers"], "id": ""})

@@ -3,7 +3,7 @@ import { Device, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Mod
 import { coloured, find, made, picture } from "./dom.js";
 import { nameOf, showAccounts, showJournal, showModes, showRead } from "./panel.js";
 
-const SHOWN = 19; // one large story and six rows of three
+const SHOWN = 13; // one large story and four rows of three
 const say = (id: string, text: string): void => {
   find(id).textContent = text;
 };
@@ -109,8 +109,9 @@ class Page {
   async show(how: { ask?: boolean; again?: boolean } = {}): Promise<void> {
     if (how.ask === true) say("status", "Fetching the news …");
     const front = await this.device.front(this.mode, SHOWN, how);
-    const stories = front.stories.map((story) => this.card(story));
-    find("stories").replaceChildren(...stories);
+    find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
+    find("others").replaceChildren(...front.others.map((story) => this.card(story, "h3")));
+    find("else").hidden = front.others.length === 0;
     find("notice").hidden = front.notice === "";
     say("notice", front.notice);
     say("status", described(front));
@@ -124,12 +125,12 @@ class Page {
     showRead(await this.device.clicks());
   }
 
-  private card(story: Story): HTMLElement {
+  private card(story: Story, heading: "h2" | "h3"): HTMLElement {
     const headline = made("button", { class: "headline", text: story.title || story.id });
     headline.type = "button";
     headline.addEventListener("click", () => this.open(story));
     const words = made("div", { class: "words" }, made("p", { class: "category", text: story.category || "news" }));
-    words.append(made("h2", {}, headline));
+    words.append(made(heading, {}, headline));
     if (story.because) words.append(made("p", { class: "because", text: `Because you read “${shorter(story.because)}”` }));
     const frame = made("div", { class: "picture" });
     frame.setAttribute("aria-hidden", "true");

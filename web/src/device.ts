@@ -24,6 +24,7 @@ import { Store } from "./store.js";
 const LARGEST_POOL = 1 << 25;
 const LARGEST_RELEASE = 1 << 22;
 const FEWEST = 100; // news asked for at least: the same number for everybody, so that what was read can be left out here
+const OTHERS = 9; // of categories that a list has nothing of
 const NO_TRUST: Trust = { key: null, newest: {} };
 
 export const NONE_SENT = "none-sent";
@@ -67,6 +68,7 @@ export interface Story {
 
 export interface Front {
   readonly stories: readonly Story[];
+  readonly others: readonly Story[]; // the best of categories that the list has nothing of: a way out of a taste
   readonly mode: string;
   readonly personal: boolean;
   readonly notice: string; // why it is not what was asked for; empty if it is
@@ -262,11 +264,21 @@ export class Device {
     const person = personal ? this.person(this.known(clicks)) : null;
     const scores = person === null ? this.forAnybody(pool) : this.scores(pool, person);
     const like = person === null ? [] : this.known(clicks).slice(-20);
-    const stories = best(scores, pool.ids, read, count).map((at): Story => {
+    const order = best(scores, pool.ids, read, pool.size);
+    const story = (at: number): Story => {
       const because = like.length ? likest(pool.vector(at), like) : "";
       return { id: pool.ids[at] as string, title: pool.titles[at] as string, category: pool.categoryOf(at), because };
-    });
-    return { stories, mode, personal: personal && like.length > 0, notice, clicks: like.length };
+    };
+    const stories = order.slice(0, count).map(story);
+    const shown = new Set(stories.map(({ category }) => category));
+    const others: Story[] = [];
+    for (const at of order.slice(count)) {
+      if (others.length === OTHERS) break;
+      if (shown.has(pool.categoryOf(at))) continue;
+      shown.add(pool.categoryOf(at));
+      others.push({ ...story(at), because: "" });
+    }
+    return { stories, others, mode, personal: personal && like.length > 0, notice, clicks: like.length };
   }
 
   /** Clicks with a vector of this model; after a new model, those whose news are at hand. */

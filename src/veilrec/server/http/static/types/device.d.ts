@@ -31,6 +31,7 @@ export interface Story {
 }
 export interface Front {
     readonly stories: readonly Story[];
+    readonly others: readonly Story[];
     readonly mode: string;
     readonly personal: boolean;
     readonly notice: string;
