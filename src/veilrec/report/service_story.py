@@ -209,9 +209,8 @@ def _audit_words(audit: dict[str, Any], held: int) -> list[object]:
             " the terms of the promise."
         )
     verdict = "holds" if audit["holds"] else "DOES NOT HOLD"
-    return [
-        f"`veilrec audit {audit['method']} --quick`: {held} of {len(audit['checks'])} checks hold; it {verdict}.{attack}"
-    ]
+    told = f"{held} of {len(audit['checks'])} checks hold; it {verdict}.{attack}"
+    return [tag("code", f"veilrec audit {audit['method']} --quick"), f": {told}"]
 
 
 def _row(one: Asked) -> list[object]:

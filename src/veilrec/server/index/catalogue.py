@@ -108,7 +108,7 @@ class Catalogue:
         found = base = 0
         for part in state.parts:
             if part.count:
-                found = part.search(told, wanted, base, scores, rows, found)
+                found = part.search(told, wanted, base, state.largest, scores, rows, found)
             base += part.count
         return _numbers(state.parts, rows[:found]), scores[:found]
 
@@ -213,6 +213,14 @@ class Catalogue:
             merged = merging.merged(old.parts[:-1], old.vectors)
             with self._lock:
                 self._state = merging.swapped_in(self._state, old, merged)
+
+    def merged_state(self) -> tuple[State, Floats | None, list[tuple[float, int]]]:
+        """A state of one part, the interests, and when items expire: what is saved; writers wait for it."""
+        with self._merging, self._lock:
+            old = with_new_segment(self._state)
+            state = self._state = merging.swapped_in(old, old, merging.merged(old.parts[:-1], old.vectors))
+            alone = replace(state, parts=state.parts[:1], vectors=Vectors(state.vectors.chunks[:-1]))
+            return alone, self._interests, list(self._expiries)
 
     def reachable(self, k: int) -> Offsets:
         """Numbers of all items that some weights on the simplex bring into their k best; perhaps a few more."""

@@ -59,7 +59,6 @@ def swapped_in(now: State, old: State, new: Merged) -> State:
         now,
         parts=(new.part, *now.parts[sealed:]),
         vectors=Vectors((*new.chunks, *now.vectors.chunks[len(old.vectors.chunks) - 1 :])),
-        version=now.version + 1,
     )
 
 
