@@ -94,6 +94,14 @@ class Browser:
         act()
         self.until("return Number(document.documentElement.dataset.ready ?? 0) > arguments[0]", before)
 
+    def rest(self) -> None:
+        """The pointer away from everything."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).move_by_offset(0, 0).perform()
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": 3, "y": 90})
+        time.sleep(0.5)  # what fades has faded
+
     def categories(self, count: int = 10) -> list[str]:
         """Of the first stories."""
         script = "return [...document.querySelectorAll('#stories .story')].slice(0, arguments[0]).map(s => s.dataset.category)"

@@ -164,7 +164,7 @@ def test_asking_without_protection_is_asked_about_and_never_forgotten(site: Site
     browser.element("#again").click()
     browser.shown(browser.element("#sure-yes").click)
     assert len(queries(browser)) == 1
-    assert browser.element("#accounts").text.count("no privacy guarantee") == 4
+    assert browser.element("#accounts").get_attribute("textContent").count("no privacy guarantee") == 4
     assert "1 message without protection of one history (replace-one)" in browser.element("#accounts").text
 
 

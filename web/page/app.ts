@@ -173,7 +173,8 @@ class Page {
 }
 
 function shorter(text: string): string {
-  return text.length > 46 ? `${text.slice(0, 44).trimEnd()} …` : text;
+  if (text.length <= 46) return text;
+  return `${text.slice(0, 44).replace(/\s+\S*$/, "")} …`;
 }
 
 function described(front: Front): string {

@@ -6,7 +6,7 @@ const NAMES: Record<string, string> = {
   "none-sent": "Send nothing",
   interest: "Private query: one interest",
   attention: "Private query: noisy interests",
-  pooled: "Private query: noisy sum of clicks",
+  pooled: "Private query: noisy sum",
   plain: "My interests as they are",
   "not-personal": "Not personal",
 };
@@ -56,11 +56,11 @@ export function showAccounts(accounts: readonly AccountReport[]): void {
   const shown = accounts.map((account) => {
     const { period, lifetime, uncovered } = account;
     const whose = account.unit === "history" ? "All that you read" : "Any one story";
-    const lines = [...bar(`${whose}: this release`, period), made("span", { class: "line", text: period.spent })];
-    lines.push(...bar(`${whose}: ever`, lifetime), made("span", { class: "line", text: lifetime.spent }));
+    const lines = [...bar(whose, period), made("span", { class: "line", text: period.spent })];
     if (uncovered > 0) lines.push(made("span", { class: "line", text: `${account.caveats[0] ?? ""}.` }));
-    const limits = made("details", { class: "line" }, made("summary", { text: "Limits" }));
-    limits.append(made("p", { text: `${period.atMost}.` }), made("p", { text: `${lifetime.atMost}.` }));
+    const limits = made("details", { class: "line" }, made("summary", { text: "Ever, and the limits" }));
+    limits.append(...bar(`${whose}, ever`, lifetime), made("p", { text: `Ever: ${lifetime.spent}.` }));
+    limits.append(made("p", { text: `At most: ${period.atMost}.` }), made("p", { text: `At most: ${lifetime.atMost}.` }));
     return made("div", { class: "account" }, ...lines, limits);
   });
   find("accounts").replaceChildren(...shown);
