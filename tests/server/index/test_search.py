@@ -104,6 +104,19 @@ def test_filters_of_any_share(share):
             assert_exact(catalogue, values, weights, 10, allowed, wanted)
 
 
+def test_what_is_gone_is_gone_from_the_lists_of_few_items_too():
+    generator = np.random.default_rng(6)
+    values = drawn("normal", 20_000, 5, generator)
+    codes = np.where(np.arange(len(values)) % 1000 == 0, 3, 1).astype(np.int32)
+    catalogue, allowed = catalogue_of(values, codes), codes == 3
+    weights = generator.dirichlet(np.ones(5)).astype(np.float32)
+    for _ in range(5):
+        assert_exact(catalogue, values, weights, 5, allowed, Filter((3,)))
+        gone = int(catalogue.best(weights, 1, wanted=Filter((3,)))[0][0])
+        catalogue.remove(gone)
+        allowed[gone] = False
+
+
 def test_sums_of_sets_are_the_largest_of_each_block():
     generator = np.random.default_rng(8)
     blocks = Blocks.of(drawn("normal", 128 * 20, 4, generator))
