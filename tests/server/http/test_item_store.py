@@ -37,7 +37,7 @@ def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     again = ItemStore(tmp_path / "items")
     assert _ids(again) == ["item 2", "item 0"]
     assert again.gone() == {"item 1"}
-    found = list(again.items())[0]
+    found = next(iter(again.items()))
     assert (found.prior, found.expires, found.category) == (0.25, inf, "news")
     np.testing.assert_array_equal(found.vector, np.full(4, 2, np.float32))
     again.put(item(1))
