@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting")
+EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting", "starlette", "uvicorn", "msgspec")
 ROOMS = ("wire", "privacy", "server")  # every module of these
 MODULES = (
     "device.device",
@@ -34,6 +34,7 @@ MODULES = (
     "runs.saved",
     "cli.main",
 )
+SERVE = "veilrec.server.http."  # the extra `serve` brings what it needs
 N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
 Results = dict[str, NDArray[np.generic]]
 
@@ -58,6 +59,7 @@ def imports() -> Results:
     for room in ROOMS:
         package = importlib.import_module(f"veilrec.{room}")
         names += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    names = [name for name in names if not name.startswith(SERVE)]
     for name in names:
         importlib.import_module(name)
     loaded = [extra for extra in EXTRAS if extra in sys.modules]

@@ -46,6 +46,14 @@ def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     assert (tmp_path / "items").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_commit_is_synced(tmp_path: Path) -> None:
+    """A killed process cannot show this: the system keeps what was written. Power that fails does not."""
+    store = ItemStore(tmp_path / "items")
+    settings = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert settings == ["wal", 2]
+    store.close()
+
+
 def test_one_server_at_a_time(tmp_path: Path) -> None:
     store = ItemStore(tmp_path / "items")
     with pytest.raises(BadInput, match="another server"):
