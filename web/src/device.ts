@@ -16,7 +16,7 @@ import { Ledger, type AccountReport } from "./ledger.js";
 import { decompose } from "./mechanisms.js";
 import { NoAnswer, Outbox, type Entry } from "./outbox.js";
 import { best, cosine, Pool } from "./pool.js";
-import { checkedFile, verifyRelease, type Envelope, type Manifest, type Offer, type Trust } from "./release.js";
+import { checkedFile, LARGEST_FILE, verifyRelease, type Envelope, type Manifest, type Offer, type Trust } from "./release.js";
 import { doubles, readSafetensors, type Tensors } from "./safetensors.js";
 import { SecureSource, type Source } from "./samplers.js";
 import { Store } from "./store.js";
@@ -151,6 +151,8 @@ export class Device {
   private async file(manifest: Manifest, path: string): Promise<Bytes | null> {
     const entry = Object.hasOwn(manifest.files, path) ? manifest.files[path] : undefined;
     if (entry === undefined) return null;
+    if (entry.bytes > LARGEST_FILE)
+      throw new BadRelease(`${path} of the release has ${entry.bytes} bytes: at most ${LARGEST_FILE} are fetched`);
     const kept = await this.store.get<Bytes>("release", entry.sha256);
     if (kept !== undefined) return checkedFile(manifest, path, kept);
     const request = { method: "GET", path: `/v1/release/files/${path}`, what: "a file of the release" } as const;
