@@ -236,8 +236,11 @@ export class Device {
   async front(mode: string, count: number, how: { ask?: boolean; again?: boolean } = {}): Promise<Front> {
     await this.release();
     const known = await this.modes();
+    if ((this.loaded as Loaded).manifest.family === "ranker")
+      throw new BadRelease("This release is ranked by devices in Python alone (veilrec query): there is no list for a browser.");
     const wanted = known.find((each) => each.id === mode);
     let [actual, notice] = wanted === undefined ? [NOT_PERSONAL, `This release does not offer ${mode}.`] : [mode, ""];
+    if (!this.ranksHere) notice = "Personal lists of this release are made by devices in Python: here it is everybody's.";
     let pool = how.ask === true ? undefined : this.pools.get(actual);
     try {
       pool ??= await this.fetched(actual, how.again ?? false);
