@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
 from veilrec.server.index.blocks import Blocks, Codes, Labels
 from veilrec.server.index.segments import Part, Segment
+from veilrec.server.index.state import State
 from veilrec.server.index.vectors import Chunk, Vectors
-
-if TYPE_CHECKING:
-    from veilrec.server.index.catalogue import State
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,15 @@ from veilrec.server.index.oracle import best_of
 _UNIT = 2.0**-24  # largest relative error of one float32 operation
 _DEEPEST = 16  # halvings
 _RIVALS = 256  # items, the best in the middle of a cell, that others are compared with
-_WORK = 4e9  # scores at corners, after which what is left is taken
+_FIRST = 8  # halvings that are not looked at: in so large cells hardly an item is worse than k others everywhere
+_WORK = 1e8  # items compared, over all cells, after which what is left is taken: about a minute
+_SCORED = 1 / 16  # what scoring an item costs beside comparing it
 
 
 def reachable_rows(values: Floats, k: int, *, work: float = _WORK, deepest: int = _DEEPEST) -> Offsets:
     """Rows of `values`, [n, B], that some weights not below 0 bring into their k best, ties by the lowest row.
 
-    After `work` scores at corners of cells, or `deepest` halvings, the answer is still safe, but larger.
+    After `work` items compared, over all cells, or `deepest` halvings, the answer is still safe, but larger.
     """
     kept = _first_of_equals(values, k)
     if len(kept) <= k or values.shape[1] == 0:
@@ -67,7 +69,9 @@ class _Search:
     def run(self) -> Bools:
         """Which items are in the answer."""
         interests, count = self._values.shape
-        cells = deque([(np.eye(interests), np.arange(count), 0)])
+        everything = np.arange(count)
+        depth = min(_FIRST, 2 * (interests - 1), self._deepest)
+        cells = deque((corners, everything, depth) for corners in _cells(np.eye(interests), depth))
         while cells:
             corners, items, depth = cells.popleft()
             if self._reached[items].all():
@@ -81,12 +85,13 @@ class _Search:
 
     def _left(self, corners: Doubles, items: Offsets) -> Offsets:
         """The items that may be among the k best somewhere in a cell; the k best in its middle are noted as reached."""
-        self._work -= items.size * len(corners)
+        self._work -= _SCORED * items.size
         scores = corners @ self._values[:, items]  # [corners, items]
         if len(items) > self._k:
             limit = -np.partition(-scores.min(axis=0), self._k - 1)[self._k - 1]
             kept = scores.max(axis=0) >= limit - self._margin
             items, scores = items[kept], scores[:, kept]
+        self._work -= items.size
         worse = -scores.mean(axis=0)
         rivals = _lowest(worse, _RIVALS)
         self._reached[items[_lowest(worse, self._k)]] = True
@@ -101,6 +106,13 @@ def _lowest(values: Doubles, count: int) -> Offsets:
     some = np.argpartition(values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     found: Offsets = some[np.argsort(values[some], kind="stable")]
     return found
+
+
+def _cells(corners: Doubles, depth: int) -> list[Doubles]:
+    """A cell cut so many times."""
+    if depth == 0:
+        return [corners]
+    return [cell for half in _halves(corners) for cell in _cells(half, depth - 1)]
 
 
 def _halves(corners: Doubles) -> tuple[Doubles, Doubles]:

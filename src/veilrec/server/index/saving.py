@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from veilrec._arrays import Floats
 from veilrec.errors import BadInput
 from veilrec.server.index.blocks import GROUP, WIDTH, Blocks, Labels
-from veilrec.server.index.catalogue import Catalogue, State
+from veilrec.server.index.catalogue import Catalogue
 from veilrec.server.index.files import open_arrays, write_arrays
 from veilrec.server.index.segments import Part, Segment
+from veilrec.server.index.state import State
 from veilrec.server.index.vectors import Chunk, Vectors
 
 _FORMAT = 1
