@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench docs site docker-check clean
+.PHONY: demo serve test check bench docs site docker-check clean
 
 # What the demo needs, and nothing for developers; after that `make test` adds the rest, and the other way round.
 $(VENV)/.demo-ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -c constraints.txt -e '.[train,report]'
+	$(INSTALL) -c constraints.txt -e '.[train,report,release,serve]'
 	touch $@
 
 $(VENV)/.ready: $(VENV)/.demo-ready
@@ -20,6 +20,10 @@ $(VENV)/.ready: $(VENV)/.demo-ready
 
 demo: $(VENV)/.demo-ready  ## install (once), train on made-up data and write report.html
 	$(BIN)/veilrec demo --report report.html
+
+serve: $(VENV)/.demo-ready  ## the page of the demo, at http://127.0.0.1:8337, until Ctrl-C; runs the demo if it has not run
+	test -f veilrec-demo/release/manifest.json || $(BIN)/veilrec demo --report report.html
+	$(BIN)/veilrec serve veilrec-demo/release
 
 test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

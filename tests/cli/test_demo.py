@@ -15,6 +15,7 @@ from veilrec.errors import BadInput
 from veilrec.report import demo as demo_room
 from veilrec.report.demo import Training
 from veilrec.runs.request import Request
+from veilrec.wire.releases import open_release
 
 _app = typer.Typer()
 _app.command()(demo)
@@ -214,7 +215,8 @@ def test_it_refuses_a_file_or_a_link_as_its_folder(room: Path) -> None:
 def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Films: 4,000 cases, sd 0.008. News: 2,800 impressions, sd of a mean AUC below 0.01."""
     monkeypatch.chdir(tmp_path)
-    films, news = json.loads(_run("--json").stdout)["parts"]
+    told = json.loads(_run("--json").stdout)
+    films, news = told["parts"]
     hits = {name: values["hr@10"] for name, values in (films["metrics"] | films["baselines"]).items()}
     assert hits["fedmf"] > hits["popularity"] + 0.1
     assert abs(hits["fedmf"] - hits["mf"]) < 0.05
@@ -224,5 +226,24 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     fits = {name: own["fit"]["mean_overlap"] for name, own in films["person"]["lists"].items()}
     assert fits["fedmf"] > fits["dp-fedmf"] > films["person"]["chance"]["mean_overlap"]
     auc = {name: values["auc"] for name, values in (news["metrics"] | news["baselines"]).items()}
-    assert auc["fednewsrec"] > max(auc["popularity"], auc["random"]) + 0.1
+    assert auc["privaterec"] > max(auc["popularity"], auc["random"]) + 0.1
     assert max(auc.values()) < news["best_possible"]["auc"]
+    service = told["service"]
+    assert service["audit"] == {"method": "privaterec", "holds": True}
+    asked = {one["mode"]: one for one in service["asked"]}
+    assert {mode: one["sent_bytes"] for mode, one in asked.items()} == {
+        "none-sent": 0,
+        "interest": 9,
+        "attention": 27,
+        "pooled": 71,
+        "plain": 735,
+        "nobody": 0,
+    }
+    assert all(one["used"] == mode for mode, one in asked.items())
+    assert asked["plain"]["same_as_on_the_device"] == 10
+    release = open_release(tmp_path / "veilrec-demo" / "release")
+    assert release.protected
+    assert release.key.hex() == service["release"]["key"]
+    page = (tmp_path / "report.html").read_text()
+    assert "From the model to a reader" in page
+    assert "serve veilrec-demo/release" in page

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from veilrec.report.demo import Finding
     from veilrec.report.person import Person
+    from veilrec.report.service_story import Service
     from veilrec.runs.request import Request
 
 
 _WORDS = 4  # of a title, in a terminal
+_ADDRESS = "http://127.0.0.1:8337"  # where `veilrec serve` listens unless told otherwise
 
 
 class Kind(StrEnum):
@@ -39,16 +41,19 @@ def demo(
     kind: Annotated[
         Kind, typer.Option(case_sensitive=False, help="Made-up data: films, news with impressions, or both.")
     ] = Kind.all,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the data and every draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Decides the data and every draw, but for noise that protects: that is secret.")
+    ] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the runs; a former demo in it is replaced.")] = Path(
         "veilrec-demo"
     ),
     report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
     json_output: Json = False,
 ) -> None:
-    """Train on made-up films and news, with and without privacy, compare, show what one person gets, write a report.
+    """The whole story on made-up data: train, compare, audit, release, serve, ask privately, write a report.
 
-    Needs no download and no network. Everything that it does, `veilrec train` does for your own data.
+    Needs no download and no network; the server that it starts listens on this machine only and is stopped again.
+    Everything that it does, `veilrec train`, `audit`, `release`, `serve` and `query` do for your own data.
 
     Examples:
 
@@ -70,11 +75,39 @@ def demo(
                 _train(training.request, room / training.folder)
             say("Compare them, and recommend to one person.")
             findings.append(find(scenario, room))
-        made = keep(findings, room, out, report, _command(kind, seed, out, report))
+        service = _serve(findings, room, seed)
+        made = keep(findings, room, out, report, _command(kind, seed, out, report), service, _serving(out))
     if json_output:
         print_json(made | {"seconds": round(time.perf_counter() - started, 1)})
     else:
-        _show(findings, report, out)
+        _show(findings, report, out, service)
+
+
+def _serve(findings: list[Finding], room: Path, seed: int) -> Service | None:
+    """Audit, release and serve the run that may be published, and ask for it as a device would."""
+    from veilrec.report import service_story
+    from veilrec.report.demo import categories_of, history_of
+
+    finding = next((finding for finding in findings if finding.scenario.serves), None)
+    if finding is None:
+        return None
+    method = str(finding.scenario.serves)
+    say(f"Audit {method}: attack the very plan that was trained.")
+    audit = service_story.audited(method, seed)
+    say("Release it: weights, encoder, texts and guarantee, signed.")
+    release = service_story.released(room / method, room)
+    say("Serve it, and ask as one person's device, in every way that there is.")
+    history = history_of(finding, room)
+    with service_story.served(release.folder) as address:
+        asked = service_story.asked(release, address, history, categories_of(finding))
+    return service_story.Service(audit, release, history, asked)
+
+
+def _serving(out: Path) -> str:
+    """The command that keeps the service running."""
+    from veilrec.report.service_story import RELEASE
+
+    return shlex.join([typed_name(), "serve", str(out / RELEASE)])
 
 
 def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
@@ -106,12 +139,14 @@ def _train(request: Request, folder: Path) -> None:
         train(prepared, folder, listeners=(listener,))
 
 
-def _show(findings: list[Finding], report: Path, out: Path) -> None:
+def _show(findings: list[Finding], report: Path, out: Path, service: Service | None) -> None:
     from rich.console import Console
 
     console = Console()
     for finding in findings:
         _show_part(console, finding)
+    if service is not None:
+        _show_service(console, service)
     console.print("A simulated run protects nobody.", markup=False)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
     console.print("Next:", markup=False)
@@ -123,6 +158,32 @@ def _show(findings: list[Finding], report: Path, out: Path) -> None:
         ["train", first.runs[0].method, "--data", "csv:YOUR-FILE.csv"],
     ):
         console.print(f"  {name} {shlex.join(step)}", soft_wrap=True, markup=False)
+    if service is not None:
+        console.print(f"  {_serving(out)}", soft_wrap=True, markup=False)
+        console.print(
+            f"The last one keeps the service running (so does `make serve`): open {_ADDRESS} and read.",
+            soft_wrap=True,
+            markup=False,
+        )
+
+
+def _show_service(console: Console, service: Service) -> None:
+    from rich.table import Table
+
+    verdict = "holds" if service.audit["holds"] else "DOES NOT HOLD"
+    console.print(
+        f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
+    )
+    console.print(f"Released: {service.release.line()}. {service.release.guarantee.line()}.", markup=False)
+    table = Table(
+        "asking", "bytes sent", "promise of the query", "as on the device", title="One device asks the server"
+    )
+    for one in service.asked:
+        answer = one.answer
+        sent = 0 if answer.sent is None else len(answer.sent)
+        promise = "nothing is sent" if answer.guarantee is None else answer.guarantee.line()
+        table.add_row(one.mode, str(sent), promise, f"{one.same} of {len(answer.items)}")
+    console.print(table)
 
 
 def _show_part(console: Console, finding: Finding) -> None:

@@ -24,6 +24,7 @@ from veilrec.device.released import SERVING_FILE, ReleasedFactors, ReleasedModel
 from veilrec.device.server_link import ServerAway, ServerLink
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.budget import Budget
+from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.guarantee import Guarantee, Unit
 from veilrec.privacy.ledger import AccountReport, BudgetExhausted, Ledger
 from veilrec.privacy.seal import Seal, key_in
@@ -115,7 +116,7 @@ class Client:
         except BudgetExhausted as gone:
             return self._for_nobody(k, (str(gone),))
         except ServerAway as away:
-            return self._by_itself(k, (f"{away}: ranked here instead, and nothing was told.",))
+            return self._by_itself(k, (f"{away}: ranked here instead.",))
 
     def read(self, *items: str) -> None:
         """Note that items were read."""
@@ -185,6 +186,8 @@ class Client:
 
     def _plain(self, model: ReleasedNews | ReleasedFactors) -> bytes:
         vector = self._vector(model)
+        with self.ledger.transaction() as change:  # from now on no account of this device promises anything
+            change.charge(NonPrivateEvent(), unit="history", adjacency="replace-one", unprotected=True)
         return encode(vector, Question("vector", len(vector)))
 
     def _vector(self, model: ReleasedNews | ReleasedFactors) -> Floats:

@@ -25,11 +25,12 @@ class HistoryStore:
     def __init__(self, path: Path, seal: Seal) -> None:
         self._path, self._seal = path, seal
         try:
+            path.touch(mode=0o600)
             self._connection = sqlite3.connect(path, isolation_level=None)
             for line in _SETTINGS:
                 self._connection.execute(line)
             self._check()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise VeilrecError(f"{path} cannot be used as a history ({error}): give another place for it") from None
 
     def _check(self) -> None:

@@ -16,18 +16,19 @@ from veilrec._words import counted
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.errors import BadInput
+from veilrec.report import service_story
 from veilrec.report.html import refuse_foreign
 from veilrec.report.page import Part, Story, render_parts, scores
 from veilrec.report.person import Person, meet
 from veilrec.report.plots import colour_numbers, over_bytes, picture
 from veilrec.report.run_summary import RunSummary, main_metric, read_run
+from veilrec.report.service_story import Service
 from veilrec.report.units import human_bytes, spelt
 from veilrec.runs.request import Request
 from veilrec.runs.saved import open_model
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
 EPSILON = 8  # of the private methods: per user, add-remove, whole run, trusting the server, proven
-_SMALL_NETWORK = ("size.word_dim=16", "size.heads=2", "size.head_dim=8", "size.attention=8")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Scenario:
     what: str  # the data in words
     trainings: tuple[Training, ...]
     notes: tuple[str, ...]
+    serves: str | None = None  # the method whose run is audited, released and served
 
 
 @dataclass(frozen=True)
@@ -136,18 +138,18 @@ def _films(seed: int) -> Scenario:
 
 
 def _news(seed: int) -> Scenario:
-    data = f"synthetic-news:users=2000,seed={seed}"
-    network = ("calibration=none", "server.rate=0.02", *_SMALL_NETWORK)
+    data = f"synthetic-news:users=5000,seed={seed}"
     return Scenario(
         "news",
         "News that people were shown",
         seed,
         data,
-        "2,000 readers and a week of news, the last day of which is the test",
+        "5,000 readers and a week of news, the last day of which is the test",
         (
             Training(
-                Request("fednewsrec", data, seed, "mind", settings=network, rounds=100, evaluate_every=20),
-                "Train fednewsrec, which reads titles: in every round about 200 simulated devices send a gradient.",
+                Request("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
+                "Train privaterec, which reads titles, with a proof: every device sends a clipped gradient, and the sum"
+                " gets noise from a secret that this run keeps.",
             ),
             Training(
                 Request("fm", data, seed, "mind", evaluate_every=5),
@@ -156,9 +158,10 @@ def _news(seed: int) -> Scenario:
         ),
         (
             "About half of what is shown on the test day was never clicked before: only a method that reads titles can"
-            " rank it. Settings were chosen on the test part of news made up with seed 11, not on this one. fednewsrec"
-            " is trained here without its noise; with a proof it needs more readers than these.",
+            " rank it. privaterec knows public vectors of the titles before it learns, and fm does not. Its noise comes"
+            " from a secret, so that every demo has another, and the model may be published.",
         ),
+        serves="privaterec",
     )
 
 
@@ -208,8 +211,35 @@ def find(scenario: Scenario, room: Path) -> Finding:
     )
 
 
-def keep(findings: Sequence[Finding], room: Path, out: Path, report: Path, command: str) -> dict[str, Any]:
-    """Write report, pictures and demo.json, and put the runs in their place: all of it or nothing."""
+def history_of(finding: Finding, room: Path) -> list[str]:
+    """What the person of a finding has read, by the ids of the items, the latest last."""
+    model = open_model(room / str(finding.scenario.serves))
+    row = model.devices.users.find(finding.person.user)
+    used = model.devices.used.row(row) if row is not None else ()
+    return [model.items[item] for item in used]
+
+
+def categories_of(finding: Finding) -> dict[str, str]:
+    """Item id -> category."""
+    population = load(finding.scenario.data)
+    if population.catalogue is None:
+        return {}
+    return dict(zip(population.items, population.catalogue.categories, strict=True))
+
+
+def keep(
+    findings: Sequence[Finding],
+    room: Path,
+    out: Path,
+    report: Path,
+    command: str,
+    service: Service | None = None,
+    serving: str = "",
+) -> dict[str, Any]:
+    """Write report, pictures and demo.json, and put the runs in their place: all of it or nothing.
+
+    `serving` is the command that keeps the service running.
+    """
     parts = [
         Part(f.runs, Story(f.scenario.title, f.summary(), "", f.best_possible, f.person, f.scenario.notes))
         for f in findings
@@ -219,6 +249,7 @@ def keep(findings: Sequence[Finding], room: Path, out: Path, report: Path, comma
         "parts": [finding.as_json() for finding in findings],
         "report": str(report),
         "out": str(out),
+        **({} if service is None else {"service": service.to_json()}),
     }
     numbers = colour_numbers(run for finding in findings for run in finding.runs)
     for finding in findings:
@@ -227,7 +258,9 @@ def keep(findings: Sequence[Finding], room: Path, out: Path, report: Path, comma
             write_text(room / picture_name(finding.scenario), picture(chart))
     write_json(room / MARK, {"veilrec_demo": __version__} | made)
     with replacing(report) as page:
-        page.write_text(render_parts("veilrec demo", parts, summary=_FOREWORD, command=command), encoding="utf-8")
+        more = () if service is None else (service_story.story(service, serving),)
+        whole = render_parts("veilrec demo", parts, summary=_FOREWORD, command=command, more=more)
+        page.write_text(whole, encoding="utf-8")
         _move(room, out)
     return made
 

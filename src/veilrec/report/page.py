@@ -65,8 +65,10 @@ def render(runs: Sequence[RunSummary], story: Story) -> str:
     return render_parts(story.title, [Part(runs, story)], command=story.command)
 
 
-def render_parts(title: str, parts: Sequence[Part], *, summary: str = "", command: str = "") -> str:
-    """A page on several data sets as text."""
+def render_parts(
+    title: str, parts: Sequence[Part], *, summary: str = "", command: str = "", more: Sequence[Markup] = ()
+) -> str:
+    """A page on several data sets as text; `more` are sections behind the results."""
     if not parts or not all(part.runs for part in parts):
         raise BadInput("a report needs at least one run")
     for part in parts:
@@ -80,6 +82,7 @@ def render_parts(title: str, parts: Sequence[Part], *, summary: str = "", comman
         [
             *([tag("p", summary, class_="lead")] if summary else []),
             *(join(_about_part(part, numbers, 2)) if alone else _under_heading(part, numbers) for part in parts),
+            *more,
             _traffic(runs),
             _privacy(runs),
             _making(parts, command),

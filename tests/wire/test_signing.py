@@ -1,0 +1,53 @@
+"""Keys: made once, read by their owner alone, handed over by themselves only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.wire.signing import BadSignature, Rotation, check_signature, new_key, public_path, read_key, read_public
+
+
+def test_a_key_comes_back_and_is_never_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    made = new_key(path)
+    assert read_key(path).public == made.public == read_public(str(public_path(path))) == read_public(made.public.hex())
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(BadInput, match="never overwritten"):
+        new_key(path)
+
+
+def test_refuses_keys_that_others_can_read_and_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.key"
+    new_key(path)
+    path.chmod(0o644)
+    with pytest.raises(BadInput, match="others can read"):
+        read_key(path)
+    path.write_text("no key")
+    path.chmod(0o600)
+    with pytest.raises(BadInput, match="no secret key"):
+        read_key(path)
+    with pytest.raises(BadInput, match="keygen"):
+        read_key(tmp_path / "none")
+    with pytest.raises(BadInput, match="no public key"):
+        read_public(str(path))
+    with pytest.raises(BadInput, match="no public key"):
+        read_public(str(tmp_path / "none"))
+
+
+def test_a_signature_is_for_one_purpose_and_one_content(tmp_path: Path) -> None:
+    key = new_key(tmp_path / "a.key")
+    signature = key.sign(b"purpose\n", b"content")
+    check_signature(key.public, b"purpose\n", b"content", signature)
+    for purpose, content in ((b"other\n", b"content"), (b"purpose\n", b"other"), (b"purpose\ncon", b"tent")):
+        if purpose + content != b"purpose\ncontent":
+            with pytest.raises(BadSignature):
+                check_signature(key.public, purpose, content, signature)
+
+
+@pytest.mark.parametrize("fields", [{}, [], {"old": "00", "new": "00", "signature": ""}, "x"])
+def test_refuses_odd_rotations(fields: object) -> None:
+    with pytest.raises(BadSignature):
+        Rotation.from_json(fields)
