@@ -26,6 +26,16 @@ _FLAGS = (
     "--force-device-scale-factor=1",
 )
 _PATIENCE = 30.0
+_STORED = """
+const done = (request) => new Promise((resolve) => (request.onsuccess = () => resolve(request.result)));
+const database = await done(indexedDB.open("veilrec"));
+const records = await done(database.transaction(given[0]).objectStore(given[0]).getAll());
+database.close();
+const letters = (value) => (ArrayBuffer.isView(value) || value instanceof ArrayBuffer)
+  ? new TextDecoder("latin1").decode(value) : value;
+return records.map((record) => record instanceof CryptoKey ? {extractable: record.extractable}
+  : Object.fromEntries(Object.entries(record).map(([key, value]) => [key, letters(value)])));
+"""
 
 
 def missing() -> str | None:
@@ -79,7 +89,8 @@ class Browser:
                 return value
             if time.monotonic() > end:
                 state = self.js("return document.body.innerText.slice(0, 1500)")
-                raise AssertionError(f"after {_PATIENCE} s still not: {script}\n{state}\n{self.driver.get_log('browser')}")
+                log = self.driver.get_log("browser")
+                raise AssertionError(f"after {_PATIENCE} s still not: {script}\n{state}\n{log}")
             time.sleep(0.02)
 
     def element(self, css: str) -> Any:
@@ -104,9 +115,10 @@ class Browser:
 
     def categories(self, count: int = 10) -> list[str]:
         """Of the first stories."""
-        script = "return [...document.querySelectorAll('#stories .story')].slice(0, arguments[0]).map(s => s.dataset.category)"
-        found: list[str] = self.js(script, count)
-        return found
+        found: list[str] = self.js(
+            "return [...document.querySelectorAll('#stories .story')].map(s => s.dataset.category)"
+        )
+        return found[:count]
 
     def read(self, category: str) -> str:
         """Open the first story of a category and go back; its title."""
@@ -128,6 +140,11 @@ class Browser:
         radio.click()
         self.shown(self.element("#again").click)
 
+    def stored(self, name: str) -> list[dict[str, Any]]:
+        """All that lies in one of the browser's stores, bytes as Latin letters."""
+        found: list[dict[str, Any]] = self.wait_for(_STORED, name)
+        return found
+
     def requests(self) -> list[dict[str, Any]]:
         """Every request since the window was opened: method, url, headers and body."""
         for entry in self.driver.get_log("performance"):
@@ -142,7 +159,9 @@ class Browser:
 
 
 @contextmanager
-def browsing(address: str, profile: Path, *, width: int = 1220, height: int = 1400, dark: bool = False) -> Iterator[Browser]:
+def browsing(
+    address: str, profile: Path, *, width: int = 1220, height: int = 1400, dark: bool = False
+) -> Iterator[Browser]:
     """A window with a profile folder of its own; a second one with the same folder goes on with what it kept."""
     from selenium import webdriver
 

@@ -47,7 +47,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     release = make_release(folder / "run", folder / "release", key, Wishes())
     command = "from veilrec.cli.main import run; run()"
     serve = [sys.executable, "-c", command, "serve", str(release.folder), "--port", "0", "--json", "--rate", "0"]
-    with (folder / "log").open("w") as log, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as server:
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+    ):
         try:
             assert server.stdout is not None
             address = json.loads(server.stdout.readline())["address"]

@@ -28,7 +28,7 @@ from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
 from veilrec.privacy.mechanisms.interests import InterestResponse, PooledInterest
 from veilrec.privacy.mechanisms.noise import lattice_delta
 from veilrec.privacy.mechanisms.responses import KaryResponse
-from veilrec.privacy.randomness import SeededSource, Source
+from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import (
     _GAUSSIAN_WHOLE,
     _LAPLACE_WHOLE,
@@ -100,11 +100,7 @@ def _starts() -> dict[str, tuple[str, list[int]]]:
         "gaussian on thresholds": ("gaussian", [word for k in range(6) for word in (gaussian[k], half + k, 7)]),
         "gaussian undecided": (
             "gaussian",
-            [
-                word
-                for k in range(6)
-                for word in (gaussian[k], half, _undecided(part * (2 * k + part) / 2))
-            ],
+            [word for k in range(6) for word in (gaussian[k], half, _undecided(part * (2 * k + part) / 2))],
         ),
         "laplace far": ("laplace", [_WORD - 1, 3, 5, _WORD - 1, 9, 9, 0, half, 0]),
         "laplace on thresholds": ("laplace", [word for k in range(4) for word in (laplace_words[k], half + 2 * k, 7)]),
@@ -158,7 +154,8 @@ def responses() -> dict[str, Any]:
     for seed, (truth, count, epsilon) in enumerate([(0, 5, 1.0), (3, 5, 1.0), (1, 2, 0.1), (7, 8, 5.0), (2, 3, 40.0)]):
         for number in range(6):
             source = Scripted([0] if number == 0 else [], 100 * seed + number)  # the first one is a lie
-            told = KaryResponse(categories=count, epsilon=epsilon, unit="history").release(np.array(truth), source).value
+            mechanism = KaryResponse(categories=count, epsilon=epsilon, unit="history")
+            told = mechanism.release(np.array(truth), source).value
             case = {"truth": truth, "categories": count, "epsilon": epsilon, "words": source.text(), "told": int(told)}
             cases.append(case)
     mechanism = KaryResponse(categories=5, epsilon=1.0, unit="history")
@@ -252,7 +249,9 @@ def guarantees() -> dict[str, Any]:
         Guarantee("proven", "click", "replace-one", 5.0, 1e-6, "per message", "nobody"),
         Guarantee("proven", "user", "add-remove", 0.123456789, 1e-5, "whole run", "server"),
         Guarantee("proven", "user", "add-remove", 1234567.0, 0.0001, "lifetime", "server sees only sums"),
-        Guarantee("as published", "click", "replace-one", 10.0, 1e-3, "per message", "nobody", (), 22.123456, 1e-3, "x"),
+        Guarantee(
+            "as published", "click", "replace-one", 10.0, 1e-3, "per message", "nobody", (), 22.123456, 1e-3, "x"
+        ),
         Guarantee("as published", "click", "replace-one", 10.0, 1e-3, "per message", "nobody"),
         Guarantee("none"),
     ]
@@ -339,7 +338,7 @@ def pools() -> dict[str, Any]:
     """A pool, what is in it, its order for somebody, and files that are none."""
     generator = np.random.default_rng(81)
     ids = [f"N{number}" for number in range(12)]
-    titles = [f"Títle – {number}" for number in range(12)]
+    titles = [f"Tïtle \u2013 {number}" for number in range(12)]
     categories = [("sport", "", "money")[number % 3] for number in range(12)]
     vectors = generator.normal(size=(12, 6)).astype(np.float32)
     interests = generator.normal(size=(4, 6)).astype(np.float32)
@@ -418,8 +417,10 @@ def releases() -> dict[str, Any]:
     seen = knows | {"newest": {"made-up": {"version": 3, "digest": digest}}}
     nothing: dict[str, Any] = {"key": None, "newest": {}}
     altered = plain | {"manifest": plain["manifest"].replace('"items":3', '"items":4')}
-    swapped = plain | {"signature": plain["signature"] | {"signature": signed(manifest_of(4), first)["signature"]["signature"]}}
-    other_purpose = {"format": 1, "key": first.public.hex(), "signature": encoded(first.sign(ROTATION, manifest_of(3).encode()))}
+    of_another = signed(manifest_of(4), first)["signature"]["signature"]
+    swapped = plain | {"signature": plain["signature"] | {"signature": of_another}}
+    for_rotation = encoded(first.sign(ROTATION, manifest_of(3).encode()))
+    other_purpose = plain["signature"] | {"signature": for_rotation}
     claims = plain | {"signature": plain["signature"] | {"key": stranger.public.hex()}}
     files = json.loads(manifest_of(3))["files"]["card.md"]
     cases: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
@@ -477,6 +478,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-__all__ = ["ALL", "FOLDER", "Source", "content_of"]

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.web.browsing import Browser
 from tests.web.conftest import Site, Window
 from tests.web.make_vectors import FOLDER
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 NO_CLICKS = "Nothing yet."
-# Every text on the page with its colour on what lies behind it, by the formula of WCAG 2.
-CONTRAST = """
-const parse = (colour) => { const c = colour.match(/[\\d.]+/g).map(Number); return c.length > 3 ? c : [...c, 1]; };
-const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-const behind = (element) => { for (let e = element; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
-  if (c[3] > 0.99) return c; } return [255, 255, 255, 1]; };
-const found = [];
-for (const element of document.querySelectorAll("body *")) {
-  const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
-  if (!own || !element.checkVisibility() || element.closest(".skip, noscript, svg, .visually-hidden")) continue;
-  const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < 4.5) found.push([element.textContent.slice(0, 40), element.className, ratio]);
-}
-return found;
-"""
+CONTRAST, LANDMARKS = (
+    (Path(__file__).parent / "scripts" / name).read_text() for name in ("contrast.js", "landmarks.js")
+)
 
 
 def save(browser: Browser, name: str, tmp_path: Path) -> None:
@@ -73,7 +61,9 @@ def test_five_sport_stories_turn_the_front_page_to_sport_and_no_request_says_so(
     assert len([each for each in browser.requests() if each["url"]]) == asked
     browser.shown(browser.element("#refresh").click)  # and asking again says nothing either
     everything = carried(browser.requests())
-    read = browser.wait_for("const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)")
+    read = browser.wait_for(
+        "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
+    )
     assert len(read) == 5
     for known in (*read, *titles):
         assert known not in everything
@@ -94,7 +84,7 @@ def test_the_picture_of_the_readme(site: Site, window: Window, tmp_path: Path) -
         browser.read(category)
     browser.choose("interest")
     browser.element("#journal summary").click()
-    assert "VRQ1".encode().hex(" ") in browser.element("#journal").text
+    assert b"VRQ1".hex(" ") in browser.element("#journal").text
     save(browser, "page.png", tmp_path)
 
 
@@ -117,26 +107,16 @@ def test_a_reload_keeps_the_history_and_forgetting_empties_it(site: Site, window
     assert browser.element("#read-count").text.startswith("2 stories")
     assert all(title in browser.element("#read").text for title in titles)
     # On disk there is nothing that can be read without the key, and the key cannot be taken out.
-    dump = browser.wait_for(
-        "const db = await new Promise((y, n) => { const r = indexedDB.open('veilrec'); r.onsuccess = () => y(r.result); r.onerror = n; });"
-        "const all = (s) => new Promise(y => { const r = db.transaction(s).objectStore(s).getAll(); r.onsuccess = () => y(r.result); });"
-        "const history = await all('history'); const keys = await all('keys'); db.close();"
-        "return [history.map(h => [Object.keys(h).sort().join(), new TextDecoder('latin1').decode(h.data)]), keys.map(k => k.extractable)]"
-    )
-    assert [fields for fields, _ in dump[0]] == ["data,iv,number"] * 2
-    assert not any(title in content for title in titles for _, content in dump[0])
-    assert dump[1] == [False]
+    sealed = browser.stored("history")
+    assert [sorted(record) for record in sealed] == [["data", "iv", "number"]] * 2
+    assert not any(title in record["data"] for title in titles for record in sealed)
+    assert [key["extractable"] for key in browser.stored("keys")] == [False]
     browser.element("#forget").click()
     browser.shown(browser.element("#sure-yes").click)
     assert browser.element("#read-count").text == NO_CLICKS
     browser.open()
     assert browser.element("#read-count").text == NO_CLICKS
-    left = browser.wait_for(
-        "const db = await new Promise(y => { const r = indexedDB.open('veilrec'); r.onsuccess = () => y(r.result); });"
-        "const count = (s) => new Promise(y => { const r = db.transaction(s).objectStore(s).count(); r.onsuccess = () => y(r.result); });"
-        "const found = [await count('history'), await count('keys')]; db.close(); return found"
-    )
-    assert left == [0, 0]
+    assert browser.stored("history") == browser.stored("keys") == []
 
 
 def test_not_forgetting_needs_no_courage(site: Site, window: Window) -> None:
@@ -158,7 +138,7 @@ def test_the_page_fits_a_phone(site: Site, window: Window, tmp_path: Path) -> No
     browser.until("return document.getElementById('reader').open")
     assert browser.js("return document.getElementById('reader').getBoundingClientRect().right") <= 390
     small = browser.js(
-        "return [...document.querySelectorAll('button')].filter(b => b.checkVisibility() && !b.classList.contains('headline'))"
+        "return [...document.querySelectorAll('button:not(.headline)')].filter(b => b.checkVisibility())"
         ".map(b => b.getBoundingClientRect().height).filter(h => h < 36)"
     )
     assert small == []
@@ -232,28 +212,10 @@ def test_a_screen_reader_finds_its_way(site: Site, window: Window) -> None:
     browser = window(site.address)
     browser.open()
     browser.read("sport")
-    facts = browser.js("""
-        const all = (css) => [...document.querySelectorAll(css)];
-        const name = (e) => (e.getAttribute("aria-label") ?? e.labels?.[0]?.textContent ?? e.textContent ?? e.alt ?? "").trim();
-        const labelled = (e) => e.hasAttribute("aria-label") || document.getElementById(e.getAttribute("aria-labelledby"))?.textContent;
-        const ids = all("[id]").map(e => e.id);
-        return {
-          lang: document.documentElement.lang, title: document.title, h1: all("h1").length,
-          landmarks: ["header", "main", "aside", "footer"].map(tag => all(tag).length),
-          unnamed: all("button, a, input, summary, [role=meter]").filter(e => !name(e)).length,
-          pictures: all("img").filter(e => e.getAttribute("alt") === null).length,
-          drawings: all("svg").filter(e => !e.closest("[aria-hidden=true]")).length,
-          regions: all("section, dialog, ol, aside").filter(e => e.closest("#journal dl") === null && !labelled(e) && e.id !== "read").length,
-          live: all("[aria-live=polite], [role=status]").length, alert: all("[role=alert]").length,
-          twice: ids.length - new Set(ids).size,
-          lost: all("[aria-labelledby], [aria-describedby]").filter(e => !document.getElementById(e.getAttribute("aria-labelledby") ?? e.getAttribute("aria-describedby"))).length,
-          order: all("h1, h2, h3").map(e => Number(e.tagName[1])),
-          positive: all("[tabindex]").filter(e => e.tabIndex > 0).length,
-          meters: all("[role=meter]").map(e => ["aria-valuemin", "aria-valuemax", "aria-valuenow"].every(a => e.hasAttribute(a))),
-        }""")
+    facts = browser.js(LANDMARKS)
     order = facts.pop("order")
     assert order[0] == 1
-    assert all(later - earlier <= 1 for earlier, later in zip(order, order[1:], strict=False))
+    assert all(later - earlier <= 1 for earlier, later in pairwise(order))
     assert all(facts.pop("meters"))
     assert facts.pop("live") >= 2
     assert facts.pop("title")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,29 +14,14 @@ from tests.web.browsing import Browser
 from tests.web.conftest import Site, Window
 from tests.web.make_vectors import signed
 
-# Before a query goes out, look into the ledger on disk; it answers what the disk holds at that moment.
-WATCH = """
-const real = window.fetch.bind(window);
-window.seen = [];
-window.fetch = async (address, how) => {
-  if (how?.body instanceof Uint8Array && how.headers["Content-Type"] === "application/octet-stream") {
-    const db = await new Promise(y => { const r = indexedDB.open("veilrec"); r.onsuccess = () => y(r.result); });
-    const record = await new Promise(y => { const r = db.transaction("ledger").objectStore("ledger").get("record"); r.onsuccess = () => y(r.result); });
-    db.close();
-    window.seen.push(record.accounts.map(a => a.lifetime.epsilon));
-  }
-  return real(address, how);
-};
-"""
+WATCH = (Path(__file__).parent / "scripts" / "watch.js").read_text()
 
 
 def queries(browser: Browser) -> list[bytes]:
     """The bodies of all requests that carry a query, as they went over the network."""
-    found = []
-    for each in browser.requests():
-        if each["method"] == "POST" and each["headers"]["Content-Type"] == "application/octet-stream":
-            found.append(b"".join(base64.b64decode(part["bytes"]) for part in each["postDataEntries"]))
-    return found
+    asked = [each for each in browser.requests() if each["method"] == "POST"]
+    private = [each for each in asked if each["headers"]["Content-Type"] == "application/octet-stream"]
+    return [b"".join(base64.b64decode(part["bytes"]) for part in each["postDataEntries"]) for each in private]
 
 
 def before_loading(browser: Browser, script: str) -> None:
@@ -54,7 +40,8 @@ def serves(browser: Browser, envelope: dict[str, Any]) -> None:
 
 def spent(browser: Browser) -> list[float]:
     """What the bars say, in percent: of the history (this release, ever) and of a click."""
-    return [float(each.get_attribute("aria-valuenow")) for each in browser.driver.find_elements("css selector", ".meter")]
+    bars = browser.driver.find_elements("css selector", ".meter")
+    return [float(bar.get_attribute("aria-valuenow")) for bar in bars]
 
 
 def envelope_of(site: Site, **changed: Any) -> dict[str, Any]:
@@ -224,7 +211,8 @@ def test_a_file_that_was_altered_is_not_used(site: Site, window: Window) -> None
 def test_no_way_back_to_an_older_release(site: Site, window: Window) -> None:
     browser = window(site.address)
     serves(browser, envelope_of(site, version=7))
-    browser.driver.get(browser.address)  # its news are of version 1, so that nothing is shown; but it was signed and seen
+    # The news are of version 1, so that nothing is shown; but version 7 was signed, and seen.
+    browser.driver.get(browser.address)
     browser.until("return !document.getElementById('banner').hidden")
     serves(browser, envelope_of(site))
     browser.requests()

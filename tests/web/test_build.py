@@ -18,7 +18,7 @@ def test_the_page_is_built_from_these_sources() -> None:
     digest = hashlib.sha256()
     for name in sorted([*listed, "build.mjs", "package.json", "tsconfig.json"]):
         digest.update(name.encode() + b"\0" + (WEB / name).read_bytes() + b"\0")
-    assert digest.hexdigest() == BUILD["sources"], "the sources have changed: run `npm install && npm run build` in web/"
+    assert digest.hexdigest() == BUILD["sources"], "the sources have changed: npm run build, in web/"
 
 
 def test_nobody_has_changed_the_built_files() -> None:

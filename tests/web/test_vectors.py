@@ -1,4 +1,4 @@
-"""The vectors are what this Python makes, so that a browser that keeps to them does the same; releases are judged alike."""
+"""The vectors are what this Python makes: a browser that keeps to them does the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def alike(found: Any, expected: Any) -> bool:
 @pytest.mark.parametrize("name", ALL)
 def test_vectors_are_those_of_this_python(name: str) -> None:
     kept = json.loads((FOLDER / f"{name}.json").read_text())
-    assert alike(json.loads(content_of(name)), kept), "run `python -m tests.web.make_vectors`, and see what else changed"
+    assert alike(json.loads(content_of(name)), kept), "run `python -m tests.web.make_vectors`; what else changed?"
 
 
 @pytest.mark.parametrize("case", RELEASES["cases"], ids=lambda case: case["name"])

@@ -16,7 +16,7 @@ import { Ledger, type AccountReport } from "./ledger.js";
 import { decompose } from "./mechanisms.js";
 import { NoAnswer, Outbox, type Entry } from "./outbox.js";
 import { best, cosine, Pool } from "./pool.js";
-import { checkedFile, verifyRelease, type Envelope, type Manifest, type Offer, type Trust } from "./release.js";
+import { checkedFile, LARGEST_FILE, verifyRelease, type Envelope, type Manifest, type Offer, type Trust } from "./release.js";
 import { doubles, readSafetensors, type Tensors } from "./safetensors.js";
 import { SecureSource, type Source } from "./samplers.js";
 import { Store } from "./store.js";
@@ -151,6 +151,8 @@ export class Device {
   private async file(manifest: Manifest, path: string): Promise<Bytes | null> {
     const entry = Object.hasOwn(manifest.files, path) ? manifest.files[path] : undefined;
     if (entry === undefined) return null;
+    if (entry.bytes > LARGEST_FILE)
+      throw new BadRelease(`${path} of the release has ${entry.bytes} bytes: at most ${LARGEST_FILE} are fetched`);
     const kept = await this.store.get<Bytes>("release", entry.sha256);
     if (kept !== undefined) return checkedFile(manifest, path, kept);
     const request = { method: "GET", path: `/v1/release/files/${path}`, what: "a file of the release" } as const;
@@ -234,8 +236,11 @@ export class Device {
   async front(mode: string, count: number, how: { ask?: boolean; again?: boolean } = {}): Promise<Front> {
     await this.release();
     const known = await this.modes();
+    if ((this.loaded as Loaded).manifest.family === "ranker")
+      throw new BadRelease("This release is ranked by devices in Python alone (veilrec query): there is no list for a browser.");
     const wanted = known.find((each) => each.id === mode);
     let [actual, notice] = wanted === undefined ? [NOT_PERSONAL, `This release does not offer ${mode}.`] : [mode, ""];
+    if (!this.ranksHere) notice = "Personal lists of this release are made by devices in Python: here it is everybody's.";
     let pool = how.ask === true ? undefined : this.pools.get(actual);
     try {
       pool ??= await this.fetched(actual, how.again ?? false);

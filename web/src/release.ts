@@ -9,7 +9,7 @@ export const CLIENT = 1; // the newest `minimum_client` that this code satisfies
 const SIGNED = utf8("veilrec release\n");
 const ROTATED = utf8("veilrec key rotation\n");
 const LARGEST_MANIFEST = 1 << 20;
-const LARGEST_FILE = 1 << 26;
+export const LARGEST_FILE = 1 << 26; // bytes of a file that is fetched; others of a release may be larger
 const MOST_ROTATIONS = 64;
 
 export interface Offer {
@@ -121,7 +121,7 @@ function isEnvelope(value: unknown): value is Envelope {
 
 function isEntry(entry: unknown): entry is FileEntry {
   const { bytes, sha256: digest } = (entry ?? {}) as Partial<FileEntry>;
-  return Number.isSafeInteger(bytes) && (bytes as number) >= 0 && (bytes as number) <= LARGEST_FILE && isKey(digest);
+  return Number.isSafeInteger(bytes) && (bytes as number) >= 0 && isKey(digest);
 }
 
 function parsed(content: string): Manifest {
@@ -142,7 +142,7 @@ function parsed(content: string): Manifest {
     throw new BadRelease("the manifest of the release lacks sizes, offers or files");
   for (const [path, entry] of Object.entries(files))
     if (!isEntry(entry) || !/^[\w.-]+(\/[\w.-]+)*$/.test(path) || path.split("/").some((part) => /^\.+$/.test(part)))
-      throw new BadRelease(`the manifest of the release names ${path.slice(0, 60)}, too large or not to be named`);
+      throw new BadRelease(`the manifest of the release names ${path.slice(0, 60)} in a way that is not allowed`);
   return manifest as Manifest;
 }
 

@@ -120,7 +120,7 @@ interface Carry {
 }
 
 interface Law {
-  readonly thresholds: readonly bigint[];
+  readonly thresholds: () => readonly bigint[];
   readonly cumulative: (bits: number) => Interval[];
   readonly exponent: (whole: number, part: Fraction) => Fraction; // of the acceptance; rises with the part
   readonly probability: (whole: number, part: number) => number; // the same as a double
@@ -172,7 +172,7 @@ function propose(law: Law, words: readonly [bigint, bigint, bigint], integers: I
 
 function proposal(law: Law, words: readonly [bigint, bigint, bigint], integers: Integers, carry: Carry): number | null {
   const [first, fraction, last] = words;
-  const { thresholds, stride } = law;
+  const [thresholds, { stride }] = [law.thresholds(), law];
   let whole = 0;
   while (whole < thresholds.length && first > (thresholds[whole] as bigint)) whole++;
   if (whole === thresholds.length && stride !== null) {
@@ -203,15 +203,21 @@ function draw(law: Law, source: Source, count: number): number[] {
   return out;
 }
 
+/** Worked out when noise is first drawn: a page that sends nothing does not wait for it. */
+function once<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => (made ??= make());
+}
+
 const GAUSSIAN: Law = {
-  thresholds: firstWords(gaussianCumulative(128).slice(0, FAR)),
+  thresholds: once(() => firstWords(gaussianCumulative(128).slice(0, FAR))),
   cumulative: gaussianCumulative,
   exponent: (whole, part) => over(times(part, plus(ratio(BigInt(2 * whole)), part)), ratio(2n)),
   probability: (whole, part) => Math.exp(-0.5 * part * (2 * whole + part)),
   stride: null,
 };
 const LAPLACE: Law = {
-  thresholds: firstWords(laplaceCumulative(128).slice(0, STRIDE)),
+  thresholds: once(() => firstWords(laplaceCumulative(128).slice(0, STRIDE))),
   cumulative: laplaceCumulative,
   exponent: (_, part) => part,
   probability: (_, part) => Math.exp(-part),

@@ -190,6 +190,20 @@ def test_a_pool_of_what_can_be_reached(ask: Asked, monkeypatch: pytest.MonkeyPat
         assert set(_ids(ask, alpha=alpha.tolist(), k=10)) <= reached
 
 
+def test_what_there_is_room_for_is_of_every_category(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = read_pool(ask("GET", "/v1/pool").body)
+    row = everything.vectors.shape[1] + 4 * INTERESTS
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 0)
+    reached = set(_pool_ids(ask))
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 39 * row)
+    filled = _pool_ids(ask)
+    pool = read_pool(ask("GET", "/v1/pool").body)
+    assert (pool.about.whole, pool.about.exact) == (False, True)
+    assert reached <= set(filled)
+    assert len(filled) < 40
+    assert {*pool.categories} == {*everything.categories}
+
+
 def test_the_pool_is_made_in_the_background(tmp_path: Path) -> None:
     ask = served(toy(tmp_path / "release"), tmp_path, prepare=False)
     for path in ("/readyz", "/v1/pool"):

@@ -4,6 +4,7 @@ import type { Program } from "./encoder.js";
 import type { Adjacency, Guarantee, Unit } from "./guarantee.js";
 import type { Kind } from "./queries.js";
 export declare const CLIENT = 1;
+export declare const LARGEST_FILE: number;
 export interface Offer {
     readonly mode: string;
     readonly kind: Kind;
