@@ -55,6 +55,7 @@ def test_no_canary_stays_on_the_server(tmp_path: Path) -> None:
     own.mkdir()
     options = ("--rate", "0", "--admin-token-file", str(token), "--items", str(own / "items.sqlite"))
     with running(write_release(tmp_path / "release"), own / "log", *options) as server:
+        server.wait_until("/v1/pool")
         for number, canary in enumerate(CANARIES):
             _ask_well(server, number)
             _ask_badly(server, canary, number)
