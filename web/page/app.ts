@@ -13,6 +13,7 @@ class Page {
   private modes: Mode[] = [];
   private busy: Promise<void> = Promise.resolve();
   private opened: Story | null = null;
+  private standing = ""; // what the banner says while all is well
 
   constructor(private readonly device: Device) {}
 
@@ -21,7 +22,7 @@ class Page {
     this.modes = await this.device.modes();
     const wanted = await this.device.mode();
     this.mode = this.modes.some((mode) => mode.id === wanted) ? wanted : (this.modes[0]?.id ?? NOT_PERSONAL);
-    if (!manifest.protected) this.warn(`This model is not protected: ${manifest.why_unprotected.join("; ")}`);
+    if (!manifest.protected) this.standing = `This model is not protected: ${manifest.why_unprotected.join("; ")}`;
     const { name, version, guarantee } = manifest;
     say("release", `Release ${name}, version ${version}, signature checked. Those it learnt from: ${line(guarantee)}.`);
     showModes(this.modes, this.mode, (mode) => this.chosen(mode));
@@ -112,6 +113,8 @@ class Page {
     find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
     find("others").replaceChildren(...front.others.map((story) => this.card(story, "h3")));
     find("else").hidden = front.others.length === 0;
+    find("banner").hidden = this.standing === "";
+    if (this.standing !== "") this.warn(this.standing);
     find("notice").hidden = front.notice === "";
     say("notice", front.notice);
     say("status", described(front));
