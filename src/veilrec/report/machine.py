@@ -32,6 +32,8 @@ _PARTS = (
     ("mkdocs", "these pages as a site: make site", "docs"),
     ("pfl", "a peer in bench simulate", "bench"),
     ("flwr", "a peer in bench simulate", "bench"),
+    ("faiss-cpu", "a peer in bench serve", "bench"),
+    ("hnswlib", "a peer in bench serve", "bench"),
 )
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -54,10 +54,8 @@ class Running:
     def send(self, content: bytes, *, timeout: float = 20.0) -> bytes:
         """Raw bytes in, and whatever comes back until the server hangs up or has nothing to say."""
         with socket.create_connection(self.place, timeout=timeout) as opened:
-            try:
+            with suppress(OSError):  # it may have hung up already; its answer is on the way
                 opened.sendall(content)
-            except OSError:
-                pass  # it has hung up already; its answer is on the way
             return self.rest(opened)
 
     @staticmethod

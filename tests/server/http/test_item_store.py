@@ -37,13 +37,21 @@ def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
     again = ItemStore(tmp_path / "items")
     assert _ids(again) == ["item 2", "item 0"]
     assert again.gone() == {"item 1"}
-    found = list(again.items())[0]
+    found = next(iter(again.items()))
     assert (found.prior, found.expires, found.category) == (0.25, inf, "news")
     np.testing.assert_array_equal(found.vector, np.full(4, 2, np.float32))
     again.put(item(1))
     assert again.gone() == set()
     again.close()
     assert (tmp_path / "items").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_commit_is_synced(tmp_path: Path) -> None:
+    """A killed process cannot show this: the system keeps what was written. Power that fails does not."""
+    store = ItemStore(tmp_path / "items")
+    settings = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert settings == ["wal", 2]
+    store.close()
 
 
 def test_one_server_at_a_time(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_what_runs_is_finished_and_new_ones_are_refused(release: Path, tmp_path:
             time.sleep(0.3)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.6)
-            with pytest.raises(OSError):  # noqa: PT011
+            with pytest.raises(OSError):
                 socket.create_connection(server.place, timeout=5).close()
             opened.sendall(body[4:])
             assert server.rest(opened).startswith(b"HTTP/1.1 200")

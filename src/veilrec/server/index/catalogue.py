@@ -131,9 +131,10 @@ class Catalogue:
         state = self._state
         chosen = np.asarray(numbers, np.int64).reshape(-1)
         values = np.empty((len(chosen), 0 if self._interests is None else len(self._interests)), np.float32)
-        for index, number in enumerate(chosen.tolist()):
-            part, row = _place(state, number)
-            values[index] = state.parts[part].segment.blocks.values_of(np.array([row]))
+        which, rows = _present(state, chosen)
+        for index in np.unique(which).tolist():
+            here = which == index
+            values[here] = state.parts[index].segment.blocks.values_of(rows[here])
         return state.vectors.take(chosen)[0], values
 
     def put(
@@ -200,8 +201,9 @@ class Catalogue:
             over = []
             while self._expiries and self._expiries[0][0] <= now:
                 over.append(heapq.heappop(self._expiries)[1])
-            there = [number for number in over if _find(self._state, number) is not None]
-            if there:
+            ended = np.array(over, np.int64)
+            there = ended[_rows(self._state, ended)[1] >= 0]
+            if len(there):
                 self._state = without(self._state, there)
             return len(there)
 
@@ -264,32 +266,35 @@ def _numbers(parts: tuple[Part, ...], rows: Offsets) -> Offsets:
     return numbers
 
 
-def _find(state: State, number: int) -> tuple[int, int] | None:
-    """The part and row of an item that is alive."""
-    for index in range(len(state.parts) - 1, -1, -1):
-        if number >= state.parts[index].segment.first:
-            row = state.parts[index].row_of(number)
-            return None if row is None else (index, row)
-    return None
+def _rows(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
+    """The part and the row of each number; row -1 where there is none, or it is gone."""
+    firsts = [part.segment.first for part in state.parts[1:]]
+    which: Offsets = np.searchsorted(firsts, numbers, side="right").astype(np.int64)
+    rows = np.full(len(numbers), -1, np.int64)
+    for index in np.unique(which).tolist():
+        here = which == index
+        rows[here] = state.parts[index].rows_of(numbers[here])
+    return which, rows
 
 
-def _place(state: State, number: int) -> tuple[int, int]:
-    found = _find(state, number)
-    if found is None:
-        raise BadInput(f"there is no item number {number}: it was never put, or is gone already")
-    return found
+def _present(state: State, numbers: Offsets) -> tuple[Offsets, Offsets]:
+    """The same; refused where one is not there."""
+    which, rows = _rows(state, numbers)
+    if (rows < 0).any():
+        raise BadInput(f"there is no item number {numbers[rows < 0][0]}: it was never put, or is gone already")
+    return which, rows
 
 
 def without(state: State, numbers: Iterable[int]) -> State:
     """The state with these items marked as gone, in copies of the marks."""
-    marks = [part.alive for part in state.parts]
-    places = [_place(state, number) for number in set(numbers)]
-    for index in {part for part, _ in places}:
-        marks[index] = marks[index].copy()
-    for index, row in places:
-        marks[index][row] = 0
-    parts = tuple(replace(part, alive=alive) for part, alive in zip(state.parts, marks, strict=True))
-    return replace(state, parts=parts, alive=state.alive - len(places), version=state.version + 1)
+    gone = np.unique(np.fromiter(numbers, np.int64))
+    which, rows = _present(state, gone)
+    parts = list(state.parts)
+    for index in np.unique(which).tolist():
+        alive = parts[index].alive.copy()
+        alive[rows[which == index]] = 0
+        parts[index] = replace(parts[index], alive=alive)
+    return replace(state, parts=tuple(parts), alive=state.alive - len(gone), version=state.version + 1)
 
 
 def with_room(state: State) -> State:

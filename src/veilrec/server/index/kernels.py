@@ -119,7 +119,7 @@ def search(
                     continue
                 if filters & REGION and region_wanted[regions[place]] == 0:
                     continue
-                found = _insert(scores[i], base + row, best_scores, best_rows, found)
+                found = insert(scores[i], base + row, best_scores, best_rows, found)
                 if found == k:
                     limit = best_scores[k - 1]
     return found
@@ -192,12 +192,12 @@ def search_places(
             continue
         if filters & REGION and region_wanted[regions[place]] == 0:
             continue
-        found = _insert(score, base + row, best_scores, best_rows, found)
+        found = insert(score, base + row, best_scores, best_rows, found)
     return found
 
 
 @exact_jit
-def _insert(score: float, row: int, best_scores: Floats, best_rows: Offsets, found: int) -> int:
+def insert(score: float, row: int, best_scores: Floats, best_rows: Offsets, found: int) -> int:
     """Put an item into its place among the best, of equal scores the lower row first; how many there are then."""
     k = len(best_scores)
     if found == k:

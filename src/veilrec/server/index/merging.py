@@ -51,10 +51,8 @@ def swapped_in(now: State, old: State, new: Merged) -> State:
     alive = new.part.alive
     for before, after in zip(old.parts[:sealed], now.parts[:sealed], strict=True):
         gone = np.flatnonzero(before.alive[: before.count] > after.alive[: after.count])
-        for number in before.segment.numbers_of(gone).tolist():
-            row = new.part.row_of(number)
-            if row is not None:
-                alive[row] = 0
+        if len(gone):
+            alive[new.part.rows_of(before.segment.numbers_of(gone))] = 0
     return replace(
         now,
         parts=(new.part, *now.parts[sealed:]),

@@ -73,15 +73,20 @@ class Part:
     alive: Bytes  # [room]: 0 for what was taken out
     count: int  # rows that are there
 
-    def row_of(self, number: int) -> int | None:
-        """The row of a number that is here and alive."""
+    def rows_of(self, numbers: Offsets) -> Offsets:
+        """The rows of these numbers; -1 for what is not here, or gone."""
         segment = self.segment
-        row = number - segment.first
+        rows = numbers - segment.first
         if segment.numbers is not None:
-            row = int(np.searchsorted(segment.numbers, number))
-            if row >= self.count or segment.numbers[row] != number:
-                return None
-        return row if 0 <= row < self.count and self.alive[row] else None
+            small = np.clip(numbers, 0, np.iinfo(np.uint32).max).astype(
+                np.uint32
+            )  # or all were made int64 to be compared
+            rows = np.searchsorted(segment.numbers, small)
+            found = segment.numbers[np.minimum(rows, self.count - 1)] == numbers
+            rows = np.where(found, rows, -1)
+        there = (rows >= 0) & (rows < self.count)
+        there[there] = self.alive[rows[there]] == 1
+        return np.where(there, rows, -1)
 
     def allowed(self, wanted: Filter | None) -> Bools:
         """[rows]: what a query may answer with."""
