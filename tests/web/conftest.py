@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class Site:
     release: Release
     key: SigningKey
     ids: list[str]
+    run: Path
 
 
 @pytest.fixture(scope="session")
@@ -45,17 +46,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     train(prepare(Request("privaterec", DATA, seed=1, noise="secure", rounds=2)), folder / "run")
     key = new_key(folder / "a.key")
     release = make_release(folder / "run", folder / "release", key, Wishes())
+    with serving(release.folder, folder / "log") as (address, _):
+        yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
+
+
+@contextmanager
+def serving(release: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server of its own."""
     command = "from veilrec.cli.main import run; run()"
-    serve = [sys.executable, "-c", command, "serve", str(release.folder), "--port", "0", "--json", "--rate", "0"]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log, text=True) as server,
-    ):
+    serve = [sys.executable, "-c", command, "serve", str(release), "--port", "0", "--json", "--rate", "0"]
+    with log.open("w") as errors, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
         try:
             assert server.stdout is not None
             address = json.loads(server.stdout.readline())["address"]
             _ready(address)
-            yield Site(address, release, key, list(texts_of(release).ids))
+            yield address, server
         finally:
             server.terminate()
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import signal
 import struct
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.web.browsing import Browser
-from tests.web.conftest import Site, Window
+from tests.web.conftest import Site, Window, serving
 from tests.web.make_vectors import signed
 
 WATCH = (Path(__file__).parent / "scripts" / "watch.js").read_text()
@@ -256,6 +260,32 @@ def test_an_offer_with_less_noise_than_it_claims_is_not_offered(site: Site, wind
     browser.open()
     modes = [each.get_attribute("value") for each in browser.driver.find_elements("css selector", "#modes input")]
     assert modes == ["none-sent", "interest", "plain", "not-personal"]
+
+
+def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site: Site, window: Window, tmp_path: Path) -> None:
+    from veilrec.runs.release import Wishes, make_release
+
+    folder = tmp_path / "release"
+    shutil.copytree(site.release.folder, folder)
+    with serving(folder, tmp_path / "log") as (address, server):
+        browser = window(address)
+        browser.open()
+        browser.read("sport")
+        browser.choose("interest")
+        assert spent(browser) == [20, 5, 10, 3]
+        make_release(site.run, folder, site.key, Wishes())
+        server.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30.0
+        while b'"version\\":2' not in urllib.request.urlopen(f"{address}/v1/release").read():  # noqa: S310
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        # The page that is open notices by the news that come back, and asks once as the new period allows.
+        browser.shown(browser.element("#refresh").click)
+        assert spent(browser) == [20, 10, 10, 5]
+        assert browser.categories().count("sport") >= 8
+        assert "version 2" in browser.element("#release").text
+        browser.open()
+        assert spent(browser) == [20, 10, 10, 5]
 
 
 def test_two_windows_share_one_ledger(site: Site, window: Window) -> None:

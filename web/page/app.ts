@@ -1,5 +1,5 @@
 /** The page: a front page that learns from clicks, and shows all that leaves. */
-import { Device, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Mode, type Story } from "../src/index.js";
+import { Device, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Manifest, type Mode, type Story } from "../src/index.js";
 import { coloured, find, made, picture } from "./dom.js";
 import { nameOf, showAccounts, showJournal, showModes, showRead } from "./panel.js";
 
@@ -13,20 +13,29 @@ class Page {
   private modes: Mode[] = [];
   private busy: Promise<void> = Promise.resolve();
   private opened: Story | null = null;
+  private manifest: Manifest | null = null;
+  private standing = ""; // what the banner says while all is well
 
   constructor(private readonly device: Device) {}
 
   async start(): Promise<void> {
+    await this.about();
+    await this.show({ ask: true });
+  }
+
+  /** What the release is and offers: at first, and when a newer one came. */
+  private async about(): Promise<void> {
     const manifest = await this.device.release();
+    if (manifest === this.manifest) return;
+    this.manifest = manifest;
     this.modes = await this.device.modes();
     const wanted = await this.device.mode();
     this.mode = this.modes.some((mode) => mode.id === wanted) ? wanted : (this.modes[0]?.id ?? NOT_PERSONAL);
-    if (!manifest.protected) this.warn(`This model is not protected: ${manifest.why_unprotected.join("; ")}`);
-    const { name, version, guarantee } = manifest;
+    const { name, version, guarantee, why_unprotected: why } = manifest;
+    this.standing = manifest.protected ? "" : `This model is not protected: ${why.join("; ")}`;
     say("release", `Release ${name}, version ${version}, signature checked. Those it learnt from: ${line(guarantee)}.`);
     showModes(this.modes, this.mode, (mode) => this.chosen(mode));
     this.describe();
-    await this.show({ ask: true });
   }
 
   warn(message: string): void {
@@ -109,9 +118,12 @@ class Page {
   async show(how: { ask?: boolean; again?: boolean } = {}): Promise<void> {
     if (how.ask === true) say("status", "Fetching the news …");
     const front = await this.device.front(this.mode, SHOWN, how);
+    await this.about();
     find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
     find("others").replaceChildren(...front.others.map((story) => this.card(story, "h3")));
     find("else").hidden = front.others.length === 0;
+    find("banner").hidden = this.standing === "";
+    if (this.standing !== "") this.warn(this.standing);
     find("notice").hidden = front.notice === "";
     say("notice", front.notice);
     say("status", described(front));

@@ -19,6 +19,7 @@ import type { Source } from "./samplers.js";
 /** What of a person goes into a mechanism. */
 export interface Person {
   readonly user: Float64Array; // [d]
+  readonly ranking?: Float64Array; // [d]: what news are ranked with, where that is another vector
   readonly alpha: readonly number[] | null; // [B], where the model has basis vectors
   readonly clicks: readonly Float64Array[]; // oldest first
 }
@@ -89,7 +90,7 @@ export function draw(offer: Offer, person: Person, serving: Tensors, source: Sou
   const dim = person.user.length;
   const whole = Array.from(person.user).every(Number.isFinite);
   const user = whole ? person.user : new Float64Array(dim);
-  if (mode === "plain") return encodeQuery("vector", size, Array.from(user));
+  if (mode === "plain") return encodeQuery("vector", size, Array.from(person.ranking ?? user));
   if (mode === "pooled") {
     const [centre, axes] = [doubles(serving, "pooled.centre", [dim]), doubles(serving, "pooled.axes", [dim, size])];
     const [clip, slots, sigma] = [wanted(offer, "clip"), wanted(offer, "slots"), wanted(offer, "sigma")];

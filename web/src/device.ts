@@ -24,6 +24,7 @@ import { Store } from "./store.js";
 const LARGEST_POOL = 1 << 25;
 const LARGEST_RELEASE = 1 << 22;
 const FEWEST = 100; // news asked for at least: the same number for everybody, so that what was read can be left out here
+const FILES = ["encoder.safetensors", "serving.safetensors"]; // all that a browser needs of a release
 const OTHERS = 9; // of categories that a list has nothing of
 const NO_TRUST: Trust = { key: null, newest: {} };
 
@@ -74,6 +75,15 @@ export interface Front {
   readonly notice: string; // why it is not what was asked for; empty if it is
   readonly clicks: number; // how many the list rests on
 }
+
+export interface How {
+  readonly ask?: boolean;
+  readonly again?: boolean;
+  readonly retried?: boolean;
+}
+
+/** News of another version than the release at hand. */
+class OtherRelease extends BadRelease {}
 
 interface Loaded {
   readonly manifest: Manifest;
@@ -129,20 +139,21 @@ export class Device {
     }
     const verified = await verifyRelease(envelope, trust);
     const { manifest } = verified;
-    const encoderFile = await this.file(manifest, "encoder.safetensors");
-    const serving = await this.file(manifest, "serving.safetensors");
+    const [encoderFile, serving] = await Promise.all(FILES.map((path) => this.file(manifest, path)));
     await this.store.change(["trust", "release"], async (change) => {
       const now = (await change.get<Trust>("trust", "trust")) ?? NO_TRUST; // another tab may have seen a newer one
       if ((now.newest[manifest.name]?.version ?? 0) > manifest.version || (now.key !== trust.key && now.key !== verified.trust.key))
         throw new BadRelease("a newer release, or another key, came in between: reload the page");
       change.put("trust", "trust", verified.trust);
       change.put("release", "envelope", envelope);
+      const wanted = new Set(["envelope", ...FILES.map((path) => manifest.files[path]?.sha256)]);
+      for (const key of await change.keys("release")) if (!wanted.has(key)) change.delete("release", key);
     });
     const program = manifest.encoder;
     return {
       manifest,
-      encoder: program !== null && encoderFile !== null ? new UserEncoder(program, readSafetensors(encoderFile)) : null,
-      serving: serving === null ? null : readSafetensors(serving),
+      encoder: program !== null && encoderFile ? new UserEncoder(program, readSafetensors(encoderFile)) : null,
+      serving: serving ? readSafetensors(serving) : null,
       period: `${manifest.name} ${manifest.version}`,
       model: manifest.files["encoder.safetensors"]?.sha256 ?? manifest.files["vectors.safetensors"]?.sha256 ?? "",
     };
@@ -233,7 +244,7 @@ export class Device {
    * The front page in a mode. `ask`: fetch news, otherwise those at hand are ranked again (after a click). `again`: draw
    * and pay for one more query; only ever by a person's own decision.
    */
-  async front(mode: string, count: number, how: { ask?: boolean; again?: boolean } = {}): Promise<Front> {
+  async front(mode: string, count: number, how: How = {}): Promise<Front> {
     await this.release();
     const known = await this.modes();
     if ((this.loaded as Loaded).manifest.family === "ranker")
@@ -245,6 +256,11 @@ export class Device {
     try {
       pool ??= await this.fetched(actual, how.again ?? false);
     } catch (error) {
+      if (error instanceof OtherRelease && !how.retried) {
+        this.loaded = null; // a newer one came while the page was open
+        this.pools.clear();
+        return this.front(mode, count, { ask: true, retried: true });
+      }
       if (error instanceof BudgetExhausted) {
         notice = "The privacy budget of this period is spent, so the list is not personal.";
         actual = NOT_PERSONAL;
@@ -306,11 +322,15 @@ export class Device {
   }
 
   private person(clicks: readonly Click[]): Person {
-    const { encoder } = this.loaded as Loaded;
+    const { encoder, serving } = this.loaded as Loaded;
     if (encoder === null) throw new BadRelease("the release has no encoder: lists are not personal here");
     const vectors = clicks.map((click) => click.vector);
     const user = encoder.user(vectors);
-    return { user, alpha: encoder.basis === null ? null : decompose(user, encoder.basis), clicks: vectors };
+    const alpha = encoder.basis === null ? null : decompose(user, encoder.basis);
+    if (alpha === null || serving === null || encoder.program.ranks_with === "whole") return { user, alpha, clicks: vectors };
+    const interests = doubles(serving, "interests", [alpha.length, user.length]);
+    const ranking = user.map((_, q) => alpha.reduce((sum, share, b) => sum + share * (interests[b * user.length + q] ?? 0), 0));
+    return { user, ranking, alpha, clicks: vectors };
   }
 
   private scores(pool: Pool, person: Person): Float64Array {
@@ -341,10 +361,8 @@ export class Device {
       content = await this.outbox.send({ ...request, what, cost: line(NOTHING_SENT), most: LARGEST_POOL });
     } else content = await this.asked(offer, again);
     const pool = Pool.read(content);
-    if (pool.release !== (this.loaded as Loaded).period) {
-      this.loaded = null;
-      throw new BadRelease(`the news are of ${pool.release}: a newer release came, reload the page`);
-    }
+    const { period } = this.loaded as Loaded;
+    if (pool.release !== period) throw new OtherRelease(`the news are of ${pool.release}, and the release is ${period}`);
     await this.store.put("pools", mode, content);
     return pool;
   }

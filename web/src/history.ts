@@ -14,10 +14,12 @@ export interface Click {
 }
 
 interface Sealed {
-  readonly number: number;
   readonly iv: Bytes;
   readonly data: ArrayBuffer;
 }
+
+/** A key that is in order as a text. */
+const place = (number: number): string => String(number).padStart(12, "0");
 
 function pack(click: Click): Bytes {
   const vector = btoa(String.fromCharCode(...new Uint8Array(Float32Array.from(click.vector).buffer)));
@@ -32,32 +34,32 @@ function unpack(content: Uint8Array): Click {
 export class History {
   constructor(private readonly store: Store) {}
 
-  /** Oldest first. */
+  /** Oldest first; the same news twice counts once, as the latest. */
   async clicks(): Promise<Click[]> {
     const key = await this.store.get<CryptoKey>("keys", "history");
     if (key === undefined) return [];
-    const sealed = await this.store.read(["history"], (change) => change.all<Sealed>("history"));
-    sealed.sort((a, b) => a.number - b.number);
-    const found: Click[] = [];
+    const sealed = await this.store.read(["history"], (change) => change.all<Sealed>("history")); // by key: in order
+    const found = new Map<string, Click>();
     for (const { iv, data } of sealed) {
       try {
         const plain = await crypto.subtle.decrypt({ name: "AES-GCM", iv, additionalData: BOUND_TO }, key, data);
-        found.push(unpack(new Uint8Array(plain)));
+        const click = unpack(new Uint8Array(plain));
+        found.delete(click.id);
+        found.set(click.id, click);
       } catch {
         // altered, or of a key that was forgotten: it is no history any more
       }
     }
-    return found;
+    return [...found.values()];
   }
 
-  /** One more click; the same news twice counts once, as the latest. */
+  /** One more click; the oldest are dropped where there are too many. */
   async add(click: Click): Promise<void> {
-    const before = (await this.clicks()).filter((old) => old.id !== click.id).slice(1 - MOST);
-    const key = await this.key();
-    const all = await Promise.all([...before, click].map((each, number) => this.sealed(each, number, key)));
+    const record = await this.sealed(click, await this.key());
     await this.store.change(["history"], async (change) => {
-      change.clear("history");
-      for (const record of all) change.put("history", String(record.number), record);
+      const numbers = (await change.keys("history")).map(Number);
+      change.put("history", place((numbers.at(-1) ?? 0) + 1), record);
+      for (const old of numbers.slice(0, Math.max(0, numbers.length + 1 - MOST))) change.delete("history", place(old));
     });
   }
 
@@ -69,10 +71,10 @@ export class History {
     });
   }
 
-  private async sealed(click: Click, number: number, key: CryptoKey): Promise<Sealed> {
+  private async sealed(click: Click, key: CryptoKey): Promise<Sealed> {
     const iv = crypto.getRandomValues(new Uint8Array(12));
     const data = await crypto.subtle.encrypt({ name: "AES-GCM", iv, additionalData: BOUND_TO }, key, pack(click));
-    return { number, iv, data };
+    return { iv, data };
   }
 
   private async key(): Promise<CryptoKey> {

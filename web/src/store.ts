@@ -19,6 +19,9 @@ export class Change {
   all<T>(store: StoreName): Promise<T[]> {
     return done(this.transaction.objectStore(store).getAll() as IDBRequest<T[]>);
   }
+  keys(store: StoreName): Promise<string[]> {
+    return done(this.transaction.objectStore(store).getAllKeys() as IDBRequest<string[]>);
+  }
   put(store: StoreName, key: string, value: unknown): void {
     this.transaction.objectStore(store).put(value, key);
   }

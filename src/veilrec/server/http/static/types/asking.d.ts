@@ -8,6 +8,7 @@ import type { Source } from "./samplers.js";
 /** What of a person goes into a mechanism. */
 export interface Person {
     readonly user: Float64Array;
+    readonly ranking?: Float64Array;
     readonly alpha: readonly number[] | null;
     readonly clicks: readonly Float64Array[];
 }

@@ -37,6 +37,11 @@ export interface Front {
     readonly notice: string;
     readonly clicks: number;
 }
+export interface How {
+    readonly ask?: boolean;
+    readonly again?: boolean;
+    readonly retried?: boolean;
+}
 export declare class Device {
     private readonly store;
     private readonly outbox;
@@ -73,10 +78,7 @@ export declare class Device {
      * The front page in a mode. `ask`: fetch news, otherwise those at hand are ranked again (after a click). `again`: draw
      * and pay for one more query; only ever by a person's own decision.
      */
-    front(mode: string, count: number, how?: {
-        ask?: boolean;
-        again?: boolean;
-    }): Promise<Front>;
+    front(mode: string, count: number, how?: How): Promise<Front>;
     private ranked;
     /** Clicks with a vector of this model; after a new model, those whose news are at hand. */
     private known;

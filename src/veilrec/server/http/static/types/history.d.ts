@@ -9,9 +9,9 @@ export interface Click {
 export declare class History {
     private readonly store;
     constructor(store: Store);
-    /** Oldest first. */
+    /** Oldest first; the same news twice counts once, as the latest. */
     clicks(): Promise<Click[]>;
-    /** One more click; the same news twice counts once, as the latest. */
+    /** One more click; the oldest are dropped where there are too many. */
     add(click: Click): Promise<void>;
     /** Clicks and key are gone; copies of the encrypted bytes that a disk may still hold are then noise. */
     forget(): Promise<void>;

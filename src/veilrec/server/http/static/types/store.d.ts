@@ -7,6 +7,7 @@ export declare class Change {
     constructor(transaction: IDBTransaction);
     get<T>(store: StoreName, key: string): Promise<T | undefined>;
     all<T>(store: StoreName): Promise<T[]>;
+    keys(store: StoreName): Promise<string[]>;
     put(store: StoreName, key: string, value: unknown): void;
     clear(store: StoreName): void;
     delete(store: StoreName, key: string): void;
