@@ -102,7 +102,9 @@ def test_a_new_item_is_seen_by_the_next_query_and_an_older_state_does_not_change
     assert one.version > version
     assert (before.alive, len(one)) == (500, 501)
     one.remove(number)
-    assert number not in one.best(weights, 10)[0]
+    one.remove(7)
+    assert not {7, number} & set(one.best(weights, 500)[0].tolist())
+    assert before.parts[0].alive.all(), "what a query has begun with stays as it was"
 
 
 def test_replacing_is_one_step():
