@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy or torch load their thread pools
 
+import hypothesis
 import numpy as np
 import pytest
 
 from veilrec._csr import Csr
+
+hypothesis.settings.register_profile("veilrec", deadline=None)  # no test fails because the machine is busy
+hypothesis.settings.load_profile("veilrec")
 
 
 @pytest.fixture(scope="session", autouse=True)
