@@ -29,6 +29,7 @@ METHODS = {
     "popularity": "ratings.baselines:POPULARITY",
     "private-popularity": "ratings.private_popularity:METHOD",
     "private-gram": "ratings.private_gram:METHOD",
+    "veil": "veil.method:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",

@@ -1,0 +1,181 @@
+"""What a device of `veil` adds to a sum: how its ranker's weights, and the map of content space, should move.
+
+A candidate's score is w . f(history, item) + taste(history)^T M basis(item). A device compares each of its latest items
+with a few that it never used (softmax), and sends the mean gradient. Weights live in whitened coordinates, in which
+features of made-up histories are uncorrelated, so that a step is as long in every direction as the noise is.
+
+Every part of a message is cut to a length of its own first, so that none crowds out another; what the promise rests on
+is the bound of the mechanism on all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._jit import jit
+from veilrec.device.learner import Cohort, Learned
+from veilrec.device.veil_history import Examples, OwnHistory, Reader, Reading
+from veilrec.models.veil_content import Content
+from veilrec.updates import Round, Uploads
+
+VOTES, POPULARITY, WEIGHTS, MAP = "votes", "popularity", "weights", "map"
+CLIPS = {WEIGHTS: 1.0, MAP: 0.05}  # of a device's gradient, each part by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """What the numbers of the model stand for: so many units of a weight, and how a message is shared by its parts."""
+
+    units: Mapping[str, float]  # of what is learnt, for each number of the sum
+    shares: Mapping[str, float] = field(default_factory=lambda: {WEIGHTS: 0.1, MAP: 0.9})  # of the squared bound
+
+    def of(self, model: Mapping[str, Floats], name: str, missing: tuple[int, ...]) -> Floats:
+        """A tensor in its own units; zeros where the model has none."""
+        if name not in model:
+            return np.zeros(missing, np.float32)
+        return model[name] * np.float32(self.units[name])
+
+    def lengths(self, names: tuple[str, ...], bound: float) -> dict[str, float]:
+        """How long each part of a message is at most; all together as long as the bound."""
+        whole = sum(self.shares[name] for name in names)
+        # A little less: rounding to single precision must not make the whole longer than the bound, which cuts again.
+        return {name: bound * float(np.sqrt(self.shares[name] / whole)) for name in names}
+
+
+@dataclass(frozen=True)
+class VeilLearner:
+    """The gradient of a device on its own history; it keeps nothing from round to round but what it read once."""
+
+    content: Content
+    reading: Reading
+    whitening: Floats  # [features, features]: weights = whitening @ coordinates
+    steps: Steps
+    names: tuple[str, ...]  # of all that is learnt
+    keeps_state = False
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """Nothing."""
+        return {}
+
+    def learn(self, cohort: Cohort[OwnHistory], model: Mapping[str, Floats], about: Round) -> Learned:
+        """The messages of some devices, and their loss."""
+        reader = Reader(self.reading, self.content, cohort.draws_seed)
+        read = reader.examples_of_all(cohort.data, cohort.devices, model[POPULARITY])
+        asked = tuple(name for name in self.names if about.concerns(name))
+        gradients, loss = self._gradients(read, model, asked)
+        bound = 1.0 if about.clip_norm is None else about.clip_norm
+        dense = {
+            name: _cut(gradients[name], CLIPS[name], length)
+            for name, length in self.steps.lengths(asked, bound).items()
+        }
+        counts = np.array([len(one.ends) * (1 + self.reading.negatives) for one, _ in read], np.int64)
+        return Learned(Uploads(about.number, len(read), dense=dense), counts, loss)
+
+    def _gradients(
+        self, read: list[tuple[Examples, Floats]], model: Mapping[str, Floats], asked: tuple[str, ...]
+    ) -> tuple[dict[str, Floats], Floats]:
+        n, basis = len(read), self.content.basis
+        shape = (self.reading.tastes(self.content), basis.shape[1])
+        weights = whitened(self.whitening, self.steps.of(model, WEIGHTS, (len(self.whitening),)))
+        directions = self.steps.of(model, MAP, shape)
+        of_weights = np.zeros((n, len(weights)), np.float32)
+        of_map = np.zeros((n, *(shape if MAP in asked else (0, 0))), np.float32)
+        loss = np.zeros(n, np.float32)
+        for place, (one, popularity) in enumerate(read):
+            if len(one.ends):
+                loss[place] = _add_gradient(
+                    one.candidates,
+                    popularity,
+                    one.kernels,
+                    one.tastes,
+                    basis,
+                    weights,
+                    directions,
+                    self.whitening,
+                    of_weights[place],
+                    of_map[place],
+                )
+        return {WEIGHTS: of_weights, MAP: of_map}, loss
+
+
+def whitened(whitening: Floats, coordinates: Floats) -> Floats:
+    """Weights of features from their coordinates."""
+    return (whitening.astype(np.float64) @ coordinates.astype(np.float64)).astype(np.float32)
+
+
+def _cut(gradients: Floats, clip: float, length: float) -> Floats:
+    """Gradients [n, ...] of length `clip` or more become `length` long, shorter ones in proportion."""
+    flat = gradients.reshape(len(gradients), -1)
+    norms = np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float64))
+    factors = length / np.maximum(norms, clip) * (1.0 - 1e-6)
+    return (gradients * factors.reshape(-1, *(1,) * (gradients.ndim - 1))).astype(np.float32)
+
+
+@jit
+def _add_gradient(
+    candidates: Indices,
+    popularity: Floats,
+    kernels: Floats,
+    tastes: Floats,
+    basis: Floats,
+    weights: Floats,
+    directions: Floats,
+    whitening: Floats,
+    of_weights: Floats,
+    of_map: Floats,
+) -> float:
+    """Add the mean direction in which the loss falls; returns the mean loss."""
+    n_targets, n_others = kernels.shape[0], kernels.shape[1]
+    n_popular, n_kernels, dim = popularity.shape[2], kernels.shape[2], basis.shape[1]
+    moved = np.zeros(n_popular + n_kernels, np.float32)
+    looked_for, residual = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
+    scores = np.zeros(n_others, np.float32)
+    loss = 0.0
+    for target in range(n_targets):
+        looked_for[:] = 0.0
+        for a in range(tastes.shape[1]):
+            for d in range(dim):
+                looked_for[d] += tastes[target, a] * directions[a, d]
+        own = np.float32(0.0)
+        for d in range(dim):
+            own += looked_for[d] * basis[candidates[target, 0], d]
+        highest = np.float32(0.0)
+        for other in range(n_others):
+            score = -own
+            for d in range(dim):
+                score += looked_for[d] * basis[candidates[target, 1 + other], d]
+            for f in range(n_popular):
+                score += weights[f] * popularity[target, other, f]
+            for f in range(n_kernels):
+                score += weights[n_popular + f] * kernels[target, other, f]
+            scores[other] = score
+            highest = max(highest, score)
+        total = np.exp(-highest)  # of the target itself, whose score is 0 here
+        for other in range(n_others):
+            scores[other] = np.exp(scores[other] - highest)
+            total += scores[other]
+        loss += np.log(total) + highest
+        residual[:] = 0.0
+        for other in range(n_others):
+            chance = scores[other] / (total * n_targets)
+            for f in range(n_popular):
+                moved[f] -= chance * popularity[target, other, f]
+            for f in range(n_kernels):
+                moved[n_popular + f] -= chance * kernels[target, other, f]
+            for d in range(dim):
+                residual[d] -= chance * (
+                    basis[candidates[target, 1 + other], d] - basis[candidates[target, 0], d]
+                )
+        for a in range(of_map.shape[0]):
+            for d in range(dim):
+                of_map[a, d] += tastes[target, a] * residual[d]
+    for f in range(len(moved)):
+        for g in range(len(of_weights)):
+            of_weights[g] += moved[f] * whitening[f, g]
+    return loss / n_targets
+
+
