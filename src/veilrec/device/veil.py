@@ -11,7 +11,7 @@ is the bound of the mechanism on all of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,11 +19,12 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.veil_history import Examples, OwnHistory, Reader, Reading
+from veilrec.device.veil_items import ItemSteps, directions_of
 from veilrec.models.veil_content import Content
 from veilrec.updates import Round, Uploads
 
-VOTES, POPULARITY, WEIGHTS, MAP = "votes", "popularity", "weights", "map"
-CLIPS = {WEIGHTS: 1.0, MAP: 0.05}  # of a device's gradient, each part by itself
+VOTES, POPULARITY, WEIGHTS, MAP, ITEMS = "votes", "popularity", "weights", "map", "items"
+CLIPS = {WEIGHTS: 1.0, MAP: 0.05, ITEMS: 0.1}  # of a device's gradient, each part by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Steps:
     """What the numbers of the model stand for: so many units of a weight, and how a message is shared by its parts."""
 
     units: Mapping[str, float]  # of what is learnt, for each number of the sum
-    shares: Mapping[str, float] = field(default_factory=lambda: {WEIGHTS: 0.1, MAP: 0.9})  # of the squared bound
+    shares: Mapping[str, float]  # of the squared bound, where a round is about several tensors
+    items: ItemSteps | None = None  # None: items have no vectors of their own
 
     def of(self, model: Mapping[str, Floats], name: str, missing: tuple[int, ...]) -> Floats:
         """A tensor in its own units; zeros where the model has none."""
@@ -39,10 +41,15 @@ class Steps:
             return np.zeros(missing, np.float32)
         return model[name] * np.float32(self.units[name])
 
+    def items_of(self, model: Mapping[str, Floats], learnt_map: Floats) -> tuple[Floats, Floats]:
+        """Vectors of the items, and the directions along which a taste meets them; nothing where there are none."""
+        if self.items is None:
+            return np.zeros((len(model[POPULARITY]), 0), np.float32), np.zeros((len(learnt_map), 0), np.float32)
+        return model[ITEMS] * self.items.of_items(model[POPULARITY]), directions_of(learnt_map)
+
     def lengths(self, names: tuple[str, ...], bound: float) -> dict[str, float]:
         """How long each part of a message is at most; all together as long as the bound."""
         whole = sum(self.shares[name] for name in names)
-        # A little less: rounding to single precision must not make the whole longer than the bound, which cuts again.
         return {name: bound * float(np.sqrt(self.shares[name] / whole)) for name in names}
 
 
@@ -81,9 +88,11 @@ class VeilLearner:
         n, basis = len(read), self.content.basis
         shape = (self.reading.tastes(self.content), basis.shape[1])
         weights = whitened(self.whitening, self.steps.of(model, WEIGHTS, (len(self.whitening),)))
-        directions = self.steps.of(model, MAP, shape)
+        learnt_map = self.steps.of(model, MAP, shape)
+        items, directions = self.steps.items_of(model, learnt_map)
         of_weights = np.zeros((n, len(weights)), np.float32)
         of_map = np.zeros((n, *(shape if MAP in asked else (0, 0))), np.float32)
+        of_items = np.zeros((n, *(items.shape if ITEMS in asked else (0, 0))), np.float32)
         loss = np.zeros(n, np.float32)
         for place, (one, popularity) in enumerate(read):
             if len(one.ends):
@@ -94,17 +103,20 @@ class VeilLearner:
                     one.tastes,
                     basis,
                     weights,
-                    directions,
+                    learnt_map,
+                    items,
+                    one.tastes @ directions,
                     self.whitening,
                     of_weights[place],
                     of_map[place],
+                    of_items[place],
                 )
-        return {WEIGHTS: of_weights, MAP: of_map}, loss
+        return {WEIGHTS: of_weights, MAP: of_map, ITEMS: of_items}, loss
 
 
 def whitened(whitening: Floats, coordinates: Floats) -> Floats:
     """Weights of features from their coordinates."""
-    return (whitening.astype(np.float64) @ coordinates.astype(np.float64)).astype(np.float32)
+    return np.asarray(whitening.astype(np.float64) @ coordinates.astype(np.float64), np.float32)
 
 
 def _cut(gradients: Floats, clip: float, length: float) -> Floats:
@@ -112,7 +124,7 @@ def _cut(gradients: Floats, clip: float, length: float) -> Floats:
     flat = gradients.reshape(len(gradients), -1)
     norms = np.sqrt(np.einsum("nd,nd->n", flat, flat, dtype=np.float64))
     factors = length / np.maximum(norms, clip) * (1.0 - 1e-6)
-    return (gradients * factors.reshape(-1, *(1,) * (gradients.ndim - 1))).astype(np.float32)
+    return np.asarray(gradients * factors.reshape(-1, *(1,) * (gradients.ndim - 1)), np.float32)
 
 
 @jit
@@ -123,10 +135,13 @@ def _add_gradient(
     tastes: Floats,
     basis: Floats,
     weights: Floats,
-    directions: Floats,
+    learnt_map: Floats,
+    items: Floats,
+    meets: Floats,
     whitening: Floats,
     of_weights: Floats,
     of_map: Floats,
+    of_items: Floats,
 ) -> float:
     """Add the mean direction in which the loss falls; returns the mean loss."""
     n_targets, n_others = kernels.shape[0], kernels.shape[1]
@@ -139,15 +154,19 @@ def _add_gradient(
         looked_for[:] = 0.0
         for a in range(tastes.shape[1]):
             for d in range(dim):
-                looked_for[d] += tastes[target, a] * directions[a, d]
+                looked_for[d] += tastes[target, a] * learnt_map[a, d]
         own = np.float32(0.0)
         for d in range(dim):
             own += looked_for[d] * basis[candidates[target, 0], d]
+        for d in range(items.shape[1]):
+            own += meets[target, d] * items[candidates[target, 0], d]
         highest = np.float32(0.0)
         for other in range(n_others):
             score = -own
             for d in range(dim):
                 score += looked_for[d] * basis[candidates[target, 1 + other], d]
+            for d in range(items.shape[1]):
+                score += meets[target, d] * items[candidates[target, 1 + other], d]
             for f in range(n_popular):
                 score += weights[f] * popularity[target, other, f]
             for f in range(n_kernels):
@@ -162,20 +181,19 @@ def _add_gradient(
         residual[:] = 0.0
         for other in range(n_others):
             chance = scores[other] / (total * n_targets)
+            for d in range(of_items.shape[1]):
+                of_items[candidates[target, 1 + other], d] -= chance * meets[target, d]
+                of_items[candidates[target, 0], d] += chance * meets[target, d]
             for f in range(n_popular):
                 moved[f] -= chance * popularity[target, other, f]
             for f in range(n_kernels):
                 moved[n_popular + f] -= chance * kernels[target, other, f]
             for d in range(dim):
-                residual[d] -= chance * (
-                    basis[candidates[target, 1 + other], d] - basis[candidates[target, 0], d]
-                )
+                residual[d] -= chance * (basis[candidates[target, 1 + other], d] - basis[candidates[target, 0], d])
         for a in range(of_map.shape[0]):
             for d in range(dim):
                 of_map[a, d] += tastes[target, a] * residual[d]
     for f in range(len(moved)):
         for g in range(len(of_weights)):
             of_weights[g] += moved[f] * whitening[f, g]
-    return loss / n_targets
-
-
+    return float(loss / n_targets)

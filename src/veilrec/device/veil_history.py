@@ -50,7 +50,7 @@ class Reading:
 
     def tastes(self, content: Content) -> int:
         """Length of a context's place in content space, with a constant."""
-        return 1 + len(self.taste_recency) * content.basis.shape[1]
+        return 1 + len(self.taste_recency) * int(content.basis.shape[1])
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ class Reader:
         self.reading, self.content, self.seed = reading, content, seed
         self._key = f"{seed} {reading}".encode()
 
-    def examples_of_all(
-        self, data: OwnHistory, devices: Offsets, popularity: Floats
-    ) -> list[tuple[Examples, Floats]]:
+    def examples_of_all(self, data: OwnHistory, devices: Offsets, popularity: Floats) -> list[tuple[Examples, Floats]]:
         """The examples of each device, drawn by the seed and its number, and their popularity features."""
         told = hashlib.blake2b(popularity.tobytes(), digest_size=16).digest()
         return [self._examples(data, row, int(device), popularity, told) for row, device in enumerate(devices)]
@@ -183,8 +181,8 @@ def _popularity_table(popularity: Floats) -> Floats:
 
 def _popularity_forms(estimate: Floats, mean: np.float32) -> Floats:
     """t, 2 ln(e^t + 5), and t above that of the mean item: [..., 3]."""
-    forms = [estimate, 2.0 * np.log(np.exp(estimate) + _FURTHER_VOTES), estimate - mean]
-    return np.stack(forms, axis=-1).astype(np.float32)
+    further = 2.0 * np.log(np.exp(estimate) + _FURTHER_VOTES)
+    return np.stack([estimate, further.astype(np.float32), estimate - mean], axis=-1)
 
 
 def _described(known: Floats, context: Floats) -> Floats:

@@ -37,7 +37,7 @@ class VeilRanker:
         """What makes this ranker again, but for the arrays."""
         return {
             "reading": asdict(self.reading),
-            "steps": {"units": dict(self.steps.units), "shares": dict(self.steps.shares)},
+            "steps": asdict(self.steps),
             "caution": self.caution,
             "draws_seed": self.draws_seed,
         }
@@ -73,6 +73,7 @@ class VeilModel:
         self._popularity = weights[POPULARITY]
         self._weights = whitened(ranker.whitening, steps.of(weights, WEIGHTS, (len(ranker.whitening),)))
         self._map = steps.of(weights, MAP, (reading.tastes(content), content.basis.shape[1]))
+        self._items, self._directions = steps.items_of(weights, self._map)
 
     @cached_property
     def _reader(self) -> Reader:
@@ -99,10 +100,10 @@ class VeilModel:
         return self._weights + whitened(ranker.whitening, moved.astype(np.float32))
 
     def _by_taste(self, examples: Examples) -> Floats:
-        """What the map of content space says of the items beside targets: [T, N]."""
-        looked_for = examples.tastes @ self._map
-        basis = self._ranker.content.basis[examples.candidates]
-        scores = np.einsum("tcd,td->tc", basis, looked_for)
+        """What the map and the items' own vectors say of the items beside targets: [T, N]."""
+        basis, own = self._ranker.content.basis[examples.candidates], self._items[examples.candidates]
+        scores = np.einsum("tcd,td->tc", basis, examples.tastes @ self._map)
+        scores += np.einsum("tcd,td->tc", own, examples.tastes @ self._directions)
         return np.asarray(scores[:, 1:] - scores[:, :1])
 
     def _score(self, history: Indices, items: Indices) -> Floats:
@@ -119,9 +120,10 @@ class VeilModel:
             ],
             axis=1,
         )
-        looked_for = tastes(reading, content, known, end)[0] @ self._map
-        scores: Floats = (described @ weights + content.basis[items] @ looked_for).astype(np.float32)
-        return scores
+        taste = tastes(reading, content, known, end)[0]
+        scores = described @ weights + content.basis[items] @ (taste @ self._map)
+        scores += self._items[items] @ (taste @ self._directions)
+        return np.asarray(scores, np.float32)
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""

@@ -60,14 +60,14 @@ class Content:
         return out
 
     def features(self, history: Indices, ends: Offsets, candidates: Indices, decays: Floats, latest: int) -> Floats:
-        """Of candidates [T, C] before the positions `ends` [T] of a history: [T, C, kernels * scales].
+        """Of candidates [T, C] before the positions `ends` [T] of a history: [T, C, scales * kernels].
 
         Only the `latest` items before a position count.
         """
-        out = np.zeros((*candidates.shape, self.n_kernels * len(decays)), np.float32)
+        out = np.zeros((*candidates.shape, len(decays), self.n_kernels), np.float32)
         if self.n_kernels:
             _features(history, ends, candidates, *self._packed, decays, latest, out)
-        return out
+        return out.reshape(*candidates.shape, -1)
 
     @property
     def _packed(self) -> tuple[NDArray[Any], ...]:
@@ -125,9 +125,7 @@ def _similar(
 ) -> None:
     alike = np.zeros(len(starts) + _FROM_TEXTS, np.float32)
     for pair in range(len(rows)):
-        _values(
-            rows[pair], columns[pair], codes, tables, starts, widths, texts, kernels, scales, alike, out[pair]
-        )
+        _values(rows[pair], columns[pair], codes, tables, starts, widths, texts, kernels, scales, alike, out[pair])
 
 
 @jit
@@ -149,10 +147,12 @@ def _features(
     n_kernels, n_scales = len(kernels), len(decays)
     alike = np.zeros(len(starts) + _FROM_TEXTS, np.float32)
     values = np.zeros(n_kernels, np.float32)
-    weights = np.zeros((latest, n_scales), np.float32)  # of the item so many places back
-    for back in range(latest):
+    weights = np.ones((latest, n_scales), np.float32)  # of the item so many places back
+    totals = np.ones((latest, n_scales), np.float32)  # of all items up to it
+    for back in range(1, latest):
         for scale in range(n_scales):
-            weights[back, scale] = np.float32(1.0) if back == 0 else weights[back - 1, scale] * decays[scale]
+            weights[back, scale] = weights[back - 1, scale] * decays[scale]
+            totals[back, scale] = totals[back - 1, scale] + weights[back, scale]
     for target in range(len(ends)):
         used = min(ends[target], latest)
         for place in range(candidates.shape[1]):
@@ -171,15 +171,14 @@ def _features(
                     alike,
                     values,
                 )
-                for kernel in range(n_kernels):
-                    for scale in range(n_scales):
-                        mean[kernel * n_scales + scale] += values[kernel] * weights[back, scale]
-            for scale in range(n_scales):
-                total = np.float32(0.0)
-                for back in range(used):
-                    total += weights[back, scale]
-                for kernel in range(n_kernels if used else 0):
-                    mean[kernel * n_scales + scale] /= total
+                for scale in range(n_scales):
+                    weight = weights[back, scale]
+                    for kernel in range(n_kernels):
+                        mean[scale, kernel] += values[kernel] * weight
+            if used:
+                for scale in range(n_scales):
+                    for kernel in range(n_kernels):
+                        mean[scale, kernel] /= totals[used - 1, scale]
 
 
 def profiles(history: Indices, ends: Offsets, table: Floats, decays: Floats) -> Floats:

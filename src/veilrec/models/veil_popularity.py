@@ -45,9 +45,7 @@ def _standardised(content: Floats) -> Doubles:
     return np.asarray(centred / np.maximum(centred.std(axis=0), 1e-6))
 
 
-def _posterior(
-    votes: Doubles, prior: Doubles, variance: float, noise: float, grid: Doubles
-) -> tuple[Doubles, Doubles]:
+def _posterior(votes: Doubles, prior: Doubles, variance: float, noise: float, grid: Doubles) -> tuple[Doubles, Doubles]:
     """Mean and variance of t given an item's votes."""
     mean, spread = np.empty(len(votes)), np.empty(len(votes))
     for start in range(0, len(votes), _AT_ONCE):

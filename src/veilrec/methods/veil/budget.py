@@ -9,27 +9,30 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilrec.device.veil import MAP, WEIGHTS
+from veilrec.device.veil import ITEMS, MAP, WEIGHTS
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Shares of mu^2: of votes, of rounds for the weights alone, and of rounds for the map and the weights."""
+    """Shares of mu^2: of votes, and of rounds for the weights alone, for the map and the weights, and for items."""
 
     below: float  # nu
     votes: float
     weights: float
-    map: float
-    map_rate: float  # how far a step on the map goes
+    map: float = 0.0
+    items: float = 0.0
+    map_rate: float = 0.0  # how far a step on the map goes
+    item_rate: float = 0.0  # and one on the items' own vectors
 
 
 SPENDINGS = (
-    Spending(600.0, votes=0.80, weights=0.20, map=0.0, map_rate=0.0),
+    Spending(600.0, votes=0.80, weights=0.20),
     Spending(2000.0, votes=0.55, weights=0.05, map=0.40, map_rate=100.0),
     Spending(4000.0, votes=0.50, weights=0.05, map=0.45, map_rate=100.0),
-    Spending(math.inf, votes=0.40, weights=0.05, map=0.55, map_rate=150.0),
+    Spending(7000.0, votes=0.30, weights=0.05, map=0.30, items=0.35, map_rate=150.0, item_rate=0.5),
+    Spending(math.inf, votes=0.20, weights=0.05, map=0.30, items=0.45, map_rate=150.0, item_rate=0.7),
 )
-_OF_WEIGHTS = 1 / 3  # of the rounds
+_FOR_WEIGHTS, _FOR_ITEMS = 1 / 6, 1 / 5  # of the rounds
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,12 @@ def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
     """How the rounds are used."""
     if not spending.map:
         return (Phase((WEIGHTS,), rounds, spending.weights),)
-    first = max(1, round(rounds * _OF_WEIGHTS)) if rounds > 1 else 0
+    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 else 0
+    last = max(1, round(rounds * _FOR_ITEMS)) if spending.items and rounds > first + 1 else 0
     phases = (
         Phase((WEIGHTS,), first, spending.weights),
-        Phase((WEIGHTS, MAP), rounds - first, spending.map),
+        Phase((WEIGHTS, MAP), rounds - first - last, spending.map),
+        Phase((ITEMS,), last, spending.items),
     )
     return tuple(phase for phase in phases if phase.rounds)
 

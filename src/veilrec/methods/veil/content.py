@@ -1,24 +1,29 @@
-"""The public content of a catalogue as similarities: generic ones for each kind of feature, nothing of how it is sorted.
+"""The public content of a catalogue as similarities: some for each kind of feature, none of how it is sorted.
 
 - category, categories: the cosine of idf-weighted sets; for several values also whether the sets are the same;
 - number (and the year that a title ends with): e^(-distance / h), with a wide and a narrow h;
-- text: the cosine of title vectors (TF-IDF, latent semantic analysis), and its third power.
+- text: the cosine of vectors of titles (TF-IDF and latent semantic analysis, or sentence vectors of title and
+  categories by the public model MiniLM), and its third power.
 The products of different features' first similarities are kernels too: alike in both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec.data.population import Catalogue
+from veilrec.data.population import Catalogue, Strings
 from veilrec.data.text_files import unpack
 from veilrec.features import UNKNOWN, Side
+from veilrec.methods.news.sentences import learnt_sentences
 from veilrec.methods.news.title_vectors import learnt_titles
 from veilrec.models.veil_content import ALONE, Content
+
+Titles = Literal["off", "words", "sentences"]  # how texts are read
 
 _MOST_VALUES = 1500  # of a table: the most frequent; the others are like nothing
 _MOST_NUMBERS = 128  # that are told apart
@@ -26,8 +31,9 @@ _WIDE, _NARROW = 6.0, 24.0  # h, in parts of the standard deviation over the cat
 _CENTRES = 16  # of a number in the basis
 _MOST_PRODUCTS = 6
 _PAIRS, _SEED = 200_000, 5  # by which kernels are scaled
-_OF_TEXTS, _OF_OTHERS = 0.5, 0.7  # weights in the basis
-_TITLE_DIM = 64
+_OF_OTHERS = 0.7  # weights in the basis
+_OF_TEXTS = {"words": 0.5, "sentences": 1.0}
+_TEXT_DIM = 64
 
 
 @dataclass
@@ -51,7 +57,7 @@ class _Found:
         return places
 
 
-def content_of(items: Side | None, catalogue: Catalogue | None, n_items: int, *, dim: int, titles: bool) -> Content:
+def content_of(items: Side | None, catalogue: Catalogue | None, n_items: int, *, dim: int, titles: Titles) -> Content:
     """All that features and titles say."""
     found = _Found()
     sets = [] if items is None else _sets(found, items)
@@ -62,9 +68,10 @@ def content_of(items: Side | None, catalogue: Catalogue | None, n_items: int, *,
             numbers.append(_number(found, years))
     for same in sets:
         found.further += [(same, number) for number in numbers]
-    texts = _texts(catalogue) if titles and catalogue is not None else np.zeros((n_items, 0), np.float32)
-    if texts.shape[1]:
-        found.columns.append(_OF_TEXTS * texts.astype(np.float64))
+    texts = np.zeros((n_items, 0), np.float32)
+    if catalogue is not None and titles != "off":
+        texts = _texts(catalogue, titles)
+        found.columns.append(_OF_TEXTS[titles] * texts.astype(np.float64))
     return _packed(found, texts, _basis(found.columns, n_items, dim))
 
 
@@ -87,7 +94,7 @@ def _sets(found: _Found, items: Side) -> list[int]:
         cosine = _unit(sets * idf)
         if feature.kind == "categories":
             flags = _unit(sets.astype(np.float64))
-            places = found.add(codes, cosine @ cosine.T, (flags @ flags.T > 0.999) * 1.0)
+            places = found.add(codes, cosine @ cosine.T, (flags @ flags.T > 0.999).astype(np.float64))
             same_sets.append(places[1])
         else:
             found.add(codes, cosine @ cosine.T)
@@ -141,8 +148,14 @@ def _years(catalogue: Catalogue) -> Doubles | None:
     return values if known.mean() > 0.5 and np.ptp(values[known]) > 0.0 else None
 
 
-def _texts(catalogue: Catalogue) -> Floats:
-    return learnt_titles(catalogue, _TITLE_DIM)[0]
+def _texts(catalogue: Catalogue, titles: Titles) -> Floats:
+    """Vectors of length 1, or 0 where nothing is known: [items, d]."""
+    if titles == "words":
+        return learnt_titles(catalogue, _TEXT_DIM)[0]
+    if catalogue.abstracts is None:  # a title alone says little to a reader who does not know the film
+        categories = Strings.of(text.replace("|", ", ") for text in catalogue.categories)
+        catalogue = replace(catalogue, abstracts=categories)
+    return learnt_sentences(catalogue, _TEXT_DIM)[0]
 
 
 def _basis(columns: list[Doubles], n_items: int, dim: int) -> Floats:
@@ -151,10 +164,11 @@ def _basis(columns: list[Doubles], n_items: int, dim: int) -> Floats:
         return np.zeros((n_items, 0), np.float32)
     whole = np.concatenate(columns, axis=1)
     left, values, _ = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)
-    kept = int(min(dim, np.count_nonzero(values > 1e-6 * values[0])))
+    kept = min(dim, int(np.count_nonzero(values > 1e-6 * values[0])))
     left = left[:, :kept] * np.where(left[np.abs(left[:, :kept]).argmax(axis=0), np.arange(kept)] < 0, -1.0, 1.0)
     basis = left * np.sqrt(values[:kept])
-    return (basis / np.sqrt(max(float((basis**2).sum(axis=1).mean()), 1e-12))).astype(np.float32)
+    length = np.sqrt(max(float((basis**2).sum(axis=1).mean()), 1e-12))
+    return np.asarray(basis / length, np.float32)
 
 
 def _packed(found: _Found, texts: Floats, basis: Floats) -> Content:

@@ -1,7 +1,8 @@
 """In which coordinates weights are learnt: those in which features of made-up histories are uncorrelated.
 
-Noise is as large in every direction, so that what moves scores a lot needs few steps and gets little of it. How features
-vary is learnt from no one: histories are made up, each next item drawn as much like the last ones as content says.
+Noise is as large in every direction, so that what moves scores a lot needs few steps and gets little of it. How
+features vary is learnt from no one: histories are made up, each next item drawn as much like the last ones as content
+says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from veilrec.models.veil_content import Content, decays_of, second_moment
 _HISTORIES, _LENGTH, _TARGETS, _BESIDE = 600, 60, 3, 12
 _SEED, _TRIED, _PULL, _JUMP, _NEAR = 9, 64, 3.0, 0.25, 8
 _SMALLEST = 1e-2  # of the largest variance: what is below is taken for that
-# Popularity and its second form vary together; the others by themselves (differences of two items, in votes' logarithm).
+# Popularity and its second form vary together, the others by themselves: differences of two items, in logarithms.
 _OF_POPULARITY, _TOGETHER, _OF_OTHERS = 2.0, 1.8, 1.5
 
 
@@ -28,7 +29,7 @@ def whitening_of(content: Content, reading: Reading) -> Floats:
     if content.n_kernels:
         moment[n_popular:, n_popular:] = _of_kernels(content, reading)
     values, vectors = np.linalg.eigh(moment)
-    return (vectors / np.sqrt(np.maximum(values, _SMALLEST * values[-1]))).astype(np.float32)
+    return np.asarray(vectors / np.sqrt(np.maximum(values, _SMALLEST * values[-1])), np.float32)
 
 
 def _of_kernels(content: Content, reading: Reading) -> Doubles:

@@ -19,20 +19,15 @@ import numpy as np
 from pydantic import Field
 
 from veilrec._arrays import Floats
-from veilrec.device.veil import CLIPS, MAP, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil import CLIPS, ITEMS, MAP, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reading
+from veilrec.device.veil_items import DIRECTIONS, ItemSteps
 from veilrec.device.veil_ranker import VeilRanker
 from veilrec.methods.base import Config, Method, Problem, Trial
 from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice
-from veilrec.methods.private import (
-    PrivacySettings,
-    adjacency_of,
-    devices_with_data,
-    proven,
-    taking_part,
-)
-from veilrec.methods.veil.budget import Phase, bounds_of, phases_of, spending_for
-from veilrec.methods.veil.content import content_of
+from veilrec.methods.private import PrivacySettings, adjacency_of, devices_with_data, proven, taking_part
+from veilrec.methods.veil.budget import Phase, Spending, bounds_of, phases_of, spending_for
+from veilrec.methods.veil.content import Titles, content_of
 from veilrec.methods.veil.coordinates import whitening_of
 from veilrec.models.veil_content import Content
 from veilrec.models.veil_popularity import estimated
@@ -54,6 +49,7 @@ SUMS = (
     " together. The own history, its order, and the weights fitted to it never leave the device."
 )
 WEIGHT_RATE, MOMENTUM = 0.75, 0.7
+SHARES = {WEIGHTS: 0.1, MAP: 0.9, ITEMS: 1.0}  # of the squared bound, of rounds about several tensors
 
 
 class VeilConfig(Config):
@@ -61,7 +57,7 @@ class VeilConfig(Config):
 
     privacy: PrivacySettings = PrivacySettings(epsilon=1.0, clip_norm=1.0)
     order: Literal["on", "off"] = "on"  # whether the order of the own history is looked at
-    titles: bool = True  # whether titles are read
+    titles: Titles = "words"  # how titles are read; sentences: by MiniLM, which the extra `plm` brings
     features: FeatureChoice = FeatureChoice()
     dim: Annotated[int, Field(ge=0, le=256)] = 32  # of content space; 0: no map
     caution: Annotated[float, Field(ge=0.0, le=1e6)] = 30.0  # of the own weights; 0: none
@@ -83,10 +79,7 @@ class Estimated:
     def tensors(self, tally: Tally) -> Mapping[str, Floats]:
         """Both, for the model."""
         votes = tally.counts.astype(np.float64)
-        return {
-            VOTES: votes.astype(np.float32).reshape(-1, 1),
-            POPULARITY: estimated(votes, self.sigma, self.content),
-        }
+        return {VOTES: votes.astype(np.float32).reshape(-1, 1), POPULARITY: estimated(votes, self.sigma, self.content)}
 
 
 @dataclass(frozen=True)
@@ -129,7 +122,12 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     phases = phases_of(spending, problem.rounds)
     bounds = bounds_of(phases)
     names = tuple(dict.fromkeys(name for phase in phases for name in phase.tensors))
-    shapes = {WEIGHTS: (len(whitening),), MAP: (reading.tastes(content), content.basis.shape[1])}
+    width = content.basis.shape[1]
+    shapes = {
+        WEIGHTS: (len(whitening),),
+        MAP: (reading.tastes(content), width),
+        ITEMS: (problem.n_items, 1 + min(DIRECTIONS, width)),
+    }
     schema = Schema(
         (
             Tensor(VOTES, (problem.n_items, 1), by_row=True, learnt=False),
@@ -144,12 +142,7 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         adjacency=adjacency_of(config.cohort),
     )
     mechanism = scheduled_sum(config, problem, schema, bounds, votes)
-    shares = {WEIGHTS: 0.1, MAP: 0.9}
-    rates = {WEIGHTS: WEIGHT_RATE, MAP: spending.map_rate}
-    whole = sum(shares[name] for name in phases[-1].tensors)
-    in_round = config.cohort.among(n_devices) if not config.people else people
-    units = {name: rates[name] * CLIPS[name] / (in_round * math.sqrt(shares[name] / whole)) for name in names}
-    steps = Steps(units=units, shares=shares)
+    steps = steps_of(spending, phases, bounds, mechanism.sigma, config.people or config.cohort.among(n_devices))
     return Plan(
         schema=schema,
         start={tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
@@ -165,6 +158,24 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         ranker=VeilRanker(content, reading, whitening, steps, config.caution, problem.public_seed),
         devices_at_once=250,
     )
+
+
+def steps_of(
+    spending: Spending, phases: tuple[Phase, ...], bounds: tuple[float, ...], sigma: float, in_round: int
+) -> Steps:
+    """How far the numbers of sums move the model: as in one round of so many people with the largest bound."""
+    units, items, first = {}, None, 0
+    rates = {WEIGHTS: WEIGHT_RATE, MAP: spending.map_rate}
+    for phase in phases:
+        bound = bounds[first]
+        first += phase.rounds
+        if ITEMS in phase.tensors:
+            clip = CLIPS[ITEMS] / bound
+            items = ItemSteps(float(in_round), noise=sigma * clip, rate=spending.item_rate * clip)
+            continue
+        lengths = Steps(units={}, shares=SHARES).lengths(phase.tensors, bound)
+        units |= {name: rates[name] * CLIPS[name] / (in_round * lengths[name]) for name in phase.tensors}
+    return Steps(units=units, shares=SHARES, items=items)
 
 
 def scheduled_sum(

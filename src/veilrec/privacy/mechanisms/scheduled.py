@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self, TypeVar
 
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import Rounds
@@ -19,6 +21,8 @@ from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, on_lattice
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import rounded_sum_l2
 from veilrec.updates import Round, Schema, Tensor, Uploads
+
+Part = TypeVar("Part")
 
 
 class ScheduledSum(CohortSum):
@@ -116,10 +120,17 @@ def only_of_round(uploads: Uploads, about: Round) -> Uploads:
     """The same messages without the tensors that the round is not about; the very same where there are none."""
     if about.tensors is None:
         return uploads
-    parts = (uploads.tables, uploads.dense, uploads.entries, uploads.factors)
-    if all(about.concerns(name) for part in parts for name in part):
+    named = (*uploads.tables, *uploads.dense, *uploads.entries, *uploads.factors)
+    if all(about.concerns(name) for name in named):
         return uploads
-    tables, dense, entries, factors = (
-        {name: values for name, values in part.items() if about.concerns(name)} for part in parts
+
+    def kept(part: Mapping[str, Part]) -> dict[str, Part]:
+        return {name: values for name, values in part.items() if about.concerns(name)}
+
+    return replace(
+        uploads,
+        tables=kept(uploads.tables),
+        dense=kept(uploads.dense),
+        entries=kept(uploads.entries),
+        factors=kept(uploads.factors),
     )
-    return Uploads(uploads.round_number, uploads.count, tables, dense, uploads.examples, entries, factors)
