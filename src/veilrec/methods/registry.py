@@ -111,7 +111,15 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "ours": (
         "ours, beside the papers",
-        ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "popularity-head", "private-gram"),
+        (
+            "veil",
+            "fedmf-lean",
+            "sentence-head",
+            "fednewsrec-head",
+            "private-popularity",
+            "popularity-head",
+            "private-gram",
+        ),
     ),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),
 }

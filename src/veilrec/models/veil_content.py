@@ -67,7 +67,7 @@ class Content:
         out = np.zeros((*candidates.shape, len(decays), self.n_kernels), np.float32)
         if self.n_kernels:
             _features(history, ends, candidates, *self._packed, decays, latest, out)
-        return out.reshape(*candidates.shape, -1)
+        return out.reshape(*candidates.shape, len(decays) * self.n_kernels)
 
     @property
     def _packed(self) -> tuple[NDArray[Any], ...]:
