@@ -17,7 +17,7 @@ from veilrec.device.veil import ITEMS, MAP, WEIGHTS
 from veilrec.features import Features, Side
 from veilrec.methods.audit import small_problem
 from veilrec.methods.base import Problem, configure, make_trainer, promised
-from veilrec.methods.veil.budget import SPENDINGS, bounds_of, phases_of, spending_for
+from veilrec.methods.veil.budget import MOMENTUM, SPENDINGS, WITHOUT_MAP, bounds_of, phases_of, spending_for, steps_of
 from veilrec.methods.veil.method import METHOD, plan
 from veilrec.models.scores import Model
 from veilrec.plan import Plan
@@ -81,14 +81,26 @@ def test_what_is_learnt_follows_from_people_and_budget() -> None:
         nu: {name for phase in phases_of(spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
         for nu in (100, 3000, 10000)
     }
-    assert kinds == {100: {WEIGHTS}, 3000: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, ITEMS}}
+    assert kinds == {100: {WEIGHTS, MAP}, 3000: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, ITEMS}}
     assert spending_for(1.0, 10**6, has_map=False).map == 0.0
-    for row in SPENDINGS:
+    for row in (*SPENDINGS, WITHOUT_MAP):
         assert row.votes + row.weights + row.map + row.items == pytest.approx(1.0)
         for rounds in (1, 2, 3, 5, 18, 40):
             phases = phases_of(row, rounds)
             assert sum(phase.rounds for phase in phases) == rounds
             assert max(bounds_of(phases)) == 1.0
+
+
+def test_steps_go_as_far_as_noise_allows_or_until_they_settle() -> None:
+    phases = phases_of(SPENDINGS[1], 18)
+    bounds = bounds_of(phases)
+    loud, quiet, silent = (steps_of(SPENDINGS[1], phases, bounds, sigma, 1000).units for sigma in (100.0, 50.0, 1e-9))
+    for name in (WEIGHTS, MAP):
+        assert quiet[name] == pytest.approx(2.0 * loud[name])  # half the noise: twice as far
+        assert silent[name] > quiet[name]
+    # All rounds together put as much noise on the map as is allowed.
+    total = loud[MAP] * 100.0 * np.sqrt(phases[1].rounds) / (1.0 - MOMENTUM)
+    assert total == pytest.approx(0.3)
 
 
 def test_without_order_lists_depend_on_what_was_used_alone() -> None:

@@ -47,10 +47,11 @@ class Steps:
             return np.zeros((len(model[POPULARITY]), 0), np.float32), np.zeros((len(learnt_map), 0), np.float32)
         return model[ITEMS] * self.items.of_items(model[POPULARITY]), directions_of(learnt_map)
 
-    def lengths(self, names: tuple[str, ...], bound: float) -> dict[str, float]:
-        """How long each part of a message is at most; all together as long as the bound."""
-        whole = sum(self.shares[name] for name in names)
-        return {name: bound * float(np.sqrt(self.shares[name] / whole)) for name in names}
+
+def lengths_of(shares: Mapping[str, float], names: tuple[str, ...], bound: float) -> dict[str, float]:
+    """How long each part of a message is at most; all together as long as the bound."""
+    whole = sum(shares[name] for name in names)
+    return {name: bound * float(np.sqrt(shares[name] / whole)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class VeilLearner:
         bound = 1.0 if about.clip_norm is None else about.clip_norm
         dense = {
             name: _cut(gradients[name], CLIPS[name], length)
-            for name, length in self.steps.lengths(asked, bound).items()
+            for name, length in lengths_of(self.steps.shares, asked, bound).items()
         }
         counts = np.array([len(one.ends) * (1 + self.reading.negatives) for one, _ in read], np.int64)
         return Learned(Uploads(about.number, len(read), dense=dense), counts, loss)

@@ -70,7 +70,7 @@ class Content:
         return out.reshape(*candidates.shape, len(decays) * self.n_kernels)
 
     @property
-    def _packed(self) -> tuple[NDArray[Any], ...]:
+    def _packed(self) -> tuple[Indices, Floats, Offsets, Offsets, Floats, Indices, Floats]:
         return self.codes, self.tables, self.starts, self.widths, self.texts, self.kernels, self.scales
 
 

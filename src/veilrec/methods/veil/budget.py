@@ -1,7 +1,11 @@
-"""What the budget is spent on, from two public numbers: how many people there are, and mu.
+"""What the budget is spent on, and how far steps go: from how many people there are, and from mu.
 
-The sum of N clipped messages grows with N, its noise with 1 / mu: what can be learnt depends on nu = mu N. The table
-was chosen on the validation items of ML-1M (epsilon 0.5 to 8) and checked on those of ML-100K.
+The sum of N clipped messages grows with N, its noise with 1 / mu: what can be learnt depends on nu = mu N. The shares
+by nu were chosen on the validation items of ML-1M (epsilon 0.5 to 8) and ML-100K (epsilon 1).
+
+How far steps go follows from the noise, which is known before the first round: with few people or a small epsilon they
+stop early, before the noise that all rounds together put on a number grows beyond what such a number usually is; with
+many they go on until what is learnt has settled.
 """
 
 from __future__ import annotations
@@ -9,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilrec.device.veil import ITEMS, MAP, WEIGHTS
+from veilrec.device.veil import CLIPS, ITEMS, MAP, WEIGHTS, Steps, lengths_of
+from veilrec.device.veil_items import ItemSteps
 
 
 @dataclass(frozen=True)
@@ -21,17 +26,21 @@ class Spending:
     weights: float
     map: float = 0.0
     items: float = 0.0
-    map_rate: float = 0.0  # how far a step on the map goes
-    item_rate: float = 0.0  # and one on the items' own vectors
+    item_rate: float = 0.0  # of a step on the items' own vectors
 
 
 SPENDINGS = (
-    Spending(600.0, votes=0.80, weights=0.20),
-    Spending(2000.0, votes=0.55, weights=0.05, map=0.40, map_rate=100.0),
-    Spending(4000.0, votes=0.50, weights=0.05, map=0.45, map_rate=100.0),
-    Spending(7000.0, votes=0.30, weights=0.05, map=0.30, items=0.35, map_rate=150.0, item_rate=0.5),
-    Spending(math.inf, votes=0.20, weights=0.05, map=0.30, items=0.45, map_rate=150.0, item_rate=0.7),
+    Spending(600.0, votes=0.75, weights=0.04, map=0.21),
+    Spending(2000.0, votes=0.55, weights=0.05, map=0.40),
+    Spending(4000.0, votes=0.50, weights=0.05, map=0.45),
+    Spending(7000.0, votes=0.30, weights=0.05, map=0.30, items=0.35, item_rate=0.5),
+    Spending(math.inf, votes=0.20, weights=0.05, map=0.30, items=0.45, item_rate=0.7),
 )
+WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
+MOMENTUM = 0.7
+SHARES = {WEIGHTS: 0.1, MAP: 0.9, ITEMS: 1.0}  # of the squared bound, where a round is about several tensors
+_SETTLED = {WEIGHTS: 45.0, MAP: 7500.0}  # sum of all steps, in mean gradients, after which little changes
+_NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
 _FOR_WEIGHTS, _FOR_ITEMS = 1 / 6, 1 / 5  # of the rounds
 
 
@@ -47,7 +56,7 @@ class Phase:
 def spending_for(mu: float, people: int, *, has_map: bool) -> Spending:
     """By nu; without content there is no map, and a run is like one of few people."""
     if not has_map:
-        return SPENDINGS[0]
+        return WITHOUT_MAP
     return next(row for row in SPENDINGS if mu * people < row.below)
 
 
@@ -63,6 +72,26 @@ def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
         Phase((ITEMS,), last, spending.items),
     )
     return tuple(phase for phase in phases if phase.rounds)
+
+
+def steps_of(
+    spending: Spending, phases: tuple[Phase, ...], bounds: tuple[float, ...], sigma: float, in_round: int
+) -> Steps:
+    """What a number of the sum stands for, so that steps go as far as settles them, or as far as noise allows."""
+    units: dict[str, float] = {}
+    items, first = None, 0
+    for phase in phases:
+        bound = bounds[first]
+        first += phase.rounds
+        if ITEMS in phase.tensors:
+            clip = CLIPS[ITEMS] / bound
+            items = ItemSteps(float(in_round), noise=sigma * clip, rate=spending.item_rate * clip)
+            continue
+        for name, length in lengths_of(SHARES, phase.tensors, bound).items():
+            rounds = sum(other.rounds for other in phases if name in other.tensors)
+            settled = _SETTLED[name] / rounds * CLIPS[name] / (in_round * length)
+            units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
+    return Steps(units=units, shares=SHARES, items=items)
 
 
 def bounds_of(phases: tuple[Phase, ...]) -> tuple[float, ...]:

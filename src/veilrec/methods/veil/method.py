@@ -19,16 +19,16 @@ import numpy as np
 from pydantic import Field
 
 from veilrec._arrays import Floats
-from veilrec.device.veil import CLIPS, ITEMS, MAP, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil import ITEMS, MAP, POPULARITY, VOTES, WEIGHTS, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reading
-from veilrec.device.veil_items import DIRECTIONS, ItemSteps
+from veilrec.device.veil_items import DIRECTIONS
 from veilrec.device.veil_ranker import VeilRanker
 from veilrec.methods.base import Config, Method, Problem, Trial
 from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice
 from veilrec.methods.private import PrivacySettings, adjacency_of, devices_with_data, proven, taking_part
-from veilrec.methods.veil.budget import Phase, Spending, bounds_of, phases_of, spending_for
+from veilrec.methods.veil.budget import MOMENTUM, Phase, bounds_of, phases_of, spending_for, steps_of
 from veilrec.methods.veil.content import Titles, content_of
-from veilrec.methods.veil.coordinates import whitening_of
+from veilrec.methods.veil.coordinates import start_of, whitening_of
 from veilrec.models.veil_content import Content
 from veilrec.models.veil_popularity import estimated
 from veilrec.plan import Plan, Reports
@@ -48,8 +48,6 @@ SUMS = (
     "Sums are released: of everybody's votes, and in every round of everybody's gradients; the epsilon is that of all"
     " together. The own history, its order, and the weights fitted to it never leave the device."
 )
-WEIGHT_RATE, MOMENTUM = 0.75, 0.7
-SHARES = {WEIGHTS: 0.1, MAP: 0.9, ITEMS: 1.0}  # of the squared bound, of rounds about several tensors
 
 
 class VeilConfig(Config):
@@ -105,6 +103,15 @@ def public_content(config: VeilConfig, problem: Problem) -> Content:
     return content_of(items, problem.catalogue, problem.n_items, dim=config.dim, titles=config.titles)
 
 
+def ready(config: VeilConfig) -> tuple[str, ...]:
+    """Sentence vectors need the public model that makes them."""
+    if config.titles == "sentences":
+        from veilrec.models.minilm import model_folder
+
+        model_folder()
+    return ()
+
+
 def devices(config: VeilConfig, problem: Problem) -> OwnHistory:
     """What devices learn from: their items, in their order."""
     return OwnHistory(problem.train)
@@ -145,7 +152,10 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     steps = steps_of(spending, phases, bounds, mechanism.sigma, config.people or config.cohort.among(n_devices))
     return Plan(
         schema=schema,
-        start={tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
+        start={
+            **{tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
+            WEIGHTS: start_of(content, reading, whitening) / np.float32(steps.units[WEIGHTS]),
+        },
         learner=VeilLearner(content, reading, whitening, steps, names),
         mechanism=mechanism,
         agenda=InPhases(phases, bounds),
@@ -158,24 +168,6 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
         ranker=VeilRanker(content, reading, whitening, steps, config.caution, problem.public_seed),
         devices_at_once=250,
     )
-
-
-def steps_of(
-    spending: Spending, phases: tuple[Phase, ...], bounds: tuple[float, ...], sigma: float, in_round: int
-) -> Steps:
-    """How far the numbers of sums move the model: as in one round of so many people with the largest bound."""
-    units, items, first = {}, None, 0
-    rates = {WEIGHTS: WEIGHT_RATE, MAP: spending.map_rate}
-    for phase in phases:
-        bound = bounds[first]
-        first += phase.rounds
-        if ITEMS in phase.tensors:
-            clip = CLIPS[ITEMS] / bound
-            items = ItemSteps(float(in_round), noise=sigma * clip, rate=spending.item_rate * clip)
-            continue
-        lengths = Steps(units={}, shares=SHARES).lengths(phase.tensors, bound)
-        units |= {name: rates[name] * CLIPS[name] / (in_round * lengths[name]) for name in phase.tensors}
-    return Steps(units=units, shares=SHARES, items=items)
 
 
 def scheduled_sum(
@@ -216,6 +208,7 @@ METHOD = Method(
     plan=plan,
     devices=devices,
     guarantee=guarantee,
+    ready=ready,
     rounds=18,
     evaluations=1,
     rounds_are_fixed=True,
