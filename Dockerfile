@@ -1,12 +1,14 @@
-# The command line of veilrec: trains, evaluates, recommends, audits. There is no server in this version, so no port.
+# The command line of veilrec: trains, evaluates, recommends, audits, releases, serves.
 #
 #   docker build -t veilrec .
 #   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" -v veilrec-cache:/cache \
 #     veilrec train fedmf --data csv:clicks.csv --out runs/first
 #
+#   docker run --rm -p 127.0.0.1:8337:8337 -v "$PWD:/work" veilrec serve releases/news --host 0.0.0.0 --insecure-plaintext
+#
 # /work is where files are read and written, so $PWD must be writable by the user that is given; without --user it is a
-# user without rights (10001), who can write only where everybody may. It has the extras `train` and `report`; others
-# are added in the line with `pip install`.
+# user without rights (10001), who can write only where everybody may. It has the extras `train`, `report`,
+# `release` and `serve`; others are added in the line with `pip install`.
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim AS build
 # Another place for packages, such as one with torch for processors alone, which is a tenth of the size:
@@ -16,7 +18,7 @@ WORKDIR /source
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN python -m venv /opt/veilrec
-RUN /opt/veilrec/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[train,report]'
+RUN /opt/veilrec/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[train,report,release,serve]'
 
 FROM python:${PYTHON}-slim
 RUN useradd --create-home --uid 10001 veilrec && mkdir /work /cache && chown veilrec /work && chmod 1777 /work /cache

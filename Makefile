@@ -42,6 +42,7 @@ check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of 
 
 bench: .venv-bench/.ready  ## against the peers, which live in an environment of their own
 	.venv-bench/bin/veilrec bench simulate
+	.venv-bench/bin/veilrec bench serve
 
 docs: $(VENV)/.ready  ## check that every command in README and docs exists
 	$(BIN)/python -m pytest tests/test_docs.py

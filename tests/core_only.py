@@ -18,9 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-EXTRAS = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting")
-ROOMS = ("wire", "privacy", "server")  # every module of these
+EXTRAS = (
+    *("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting"),
+    *("onnx", "onnxruntime", "starlette", "uvicorn", "msgspec"),
+)
+ROOMS = ("wire", "privacy", "server")  # every module of these, but for
+NOT_CORE = "veilrec.server.http"  # which the extra `serve` is for
 MODULES = (
+    "device.client",
     "device.device",
     "device.feature_learner",
     "device.feature_ranker",
@@ -31,8 +36,10 @@ MODULES = (
     "methods.meta.dp_privrec",
     "methods.meta.popularity_head",
     "methods.ratings.dp_fedmf",
+    "runs.released",
     "runs.saved",
     "cli.main",
+    "cli.query",
 )
 N_ITEMS, DIM, SEED, ROUND = 40, 8, 11, 3
 Results = dict[str, NDArray[np.generic]]
@@ -57,7 +64,8 @@ def imports() -> Results:
     names = [f"veilrec.{name}" for name in MODULES]
     for room in ROOMS:
         package = importlib.import_module(f"veilrec.{room}")
-        names += [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+        found = (module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+        names += [name for name in found if not name.startswith(NOT_CORE)]
     for name in names:
         importlib.import_module(name)
     loaded = [extra for extra in EXTRAS if extra in sys.modules]

@@ -44,12 +44,19 @@ class NotACommand(Exception):
     """No such command, or not with these options."""
 
 
+def _default_of(command: Any) -> str:
+    """The command that is meant where none is named."""
+    return getattr(command, "default_command", "")
+
+
 def _parsed(words: list[str]) -> Mapping[str, Any]:
     """The parameters that the words give to the command that they name; it is not run."""
     command = _COMMAND
     while hasattr(command, "commands"):
         if not words or words[0] in _BEFORE_A_COMMAND:
             return {}
+        if words[0] not in command.commands and _default_of(command):
+            words = [_default_of(command), *words]
         if words[0] not in command.commands:
             raise NotACommand(words[0])
         command, words = command.commands[words[0]], words[1:]
@@ -212,7 +219,8 @@ def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() 
 def test_the_table_of_commands_is_complete() -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for name, command in _COMMAND.commands.items():  # type: ignore[attr-defined]
-        for path in [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]:
+        inner = [f"{name} {word}" for word in getattr(command, "commands", {}) if word != _default_of(command)]
+        for path in inner or [name]:
             assert f"`veilrec {path}" in text, path
     train = _COMMAND.commands["train"]  # type: ignore[attr-defined]
     for parameter in train.params:

@@ -36,7 +36,7 @@ def test_the_image_has_the_extras_that_exist_and_no_rights() -> None:
     (install,) = [step.text for step in STEPS if "pip install" in step.text]
     assert "-c constraints.txt" in install
     (extras,) = re.findall(r"\.\[([\w,]+)\]", install)
-    assert set(extras.split(",")) == {"train", "report"} <= set(DECLARED["optional-dependencies"])
+    assert set(extras.split(",")) == {"train", "report", "release", "serve"} <= set(DECLARED["optional-dependencies"])
     (user,) = [step.text for step in STEPS if step.name == "USER"]
     assert user not in ("root", "0")
     assert [step.name for step in STEPS].index("USER") > max(n for n, step in enumerate(STEPS) if step.name == "RUN")

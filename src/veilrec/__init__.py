@@ -1,7 +1,7 @@
 """veilrec: recommenders that learn from people without watching them.
 
-`load`, `train`, `compare`, `open` and `audit` are the Python surface (docs/python.md); everything behind them is
-imported when it is asked for.
+`load`, `train`, `compare`, `open`, `open_device` and `audit` are the Python surface (docs/python.md); everything behind
+them is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from veilrec._version import __version__
 
 if TYPE_CHECKING:
-    from veilrec.api import Run, audit, compare, load, open, train
+    from veilrec.api import Run, audit, compare, load, open, open_device, train
 
-__all__ = ["Run", "__version__", "audit", "compare", "load", "open", "train"]
+__all__ = ["Run", "__version__", "audit", "compare", "load", "open", "open_device", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,8 @@ _PARTS = {
     "pfl": ("pfl", "bench"),
     "flwr": ("flwr", "bench"),
     "ray": ("ray", "bench"),
+    "faiss": ("faiss-cpu", "bench"),
+    "hnswlib": ("hnswlib", "bench"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The Python surface: a data set, a run, what a run is good for, and an audit."""
+"""The Python surface: a data set, a run, what a run is good for, a device with its release, and an audit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from veilrec.runs.folder import check_out, read_result
 
 if TYPE_CHECKING:
     from veilrec.data.population import Population
+    from veilrec.device.client import Client
     from veilrec.device.ways import Serving
     from veilrec.runs.comparison import Comparison
     from veilrec.runs.personal import PersonalModel
     from veilrec.runs.saved import Recommendation, SavedModel
+    from veilrec.wire.releases import Release
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,48 @@ class Run:
     def serve(self, serving: Serving, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
         """What users get when the run is served so; as `veilrec evaluate --serving ... --json` prints it.
 
-        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.evaluate.serving` says how.
+        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.device.ways` says how.
         """
         from veilrec.runs.serving import evaluate_serving
 
         return evaluate_serving(self.folder, serving, protocol, data, method=self.method)
+
+    def release(
+        self,
+        out: str | Path,
+        *,
+        key: str | Path,
+        name: str | None = None,
+        version: int | None = None,
+        offers: Sequence[str] | None = None,
+        unprotected: bool = False,
+    ) -> Release:
+        """A signed folder for servers and devices, as `veilrec release`; a key file that is not there is made."""
+        from veilrec.runs.release import Wishes, make_release, refuse_unpublishable
+        from veilrec.wire.signing import new_key, read_key
+
+        wishes = Wishes(name, version, unprotected, offers)
+        refuse_unpublishable(self.folder, wishes)
+        place = Path(key)
+        signing = read_key(place) if place.exists() else new_key(place)
+        return make_release(self.folder, Path(out), signing, wishes)
+
+
+def open_device(
+    release: str | Path | Release, state: str | Path, *, server: str | None = None, trust: str | None = None
+) -> Client:
+    """The device whose state lies in a folder, with a release; `read`, `recommend`, `forget`, `spent`, `close`.
+
+    `server` is the address of `veilrec serve`, `trust` a public key that the release has to be signed by.
+    """
+    from veilrec.device.server_link import ServerLink
+    from veilrec.runs import released
+    from veilrec.wire.releases import Release, open_release
+    from veilrec.wire.signing import read_public
+
+    if not isinstance(release, Release):
+        release = open_release(Path(release), trusted=None if trust is None else read_public(trust))
+    return released.open_device(Path(state), release, server=None if server is None else ServerLink(server))
 
 
 def load(data: str) -> Population:

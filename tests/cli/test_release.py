@@ -108,3 +108,14 @@ def test_folders_that_are_no_release_are_one_line(tmp_path: Path) -> None:
         typed("query", tmp_path)
     with pytest.raises(BadInput, match="no run"):
         typed("release", tmp_path / "none", "--out", tmp_path / "out")
+
+
+def test_the_statement_of_a_release_is_that_of_its_run(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "films"
+    typed("release", run, "--out", out)
+    ours, theirs = (json.loads(typed("privacy", "show", place, "--json").stdout) for place in (out, run))
+    assert ours["summary"] == theirs["summary"]
+    assert ours["publishable"] is True
+    typed("privacy", "show", out, "--html", tmp_path / "privacy.html")
+    assert "private-popularity" in (tmp_path / "privacy.html").read_text()
+    assert ours["guarantee"]["epsilon"] == theirs["guarantee"]["epsilon"]

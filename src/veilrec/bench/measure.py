@@ -15,7 +15,7 @@ from veilrec.report.machine import installed
 
 Round = Callable[[int], object]  # does the round of that number
 RIVALS = ("plain_loop", "pfl", "flower", "numba_limit")
-_PACKAGES = ("veilrec", "numpy", "numba", "torch", "pfl", "flwr", "ray")
+_PACKAGES = ("veilrec", "numpy", "numba", "torch", "pfl", "flwr", "ray", "faiss-cpu", "hnswlib")
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 ONE_THREAD = dict.fromkeys(_POOLS, "1")
 

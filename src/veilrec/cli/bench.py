@@ -28,7 +28,7 @@ _FIGURES = (
 
 @app.callback()
 def bench() -> None:
-    """Keep `simulate` a command of its own."""
+    """Each kind of measurement is a command of its own."""
 
 
 @app.command()
@@ -85,6 +85,56 @@ def http(
     for name in task["missed"]:
         typer.echo(f"missed {name} {task['promised'][name]:g}")
     if quick:
+        typer.echo("Measured with --quick: not for quoting.")
+
+
+@app.command()
+def serve(
+    json_output: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="65,000 items and a shorter training: to try it.")] = False,
+    items: Annotated[int | None, typer.Option(help="Items of the catalogue; 1,000,000 unless --quick.")] = None,
+    peers: Annotated[bool, typer.Option(help="Also run faiss and hnswlib where they are installed.")] = True,
+) -> None:
+    """Time exact top-10 queries of the index beside scans of everything and a graph, on vectors of a trained model.
+
+    One process, one thread, by turns; every answer is compared with that of numpy. Also the index's bad cases.
+    """
+    from veilrec.bench.serve import MILLION, QUICK, Options, run
+
+    options = Options(items if items is not None else QUICK if quick else MILLION, quick, peers)
+    report = run(options, lambda line: typer.echo(line, err=True))
+    if json_output:
+        print_json(report)
+    else:
+        _show_serving(report)
+
+
+def _show_serving(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console, machine = Console(), report["machine"]
+    typer.echo(
+        f"Exact top 10 of {report['items']:,} items, one thread, on {machine['cpu']} (load {machine['load_before']} at"
+        f" the start). Items: {report['source']}."
+    )
+    table = Table("task", *(("median us", "99 % us", "mismatches", "memory MB", "build s")))
+    for task in report["tasks"]:
+        cells = (task[name] for name in ("median_us", "p99_us", "mismatches", "memory_mb", "build_s"))
+        table.add_row(task["name"], *("" if cell is None else f"{cell:,}" for cell in cells))
+    console.print(table)
+    for task in report["tasks"]:
+        for name, ratio in task["ratios"].items():
+            recall = task.get("recall", {}).get(name)
+            kept = "" if recall is None else f" at a recall of {recall}"
+            typer.echo(f"{task['name']}: {_times(ratio)} as fast as {name}{kept}")
+        if "share" in task:
+            typer.echo(f"{task['name']}: {task['items']:,} items, {task['share']:.1%}, in {task['build_cpu_s']} CPU s")
+        for words in task["missed"]:
+            typer.echo(f"{task['name']}: missed {words}")
+    for note in report["notes"]:
+        typer.echo(note)
+    if report["quick"]:
         typer.echo("Measured with --quick: not for quoting.")
 
 

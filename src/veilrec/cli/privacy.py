@@ -55,20 +55,56 @@ class Sampled(StrEnum):
 
 @app.command()
 def show(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN|RELEASE", help="Folder of a run, or of a release.")],
     html: Annotated[
         Path | None, typer.Option(help="Write it as one page for screen and paper, with a picture, to this file.")
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """The privacy statement of a run: what is protected, how strongly, against whom, and what is not.
+    """The privacy statement of a run or a release: what is protected, how strongly, against whom, and what is not.
 
     Examples:
 
         veilrec privacy show runs/dp-fedmf-ml-1m-seed0
 
         veilrec privacy show runs/dp-fedmf-ml-1m-seed0 --html privacy.html
+
+        veilrec privacy show releases/news
     """
+    statement = _of_release(run) if (run / "manifest.json").is_file() else _of_run(run)
+    if html is not None:
+        _write_page(statement, html)
+    if json_output:
+        print_json(statement.to_json() | {"run": str(run)} | ({} if html is None else {"html": str(html)}))
+    elif html is None:
+        typer.echo(statement.text())
+    else:
+        typer.echo(f"The statement is in {html}. A browser prints it, or saves it as PDF.")
+
+
+def _of_release(folder: Path) -> Statement:
+    """Of those that the model was learnt from; what devices may send is said beside it."""
+    from veilrec.privacy.guarantee import Guarantee
+    from veilrec.privacy.statement import Statement
+    from veilrec.wire.releases import open_release
+
+    release = open_release(folder)
+    lines = {offer["mode"]: Guarantee.from_json(offer["guarantee"]).line() for offer in release.manifest["offers"]}
+    offers = [f"A device that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
+    covered = f"This is a release: {release.line()}."
+    if not release.protected:
+        covered = f"Released although no proof covers it: {'; '.join(release.manifest['why_unprotected'])}."
+    return Statement(
+        release.guarantee,
+        method=release.method,
+        dataset=str(release.manifest["data"].get("dataset", "")),
+        simulated=True,
+        publication=(covered, *offers),
+        publishable=release.protected,
+    )
+
+
+def _of_run(run: Path) -> Statement:
     from veilrec.privacy.guarantee import Guarantee
     from veilrec.privacy.statement import Statement
     from veilrec.runs.noise import kept_obstacle
@@ -77,7 +113,7 @@ def show(
     guarantee = Guarantee.from_json(result["guarantee"])
     reason = kept_obstacle(guarantee, str(config.get("noise", "seeded")))
     own, before = _noise(result.get("noise")), _earlier(result.get("start_from"))
-    statement = Statement(
+    return Statement(
         guarantee,
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
@@ -89,14 +125,6 @@ def show(
         adds_noise=bool(own),
         earlier=tuple(before),
     )
-    if html is not None:
-        _write_page(statement, html)
-    if json_output:
-        print_json(statement.to_json() | {"run": str(run)} | ({} if html is None else {"html": str(html)}))
-    elif html is None:
-        typer.echo(statement.text())
-    else:
-        typer.echo(f"The statement is in {html}. A browser prints it, or saves it as PDF.")
 
 
 def _write_page(statement: Statement, path: Path) -> None:

@@ -16,10 +16,12 @@ _MAKE = "make"
 class _MakeByDefault(TyperGroup):
     """`release RUN` is `release make RUN`: a word that is no command is the folder of a run."""
 
+    default_command = _MAKE
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         first = next((place for place, word in enumerate(args) if not word.startswith("-")), None)
         if args and "--help" not in args[:1] and (first is None or args[first] not in self.commands):
-            args = [_MAKE, *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 

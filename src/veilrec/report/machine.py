@@ -26,12 +26,17 @@ _PARTS = (
     ("polars", "large files", "train"),
     ("dp-accounting", "what many rounds spend", "train"),
     ("matplotlib", "curves in reports", "report"),
+    ("starlette", "serve", "serve"),
+    ("uvicorn", "serve", "serve"),
+    ("msgspec", "serve", "serve"),
     ("optuna", "tune", "tune"),
     ("tensorboard", "train --log tensorboard", "tensorboard"),
     ("mlflow-skinny", "train --log mlflow", "mlflow"),
     ("mkdocs", "these pages as a site: make site", "docs"),
     ("pfl", "a peer in bench simulate", "bench"),
     ("flwr", "a peer in bench simulate", "bench"),
+    ("faiss-cpu", "a peer in bench serve", "bench"),
+    ("hnswlib", "a peer in bench serve", "bench"),
 )
 
 

@@ -117,6 +117,8 @@ class Asked:
     app: Door
     logged: io.BytesIO
     address: str = "192.0.2.7"
+    left: int = 0
+    """Parts of the last body that were not taken."""
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def __call__(
@@ -158,7 +160,7 @@ class Asked:
 
         async def receive() -> Any:
             if not left:
-                return {"type": "http.disconnect"}
+                await asyncio.Event().wait()  # the client stays
             part = left.pop(0)
             return {"type": "http.request", "body": part, "more_body": bool(left)}
 
@@ -166,9 +168,26 @@ class Asked:
             sent.append(message)
 
         await self.app(scope, receive, send)
+        self.left = len(left)
         start = sent[0]
         told = {name.decode(): value.decode() for name, value in start["headers"]}
         return Got(start["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
+
+    def send_nothing(self, method: str, path: str) -> None:
+        """Leave before the body."""
+
+        async def leave() -> None:
+            scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "client": None}
+
+            async def receive() -> Any:
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                raise AssertionError(message)
+
+            await self.app(scope, receive, send)
+
+        self._loop.run_until_complete(leave())
 
     def log(self) -> list[Any]:
         return [json.loads(line) for line in self.logged.getvalue().splitlines()]

@@ -22,7 +22,7 @@ from veilrec.wire.pools import About, pool_file
 from veilrec.wire.releases import Release, whole_numbers
 
 POOL_K = 10  # the pool of a release holds everybody's so many best
-LARGEST_WHOLE = 700_000  # bytes of numbers of a pool that is simply everything
+LARGEST_WHOLE = 700_000  # bytes of numbers of a pool: of everything, or of what is filled up to it
 Builder = Callable[..., Catalogue]
 
 
@@ -121,13 +121,29 @@ class Edition:
         return True
 
     def pool(self) -> bytes:
-        """The pool that is the same for everybody: all items where they fit, else those that some weights reach."""
+        """The pool that is the same for everybody: all items where they fit, else those that some weights reach, and
+        the best of every category.
+        """
         with self._lock:
             numbers = self.texts.numbers()
-        fits = len(numbers) * (self.dim + 4 * self.n_interests) <= LARGEST_WHOLE
-        if fits or self.interests is None:
+        room = LARGEST_WHOLE // (self.dim + 4 * self.n_interests)
+        if len(numbers) <= room or self.interests is None:
             return self.pool_of(numbers, POOL_K, whole=True, exact=True)
-        return self.pool_of(self.catalogue.reachable(POOL_K), POOL_K, whole=False, exact=True)
+        reached = self.catalogue.reachable(POOL_K)
+        return self.pool_of(np.union1d(reached, self._further(room - len(reached))), POOL_K, whole=False, exact=True)
+
+    def _further(self, room: int) -> Offsets:
+        """What there is room for beside: the best of each category for each interest.
+
+        A device that ranks by its whole vector, or has read its best, has a choice then, also of what is new to it.
+        """
+        wanted = [self.wanted([name], None) for name in self.texts.categories if name] or [None]
+        share = room // (len(wanted) * self.n_interests)
+        if share < 1:
+            return np.zeros(0, np.int64)
+        alone = np.eye(self.n_interests, dtype=np.float32)
+        found = [self.catalogue.best(weights, share, wanted=kind)[0] for kind in wanted for weights in alone]
+        return np.unique(np.concatenate(found))
 
     def pool_of(self, numbers: Offsets, k: int, *, whole: bool, exact: bool) -> bytes:
         """The file of some items."""

@@ -1,11 +1,16 @@
-"""Scores for each interest alone, in blocks of like items, with the largest of every block: the index itself.
+"""Scores for each interest alone, in blocks of like items, with the largest sums of every block: the index itself.
 
-Why it is exact: a score is a sum of products that are added up in the order of the interests, each step rounded to
-float32 (`oracle.scores_of`). The bound of a block is the same sum with the block's largest values in the place of an
-item's. Rounding is monotone, a larger number never rounds to a smaller one, and weights are not negative: step by step
-the bound is at least the score of every item in the block, as computed, not only in theory. So a block whose bound is
-below the k-th best score found so far holds nothing better, and no margin is needed. Kernels of this file are compiled
-without reordering (`exact_jit`), so that both sums are what is written.
+A bound of a block's scores. Sort the weights, the largest first: a1 >= a2 >= ... >= 0. An item with the values p1, p2,
+... in the same order has the score
+
+    (a1 - a2) p1 + (a2 - a3) (p1 + p2) + (a3 - a4) (p1 + p2 + p3) + ...
+
+No factor in front is negative, so that with the largest p1, the largest p1 + p2, and so on of a whole block in their
+places, the sum is at least the score of every item in it. A block keeps the largest sum of every set of interests (31
+for 5 interests); a query looks at one per interest. With the largest of each interest alone the bound would hold as
+well, and be looser: what is best for one interest is seldom best for the next.
+
+Why it is exact: see `margin` in `kernels`. Above `MOST_SETS` interests a block keeps the largest of each alone.
 """
 
 from __future__ import annotations
@@ -15,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
 from veilrec.server.index.order import kd_order
 
 WIDTH = 128  # items of a block
+MOST_SETS = 8  # interests whose sets are kept, 255 of them
 GROUP = 16  # blocks of a group
 NO_ROW = np.iinfo(np.int32).max  # what fills the last block
 Codes = NDArray[np.int16]
@@ -72,10 +78,9 @@ class Blocks:
     """Items in the order of a kd-tree, which keeps like ones together; nothing of it changes once it is built."""
 
     values: Floats  # [blocks, B, WIDTH]
-    maxima: Floats  # [groups, B, GROUP]: the largest value of each block; -inf where a group has none
-    group_maxima: Floats  # [B, groups]
+    maxima: Floats  # [groups, sets, GROUP]: the largest sums of each block; -inf where a group has no more blocks
+    group_maxima: Floats  # [sets, groups]
     rows: Indices  # [places]: the item in each place; NO_ROW in the rest of the last block
-    first_rows: Indices  # [blocks]: the lowest of each, which is all that may win a tie
     places: Indices  # [items]: where each is
     category: Labels | None
     region: Labels | None
@@ -88,11 +93,11 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        arrays = [self.values, self.maxima, self.group_maxima, self.rows, self.first_rows, self.places]
-        for labels in (self.category, self.region):
-            if labels is not None:
-                arrays += [labels.codes, labels.present, labels.offsets, labels.places]
-        return sum(array.nbytes for array in arrays)
+        total = 0
+        for part in (self, self.category, self.region):
+            if part is not None:
+                total += sum(value.nbytes for value in vars(part).values() if isinstance(value, np.ndarray))
+        return total
 
     def values_of(self, rows: Offsets) -> Floats:
         """[items, B] of these rows."""
@@ -115,22 +120,32 @@ class Blocks:
         places = np.empty(n_items, np.int32)
         places[order] = np.arange(n_items, dtype=np.int32)
         maxima, group_maxima = maxima_of(inside)
-        first = rows.reshape(blocks, WIDTH).min(axis=1) if blocks else np.zeros(0, np.int32)
-        return cls(
-            inside, maxima, group_maxima, rows, first, places, _labels(category, filled), _labels(region, filled)
-        )
+        return cls(inside, maxima, group_maxima, rows, places, _labels(category, filled), _labels(region, filled))
 
 
 def _labels(codes: Codes | None, order: Indices) -> Labels | None:
     return None if codes is None or not len(codes) or codes.max() < 0 else Labels.of(codes[order])
 
 
+def sets_of(interests: int) -> Doubles:
+    """Which interests are in which set: [sets, B], of ones and zeros; bit b of a set's number and 1 says that b is."""
+    if interests > MOST_SETS:
+        return np.eye(interests)
+    numbers = np.arange(1, 1 << interests)
+    return (numbers[:, np.newaxis] >> np.arange(interests) & 1).astype(np.float64)
+
+
 def maxima_of(values: Floats) -> tuple[Floats, Floats]:
-    """The largest values of each block and of each group of blocks: [groups, B, GROUP] and [B, groups]."""
-    blocks, width = values.shape[:2]
+    """The largest sums of each block and of each group of blocks: [groups, sets, GROUP] and [sets, groups]."""
+    blocks, interests = values.shape[:2]
+    sets = sets_of(interests)
     groups = -(-blocks // GROUP)
-    largest = np.full((groups * GROUP, width), -np.inf, np.float32)
-    largest[:blocks] = values.max(axis=2) if blocks else 0.0
-    by_group = largest.reshape(groups, GROUP, width)
+    largest = np.full((groups * GROUP, len(sets)), -np.inf, np.float32)
+    for begin in range(0, blocks, GROUP):
+        end = min(begin + GROUP, blocks)
+        sums = np.matmul(sets, values[begin:end].astype(np.float64))  # [GROUP, sets, WIDTH]
+        largest[begin:end] = sums.max(axis=2)
+    by_group = largest.reshape(groups, GROUP, len(sets))
     maxima = np.ascontiguousarray(by_group.transpose(0, 2, 1))
-    return maxima, np.ascontiguousarray(by_group.max(axis=1).T) if groups else np.zeros((width, 0), np.float32)
+    group_maxima = by_group.max(axis=1).T if groups else np.zeros((len(sets), 0), np.float32)
+    return maxima, np.ascontiguousarray(group_maxima)

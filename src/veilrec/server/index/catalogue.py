@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec.errors import BadInput
 from veilrec.server.index import merging, oracle
-from veilrec.server.index.blocks import GROUP, WIDTH, Blocks, Codes
+from veilrec.server.index.blocks import Blocks, Codes
 from veilrec.server.index.filters import (
     LARGEST,
     LARGEST_CODE,
@@ -31,24 +31,10 @@ from veilrec.server.index.filters import (
 from veilrec.server.index.kernels import fits
 from veilrec.server.index.reachable import reachable_rows
 from veilrec.server.index.segments import Part, Segment
+from veilrec.server.index.state import State, find, numbers_of, place, with_new_segment, with_room, without
 from veilrec.server.index.vectors import Chunk, Vectors
 
 __all__ = ["Catalogue", "Filter"]
-
-_ROOM = WIDTH * GROUP  # of the first segment of new items; each that follows has twice as much
-_MOST_ROOM = 8 * _ROOM
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a query needs; never changed once it is told of."""
-
-    parts: tuple[Part, ...]
-    vectors: Vectors
-    alive: int  # items
-    next_number: int
-    largest: float  # no value of an item for an interest is further from 0
-    version: int
 
 
 class Catalogue:
@@ -108,9 +94,9 @@ class Catalogue:
         found = base = 0
         for part in state.parts:
             if part.count:
-                found = part.search(told, wanted, base, scores, rows, found)
+                found = part.search(told, wanted, base, state.largest, scores, rows, found)
             base += part.count
-        return _numbers(state.parts, rows[:found]), scores[:found]
+        return numbers_of(state.parts, rows[:found]), scores[:found]
 
     def best_by_vector(self, vector: Floats, k: int, *, wanted: Filter | None = None) -> tuple[Offsets, Floats]:
         """The same for a user vector, which may have any sign: every item that is wanted is scored."""
@@ -131,9 +117,10 @@ class Catalogue:
         state = self._state
         chosen = np.asarray(numbers, np.int64).reshape(-1)
         values = np.empty((len(chosen), 0 if self._interests is None else len(self._interests)), np.float32)
-        for index, number in enumerate(chosen.tolist()):
-            part, row = _place(state, number)
-            values[index] = state.parts[part].segment.blocks.values_of(np.array([row]))
+        which, rows = place(state, chosen)
+        for index in np.unique(which).tolist():
+            here = which == index
+            values[here] = state.parts[index].segment.blocks.values_of(rows[here])
         return state.vectors.take(chosen)[0], values
 
     def put(
@@ -200,8 +187,9 @@ class Catalogue:
             over = []
             while self._expiries and self._expiries[0][0] <= now:
                 over.append(heapq.heappop(self._expiries)[1])
-            there = [number for number in over if _find(self._state, number) is not None]
-            if there:
+            ended = np.array(over, np.int64)
+            there = ended[find(self._state, ended)[1] >= 0]
+            if len(there):
                 self._state = without(self._state, there)
             return len(there)
 
@@ -213,6 +201,14 @@ class Catalogue:
             merged = merging.merged(old.parts[:-1], old.vectors)
             with self._lock:
                 self._state = merging.swapped_in(self._state, old, merged)
+
+    def merged_state(self) -> tuple[State, Floats | None, list[tuple[float, int]]]:
+        """A state of one part, the interests, and when items expire: what is saved; writers wait for it."""
+        with self._merging, self._lock:
+            old = with_new_segment(self._state)
+            state = self._state = merging.swapped_in(old, old, merging.merged(old.parts[:-1], old.vectors))
+            alone = replace(state, parts=state.parts[:1], vectors=Vectors(state.vectors.chunks[:-1]))
+            return alone, self._interests, list(self._expiries)
 
     def reachable(self, k: int) -> Offsets:
         """Numbers of all items that some weights on the simplex bring into their k best; perhaps a few more."""
@@ -242,58 +238,3 @@ def _codes(category: Indices, items: int, categories: int) -> Codes:
             f" {(categories or LARGEST_CODE + 1) - 1}"
         )
     return category.astype(np.int16)
-
-
-def _numbers(parts: tuple[Part, ...], rows: Offsets) -> Offsets:
-    """From rows over all parts to numbers."""
-    if len(parts) == 1:
-        return parts[0].segment.numbers_of(rows)
-    numbers, base = np.empty(len(rows), np.int64), 0
-    for part in parts:
-        here = (rows >= base) & (rows < base + part.count)
-        numbers[here] = part.segment.numbers_of(rows[here] - base)
-        base += part.count
-    return numbers
-
-
-def _find(state: State, number: int) -> tuple[int, int] | None:
-    """The part and row of an item that is alive."""
-    for index in range(len(state.parts) - 1, -1, -1):
-        if number >= state.parts[index].segment.first:
-            row = state.parts[index].row_of(number)
-            return None if row is None else (index, row)
-    return None
-
-
-def _place(state: State, number: int) -> tuple[int, int]:
-    found = _find(state, number)
-    if found is None:
-        raise BadInput(f"there is no item number {number}: it was never put, or is gone already")
-    return found
-
-
-def without(state: State, numbers: Iterable[int]) -> State:
-    """The state with these items marked as gone, in copies of the marks."""
-    marks = [part.alive for part in state.parts]
-    places = [_place(state, number) for number in set(numbers)]
-    for index in {part for part, _ in places}:
-        marks[index] = marks[index].copy()
-    for index, row in places:
-        marks[index][row] = 0
-    parts = tuple(replace(part, alive=alive) for part, alive in zip(state.parts, marks, strict=True))
-    return replace(state, parts=parts, alive=state.alive - len(places), version=state.version + 1)
-
-
-def with_room(state: State) -> State:
-    """The state with room for an item in its last part."""
-    last = state.parts[-1]
-    return state if len(state.parts) > 1 and last.count < len(last.alive) else with_new_segment(state)
-
-
-def with_new_segment(state: State) -> State:
-    """The state with an empty segment behind the others, twice as large as the one before it."""
-    room = min(_MOST_ROOM, 2 * len(state.parts[-1].alive)) if len(state.parts) > 1 else _ROOM
-    interests, dim, first = state.parts[0].segment.blocks.interests, state.vectors.dim, state.next_number
-    part = Part(Segment.empty(interests, room, first), np.ones(room, np.uint8), 0)
-    chunk = Chunk(np.zeros((room, dim), np.float32), np.zeros(room, np.float32), None, first, 0)
-    return replace(state, parts=(*state.parts, part), vectors=Vectors((*state.vectors.chunks, chunk)))

@@ -1,6 +1,6 @@
 """The search itself, compiled: bound, visit the best, then whatever may still hold something better.
 
-Everything is rounded as written (`exact_jit`): see `blocks` for why a bound is then never below a score.
+Everything is rounded as written (`exact_jit`), or the margin would not hold.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CATEGORY, REGION = 1, 2  # bits of `filters`
 _FIRST = 4  # groups that are visited for the sake of a good threshold
+_UNIT = 2.0**-24  # largest relative error of one float32 operation
+_TINY = 1e-41  # above all errors of numbers too small to have a relative one
 
 
 @exact_jit
@@ -37,10 +39,10 @@ def search(
     maxima: Floats,
     group_maxima: Floats,
     rows: Indices,
-    first_rows: Indices,
     alive: Bytes,
     count: int,
     base: int,
+    largest: float,
     best_scores: Floats,
     best_rows: Offsets,
     found: int,
@@ -58,16 +60,19 @@ def search(
 
     `found` of them are there already, all of lower rows: those of segments before. Only rows below `count` are.
     """
-    interests, groups = group_maxima.shape
+    groups, interests = group_maxima.shape[1], len(weights)
     blocks, width, group = values.shape[0], values.shape[2], maxima.shape[2]
+    factors, sets = np.empty(interests, np.float32), np.empty(interests, np.int64)
+    n_sets = _chain(weights, group_maxima.shape[0], factors, sets)
+    margin = _margin(weights, largest)
     scores = np.empty(width, np.float32)
     block_bounds = np.empty(group, np.float32)
     bounds = np.empty(groups, np.float32)
     for g in range(groups):
-        bounds[g] = weights[0] * group_maxima[0, g]
-    for b in range(1, interests):
+        bounds[g] = factors[0] * group_maxima[sets[0], g]
+    for c in range(1, n_sets):
         for g in range(groups):
-            bounds[g] = bounds[g] + weights[b] * group_maxima[b, g]
+            bounds[g] = bounds[g] + factors[c] * group_maxima[sets[c], g]
     k = len(best_scores)
     limit = best_scores[k - 1] if found == k else np.float32(-np.inf)
     for turn in range(groups + min(_FIRST, groups)):
@@ -77,19 +82,17 @@ def search(
             for other in range(1, groups):
                 if bounds[other] > bounds[g]:
                     g = other
-        if not bounds[g] >= limit:
+        if not bounds[g] >= limit - margin:
             continue
         bounds[g] = np.float32(np.nan)  # visited: not a number is never above a limit
         for j in range(group):
-            block_bounds[j] = weights[0] * maxima[g, 0, j]
-        for b in range(1, interests):
+            block_bounds[j] = factors[0] * maxima[g, sets[0], j]
+        for c in range(1, n_sets):
             for j in range(group):
-                block_bounds[j] = block_bounds[j] + weights[b] * maxima[g, b, j]
+                block_bounds[j] = block_bounds[j] + factors[c] * maxima[g, sets[c], j]
         for j in range(min(group, blocks - g * group)):
             block = g * group + j
-            if not block_bounds[j] >= limit:
-                continue
-            if found == k and block_bounds[j] == limit and base + first_rows[block] > best_rows[k - 1]:
+            if not block_bounds[j] >= limit - margin:
                 continue
             if filters & CATEGORY and category_present[block] & category_bits[0] == 0:
                 continue
@@ -116,10 +119,44 @@ def search(
                     continue
                 if filters & REGION and region_wanted[regions[place]] == 0:
                     continue
-                found = _insert(scores[i], base + row, best_scores, best_rows, found)
+                found = insert(scores[i], base + row, best_scores, best_rows, found)
                 if found == k:
                     limit = best_scores[k - 1]
     return found
+
+
+@exact_jit
+def _chain(weights: Floats, n_sets: int, factors: Floats, sets: Offsets) -> int:
+    """The factors of a bound and the sets of interests that they belong to; how many there are, at least 1."""
+    interests = len(weights)
+    if n_sets == interests:  # one set per interest; with a single interest it is the same
+        for b in range(interests):
+            factors[b], sets[b] = weights[b], b
+        return interests
+    order = np.argsort(-weights)
+    chosen, used = 0, 0
+    for i in range(interests):
+        chosen |= 1 << order[i]
+        below = weights[order[i + 1]] if i + 1 < interests else np.float32(0.0)
+        if weights[order[i]] > below or (used == 0 and i + 1 == interests):
+            factors[used], sets[used] = weights[order[i]] - below, chosen - 1
+            used += 1
+    return used
+
+
+@exact_jit
+def _margin(weights: Floats, largest: float) -> np.float32:
+    """How much a score, as computed, may be above the bound of its block, as computed.
+
+    With u the unit of rounding, T the sum of the weights and L the largest value: B products and sums in a row are off
+    by B u T L at most (to first order, here and below), in a score and in a bound; factors are rounded once, u T L; the
+    largest sums are of double precision and rounded once, u T L. Together (2 B + 2) u T L, which is doubled: that is
+    also for terms of higher order and for rounding when the margin is taken off a score, at most T L, itself.
+    """
+    total = 0.0
+    for b in range(len(weights)):
+        total += weights[b]
+    return np.float32((4 * len(weights) + 4) * _UNIT * total * largest + _TINY)
 
 
 @exact_jit
@@ -155,12 +192,12 @@ def search_places(
             continue
         if filters & REGION and region_wanted[regions[place]] == 0:
             continue
-        found = _insert(score, base + row, best_scores, best_rows, found)
+        found = insert(score, base + row, best_scores, best_rows, found)
     return found
 
 
 @exact_jit
-def _insert(score: float, row: int, best_scores: Floats, best_rows: Offsets, found: int) -> int:
+def insert(score: float, row: int, best_scores: Floats, best_rows: Offsets, found: int) -> int:
     """Put an item into its place among the best, of equal scores the lower row first; how many there are then."""
     k = len(best_scores)
     if found == k:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
 from veilrec.server.index.blocks import Blocks, Codes, Labels
 from veilrec.server.index.segments import Part, Segment
+from veilrec.server.index.state import State
 from veilrec.server.index.vectors import Chunk, Vectors
-
-if TYPE_CHECKING:
-    from veilrec.server.index.catalogue import State
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,12 @@ def swapped_in(now: State, old: State, new: Merged) -> State:
     alive = new.part.alive
     for before, after in zip(old.parts[:sealed], now.parts[:sealed], strict=True):
         gone = np.flatnonzero(before.alive[: before.count] > after.alive[: after.count])
-        for number in before.segment.numbers_of(gone).tolist():
-            row = new.part.row_of(number)
-            if row is not None:
-                alive[row] = 0
+        if len(gone):
+            alive[new.part.rows_of(before.segment.numbers_of(gone))] = 0
     return replace(
         now,
         parts=(new.part, *now.parts[sealed:]),
         vectors=Vectors((*new.chunks, *now.vectors.chunks[len(old.vectors.chunks) - 1 :])),
-        version=now.version + 1,
     )
 
 

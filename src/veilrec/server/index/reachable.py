@@ -16,24 +16,29 @@ from collections import deque
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec._arrays import Bools, Doubles, Floats, Offsets
 from veilrec._jit import exact_jit
+from veilrec.server.index.oracle import best_of
 
 _UNIT = 2.0**-24  # largest relative error of one float32 operation
-_DEEPEST = 14  # halvings
-_WORK = 4e9  # scores at corners, after which what is left is taken
+_DEEPEST = 16  # halvings
+_RIVALS = 256  # items, the best in the middle of a cell, that others are compared with
+_FIRST = 8  # halvings that are not looked at: in so large cells hardly an item is worse than k others everywhere
+_WORK = 1e8  # items compared, over all cells, after which what is left is taken: about a minute
+_SCORED = 1 / 16  # what scoring an item costs beside comparing it
 
 
 def reachable_rows(values: Floats, k: int, *, work: float = _WORK, deepest: int = _DEEPEST) -> Offsets:
     """Rows of `values`, [n, B], that some weights not below 0 bring into their k best, ties by the lowest row.
 
-    After `work` scores at corners of cells, or `deepest` halvings, the answer is still safe, but larger.
+    After `work` items compared, over all cells, or `deepest` halvings, the answer is still safe, but larger.
     """
     kept = _first_of_equals(values, k)
     if len(kept) <= k or values.shape[1] == 0:
         return kept
-    inside = values[kept].astype(np.float64)
-    return kept[np.flatnonzero(_Search(inside, k, work, deepest).run())]
+    if values.shape[1] == 1:
+        return np.sort(kept[best_of(values[kept, 0], k)])
+    return kept[_Search(values[kept], k, work, deepest).run()]
 
 
 def _first_of_equals(values: Floats, k: int) -> Offsets:
@@ -51,57 +56,63 @@ def _first_of_equals(values: Floats, k: int) -> Offsets:
 class _Search:
     """Cells of the simplex, the largest first."""
 
-    def __init__(self, values: Doubles, k: int, work: float, deepest: int) -> None:
-        self._values = values
+    def __init__(self, values: Floats, k: int, work: float, deepest: int) -> None:
+        self._values = np.ascontiguousarray(values.T, np.float64)  # [B, items]
         self._k = k
         self._work = work
         self._deepest = deepest
-        interests = values.shape[1]
-        # An error of at most (B + 1) units of the largest value for each of two scores; twice that, to be sure.
+        interests = len(self._values)
+        # An error of at most B units of the largest value for each of two scores; twice that, to be sure.
         self._margin = 4.0 * (interests + 1) * _UNIT * float(np.abs(values).max(initial=0.0))
         self._reached: Bools = np.zeros(len(values), np.bool_)
 
     def run(self) -> Bools:
         """Which items are in the answer."""
-        interests = self._values.shape[1]
-        cells = deque([(np.eye(interests), np.arange(len(self._values), dtype=np.int32), 0)])
+        interests, count = self._values.shape
+        everything = np.arange(count)
+        depth = min(_FIRST, 2 * (interests - 1), self._deepest)
+        cells = deque((corners, everything, depth) for corners in _cells(np.eye(interests), depth))
         while cells:
             corners, items, depth = cells.popleft()
             if self._reached[items].all():
                 continue
-            if self._work <= 0.0 or depth >= self._deepest:
+            if self._work <= 0.0 or depth > self._deepest:
                 self._reached[items] = True
                 continue
             items = self._left(corners, items)
-            if interests > 1 and not self._reached[items].all():
-                cells += [(half, items, depth + 1) for half in _halves(corners)]
+            cells += [(half, items, depth + 1) for half in _halves(corners)]
         return self._reached
 
-    def _left(self, corners: Doubles, items: Indices) -> Indices:
-        """The items that may be among the k best somewhere in a cell; those that are, at its corners, are noted."""
-        self._work -= items.size * len(corners)
-        scores = self._values[items] @ corners.T  # [items, corners]
-        k = self._k
-        if len(items) > k:
-            lowest, highest = scores.min(axis=1), scores.max(axis=1)
-            limit = np.partition(lowest, len(items) - k)[len(items) - k] - self._margin
-            kept = highest >= limit
-            items, scores, lowest = items[kept], scores[kept], lowest[kept]
-        middle = scores.mean(axis=1)
-        self._note(items, middle)
-        if len(items) <= k:
-            self._reached[items] = True
-            return items
-        order = np.argsort(-middle, kind="stable")
-        items, scores = items[order], np.ascontiguousarray(scores[order])
+    def _left(self, corners: Doubles, items: Offsets) -> Offsets:
+        """The items that may be among the k best somewhere in a cell; the k best in its middle are noted as reached."""
+        self._work -= _SCORED * items.size
+        scores = corners @ self._values[:, items]  # [corners, items]
+        if len(items) > self._k:
+            limit = -np.partition(-scores.min(axis=0), self._k - 1)[self._k - 1]
+            kept = scores.max(axis=0) >= limit - self._margin
+            items, scores = items[kept], scores[:, kept]
+        self._work -= items.size
+        worse = -scores.mean(axis=0)
+        rivals = _lowest(worse, _RIVALS)
+        self._reached[items[_lowest(worse, self._k)]] = True
         beaten = np.zeros(len(items), np.bool_)
-        _mark_beaten(scores, self._reached[items], k, self._margin, beaten)
-        left: Indices = items[~beaten]
-        return left
+        better = np.ascontiguousarray(scores[:, rivals].T) - self._margin
+        _mark_beaten(scores, better, self._reached[items], self._k, beaten)
+        return items[~beaten]
 
-    def _note(self, items: Indices, scores: Doubles) -> None:
-        best = np.argpartition(-scores, self._k - 1)[: self._k] if len(items) > self._k else np.arange(len(items))
-        self._reached[items[best]] = True
+
+def _lowest(values: Doubles, count: int) -> Offsets:
+    """Where the `count` lowest values are, in their order."""
+    some = np.argpartition(values, count - 1)[:count] if count < len(values) else np.arange(len(values))
+    found: Offsets = some[np.argsort(values[some], kind="stable")]
+    return found
+
+
+def _cells(corners: Doubles, depth: int) -> list[Doubles]:
+    """A cell cut so many times."""
+    if depth == 0:
+        return [corners]
+    return [cell for half in _halves(corners) for cell in _cells(half, depth - 1)]
 
 
 def _halves(corners: Doubles) -> tuple[Doubles, Doubles]:
@@ -114,22 +125,17 @@ def _halves(corners: Doubles) -> tuple[Doubles, Doubles]:
 
 
 @exact_jit
-def _mark_beaten(scores: Doubles, known: Bools, k: int, margin: float, beaten: Bools) -> None:
-    """Mark items, best in the middle first, that k others are better than at every corner, by a margin.
-
-    An item that is reached anyway is not looked at; one that is beaten has k before it that beat whatever it beats.
-    """
-    count, corners = scores.shape
-    for item in range(k, count):
+def _mark_beaten(scores: Doubles, rivals: Doubles, known: Bools, k: int, beaten: Bools) -> None:
+    """Mark items that k rivals, [rivals, corners], are better than at every corner; not those that are known anyway."""
+    corners, count = scores.shape
+    for item in range(count):
         if known[item]:
             continue
         better = 0
-        for other in range(item):
-            if beaten[other]:
-                continue
+        for rival in range(len(rivals)):
             wins = True
             for corner in range(corners):
-                if scores[other, corner] <= scores[item, corner] + margin:
+                if rivals[rival, corner] <= scores[corner, item]:
                     wins = False
                     break
             if wins:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Bools, Bytes, Floats, Indices, Offsets
-from veilrec.server.index.blocks import GROUP, WIDTH, Blocks, Labels
+from veilrec.server.index.blocks import GROUP, WIDTH, Blocks, Labels, sets_of
 from veilrec.server.index.filters import LARGEST_CODE, Filter
 from veilrec.server.index.kernels import CATEGORY, REGION, search, search_places
 
@@ -30,13 +30,12 @@ class Segment:
         """Room for new items; written in place, so that a reader sees a row only when it is told of it."""
         blocks = room // WIDTH
         rows: Indices = np.arange(room, dtype=np.int32)
-        maxima = np.full((blocks // GROUP, interests, GROUP), -np.inf, np.float32)
+        sets = len(sets_of(interests))
         inside = Blocks(
             np.zeros((blocks, interests, WIDTH), np.float32),
-            maxima,
-            np.full((interests, blocks // GROUP), -np.inf, np.float32),
+            np.full((blocks // GROUP, sets, GROUP), -np.inf, np.float32),
+            np.full((sets, blocks // GROUP), -np.inf, np.float32),
             rows,
-            rows[::WIDTH].copy(),
             rows,
             Labels.empty(room),
             Labels.empty(room),
@@ -47,8 +46,9 @@ class Segment:
         """Write a row that nobody has been told of; bounds only grow, and are right for older readers, too."""
         blocks, block = self.blocks, row // WIDTH
         group, inner = block // GROUP, block % GROUP
-        np.maximum(blocks.group_maxima[:, group], values, out=blocks.group_maxima[:, group])
-        np.maximum(blocks.maxima[group, :, inner], values, out=blocks.maxima[group, :, inner])
+        sums = (sets_of(len(values)) @ values.astype(np.float64)).astype(np.float32)
+        np.maximum(blocks.group_maxima[:, group], sums, out=blocks.group_maxima[:, group])
+        np.maximum(blocks.maxima[group, :, inner], sums, out=blocks.maxima[group, :, inner])
         blocks.values[block, :, row % WIDTH] = values
         for labels, code in ((blocks.category, category), (blocks.region, region)):
             if labels is not None:
@@ -73,15 +73,20 @@ class Part:
     alive: Bytes  # [room]: 0 for what was taken out
     count: int  # rows that are there
 
-    def row_of(self, number: int) -> int | None:
-        """The row of a number that is here and alive."""
+    def rows_of(self, numbers: Offsets) -> Offsets:
+        """The rows of these numbers; -1 for what is not here, or gone."""
         segment = self.segment
-        row = number - segment.first
+        rows = numbers - segment.first
         if segment.numbers is not None:
-            row = int(np.searchsorted(segment.numbers, number))
-            if row >= self.count or segment.numbers[row] != number:
-                return None
-        return row if 0 <= row < self.count and self.alive[row] else None
+            small = np.clip(numbers, 0, np.iinfo(np.uint32).max).astype(
+                np.uint32
+            )  # or all were made int64 to be compared
+            rows = np.searchsorted(segment.numbers, small)
+            found = segment.numbers[np.minimum(rows, self.count - 1)] == numbers
+            rows = np.where(found, rows, -1)
+        there = (rows >= 0) & (rows < self.count)
+        there[there] = self.alive[rows[there]] == 1
+        return np.where(there, rows, -1)
 
     def allowed(self, wanted: Filter | None) -> Bools:
         """[rows]: what a query may answer with."""
@@ -97,24 +102,45 @@ class Part:
         return allowed
 
     def search(
-        self, weights: Floats, wanted: Filter | None, base: int, best_scores: Floats, best_rows: Offsets, found: int
+        self,
+        weights: Floats,
+        wanted: Filter | None,
+        base: int,
+        largest: float,
+        best_scores: Floats,
+        best_rows: Offsets,
+        found: int,
     ) -> int:
-        """Bring this part's items among the best of the parts before it."""
+        """Bring this part's items among the best of the parts before it; how many those are then.
+
+        Rows count from `base`; no value is further from 0 than `largest`.
+        """
         blocks = self.segment.blocks
-        shared = (self.alive, self.count, base, best_scores, best_rows, found)
-        bounds = (weights, blocks.values, blocks.maxima, blocks.group_maxima, blocks.rows, blocks.first_rows)
-        if wanted is None:
-            told: int = search(*bounds, *shared, 0, *_NOTHING, *_NOTHING)
-            return told
-        chosen = _FilteredLabels.of(blocks, wanted)
+        chosen = _ALL if wanted is None else _Chosen.of(blocks, wanted)
         if chosen is None:
             return found
         if chosen.places is not None:
             codes = (chosen.filters, *chosen.category[::2], *chosen.region[::2])
-            told = search_places(weights, blocks.values, chosen.places, blocks.rows, *shared, *codes)
+            answer = (self.alive, self.count, base, best_scores, best_rows, found)
+            told: int = search_places(weights, blocks.values, chosen.places, blocks.rows, *answer, *codes)
             return told
-        told = search(*bounds, *shared, chosen.filters, *chosen.category, *chosen.region)
-        return told
+        return search(
+            weights,
+            blocks.values,
+            blocks.maxima,
+            blocks.group_maxima,
+            blocks.rows,
+            self.alive,
+            self.count,
+            base,
+            largest,
+            best_scores,
+            best_rows,
+            found,
+            chosen.filters,
+            *chosen.category,
+            *chosen.region,
+        )
 
 
 _Arrays = tuple[NDArray[np.int16], NDArray[np.uint64], Bytes, NDArray[np.uint64]]
@@ -122,7 +148,7 @@ _NOTHING: _Arrays = (_NO_CODES, _NO_BITS, _NO_MARKS, _NO_BITS)
 
 
 @dataclass(frozen=True)
-class _FilteredLabels:
+class _Chosen:
     """What kernels need of a filter."""
 
     filters: int
@@ -131,7 +157,7 @@ class _FilteredLabels:
     places: Indices | None  # all that can be wanted, where they are few
 
     @classmethod
-    def of(cls, blocks: Blocks, wanted: Filter) -> _FilteredLabels | None:
+    def of(cls, blocks: Blocks, wanted: Filter) -> _Chosen | None:
         """None: nothing here is wanted."""
         filters, few, arrays = 0, len(blocks.rows) // _FEW, [_NOTHING, _NOTHING]
         places: Indices | None = None
@@ -147,6 +173,9 @@ class _FilteredLabels:
                 few = labels.count(codes)
                 places = labels.places_of(codes)
         return cls(filters, arrays[0], arrays[1], places)
+
+
+_ALL = _Chosen(0, _NOTHING, _NOTHING, None)
 
 
 def _region(wanted: Filter) -> tuple[int, ...]:

@@ -1,0 +1,265 @@
+// What both a browser and node check of the built module against the vectors that the Python implementation made.
+// `allChecks(veilrec, vectors)` gives [name, function] pairs; a function throws where something is off.
+export function allChecks(veilrec, vectors) {
+  const found = [];
+  const check = (name, act) => found.push([name, act]);
+  const fail = (why) => {
+    throw new Error(why);
+  };
+  const equal = (got, expected, what) => {
+    if (JSON.stringify(got) !== JSON.stringify(expected))
+      fail(`${what}: ${JSON.stringify(got)?.slice(0, 200)} is not ${JSON.stringify(expected)?.slice(0, 200)}`);
+  };
+  const close = (got, expected, most, what) => {
+    if (got.length !== expected.length) fail(`${what}: ${got.length} numbers, not ${expected.length}`);
+    for (let at = 0; at < expected.length; at++)
+      if (!(Math.abs(got[at] - expected[at]) <= most)) fail(`${what}: ${got[at]} is not ${expected[at]} at ${at}`);
+  };
+  const refused = async (act, what, error = veilrec.BadInput) => {
+    try {
+      await act();
+    } catch (thrown) {
+      if (thrown instanceof error) return thrown;
+      fail(`${what}: threw ${thrown}`);
+    }
+    return fail(`${what}: was taken`);
+  };
+  const bytes = (text) => veilrec.fromBase64(text);
+  const wordsIn = (text) => new BigUint64Array(bytes(text).buffer);
+
+  /** Exactly these words; asking for more than Python took is an error. */
+  class Given {
+    constructor(words) {
+      this.all = words;
+      this.at = 0;
+    }
+    words(count) {
+      if (this.at + count > this.all.length) fail("more words were taken than in Python");
+      this.at += count;
+      return this.all.slice(this.at - count, this.at);
+    }
+    used() {
+      if (this.at !== this.all.length) fail("fewer words were taken than in Python");
+    }
+  }
+
+  /** The stream of a key: AES-256 in counter mode over zeros, as `SeededSource` reads it. */
+  async function stream(key, count) {
+    const algorithm = { name: "AES-CTR", counter: new Uint8Array(16), length: 64 };
+    const imported = await crypto.subtle.importKey("raw", veilrec.fromHex(key), "AES-CTR", false, ["encrypt"]);
+    return new Given(new BigUint64Array(await crypto.subtle.encrypt(algorithm, imported, new Uint8Array(8 * count))));
+  }
+
+  function chiSquare(counts, chances, most, what) {
+    const total = counts.reduce((a, b) => a + b, 0);
+    const statistic = chances.reduce((sum, p, at) => sum + (counts[at] - p * total) ** 2 / (p * total), 0);
+    if (!(statistic <= most)) fail(`${what}: chi-square ${statistic} is more than ${most}`);
+  }
+
+  const draw = { gaussian: veilrec.latticeGaussian, laplace: veilrec.latticeLaplace };
+  const binned = (draws, edges) => {
+    const counts = new Array(edges.length + 1).fill(0);
+    for (const each of draws) counts[edges.filter((edge) => each >= edge).length]++;
+    return counts;
+  };
+
+  for (const { name, law, words, draws } of vectors.samplers.cases)
+    check(`noise: ${name}`, () => {
+      const source = new Given(wordsIn(words));
+      equal(draw[law](source, draws.length), draws, name);
+      source.used();
+    });
+  for (const { law, key, count, digest, edges, chances, most } of vectors.samplers.bulk) {
+    check(`noise: ${count} of the ${law} stream are Python's, and of its law`, async () => {
+      const draws = draw[law](await stream(key, 6 * count + 1000), count);
+      equal(await veilrec.sha256(veilrec.utf8(draws.join("\n"))), digest, "digest");
+      chiSquare(binned(draws, edges), chances, most, law);
+    });
+    // False alarm: one in a million runs.
+    check(`noise: ${law} of this machine's own generator is of its law`, () =>
+      chiSquare(binned(draw[law](new veilrec.SecureSource(), count), edges), chances, most, law));
+  }
+  for (const { truth, categories, epsilon, words, told } of vectors.responses.cases)
+    check(`response: ${truth} of ${categories} at ${epsilon}`, () => {
+      const source = new Given(wordsIn(words));
+      equal(veilrec.karyResponse(truth, categories, epsilon, source), told, "told");
+      source.used();
+    });
+  check("response: many", async () => {
+    const { key, truth, categories, epsilon, count, counts, chances, most } = vectors.responses.bulk;
+    const tally = (source) => {
+      const seen = new Array(categories).fill(0);
+      for (let at = 0; at < count; at++) seen[veilrec.karyResponse(truth, categories, epsilon, source)]++;
+      return seen;
+    };
+    equal(tally(await stream(key, 2 * count)), counts, "counts");
+    chiSquare(counts, chances, most, "of the stream");
+    chiSquare(tally(new veilrec.SecureSource()), chances, most, "of this machine"); // one in a million
+  });
+
+  vectors.attention.cases.forEach(({ alpha, offer, clipped, words, query }, number) =>
+    check(`query: ${offer.mode} ${number}`, () => {
+      const source = new Given(wordsIn(words));
+      if (clipped !== undefined) close(veilrec.clippedAttention(alpha, offer.clip), clipped, 1e-15, "clipped");
+      const person = { user: new Float64Array(3), alpha, clicks: [] };
+      const { epsilon, delta, unit, adjacency } = offer;
+      equal(veilrec.promiseOf(offer), { epsilon, delta, unit, adjacency }, "promise");
+      equal(veilrec.hex(veilrec.draw(offer, person, { metadata: new Map(), tensors: new Map() }, source)), query, "bytes");
+      source.used();
+    }),
+  );
+  check("query: pooled", () => {
+    const { offer, serving, cases } = vectors.pooled;
+    const file = veilrec.readSafetensors(bytes(serving));
+    const dim = file.tensors.get("pooled.centre").shape[0];
+    const [centre, axes] = [veilrec.doubles(file, "pooled.centre", [dim]), veilrec.doubles(file, "pooled.axes", [dim, offer.size])];
+    for (const { clicks, pooled, words, query } of cases) {
+      close(veilrec.pooled(clicks, { ...offer, centre, axes }), pooled, 1e-12, "pooled");
+      const source = new Given(wordsIn(words));
+      const person = { user: new Float64Array(dim), alpha: null, clicks };
+      equal(veilrec.hex(veilrec.draw(offer, person, file, source)), query, "bytes");
+      source.used();
+    }
+  });
+  check("query: an offer that claims less than its noise keeps is refused", async () => {
+    const offers = [...vectors.attention.cases.map(({ offer }) => offer).filter(({ mode }) => mode === "attention"), vectors.pooled.offer];
+    for (const offer of offers) {
+      await refused(() => veilrec.promiseOf({ ...offer, epsilon: 0.99 * offer.epsilon }), "a smaller epsilon");
+      await refused(() => veilrec.promiseOf({ ...offer, unit: "user" }), "a larger unit");
+      for (const name of ["scale", "sigma"])
+        if (offer[name] !== undefined) await refused(() => veilrec.promiseOf({ ...offer, [name]: 0.99 * offer[name] }), "less noise");
+    }
+    await refused(() => veilrec.promiseOf({ ...vectors.pooled.offer, unit: "history" }), "a sum of clicks for a history");
+    await refused(() => veilrec.promiseOf({ ...vectors.pooled.offer, mode: "other" }), "a mode that is not known");
+  });
+  check("query: bytes", async () => {
+    for (const { kind, size, values, query } of vectors.queries.cases) {
+      equal(veilrec.hex(veilrec.encodeQuery(kind, size, values)), query, kind);
+      equal(veilrec.queryBytes(kind, size), query.length / 2, "length");
+    }
+    for (const { kind, size, values } of vectors.queries.refused)
+      await refused(() => veilrec.encodeQuery(kind, size, values), `${kind} ${size} ${values}`);
+    await refused(() => veilrec.encodeQuery("attention", 1, [NaN]), "no number");
+  });
+
+  check("guarantee: lines", () => {
+    for (const { guarantee, line } of vectors.guarantees.lines) equal(veilrec.line(guarantee), line, "line");
+  });
+  check("guarantee: the privacy of Gaussian noise", () => {
+    for (const { epsilon, mu, delta } of vectors.guarantees.deltas)
+      close([veilrec.deltaGaussian(epsilon, mu)], [delta], 1e-10 * delta + 1e-16, `${epsilon} ${mu}`);
+    for (const { epsilon, mu, dimension, delta } of vectors.guarantees.lattice)
+      close([veilrec.latticeDelta(epsilon, mu, dimension)], [delta], 1e-9 * delta, "on the lattice");
+  });
+
+  for (const { name, program, weights, histories } of vectors.encoders.cases)
+    check(`encoder: ${name}`, () => {
+      const encoder = new veilrec.UserEncoder(program, veilrec.readSafetensors(bytes(weights)));
+      for (const { clicks, user, alpha } of histories) {
+        close(encoder.user(clicks), user, 1e-9, `user of ${clicks.length} clicks`);
+        close(veilrec.decompose(encoder.user(clicks), encoder.basis), alpha, 1e-9, "attention");
+      }
+    });
+  check("encoder: what it does not know is refused", async () => {
+    const { program, weights } = vectors.encoders.cases[0];
+    const file = veilrec.readSafetensors(bytes(weights));
+    let deep = { op: "history" };
+    for (let at = 0; at < 40; at++) deep = { op: "latest", count: 1, of: deep };
+    for (const user of [{ op: "eval" }, null, { ...program.user, of: { op: "x" } }, { ...program.user, of: deep }])
+      await refused(() => new veilrec.UserEncoder({ ...program, user }, file), JSON.stringify(user)?.slice(0, 50), veilrec.BadRelease);
+    await refused(() => new veilrec.UserEncoder({ ...program, empty: "nothing" }, file), "no such tensor", veilrec.BadRelease);
+    const lost = { ...program, user: { ...program.user, weights: "nothing" } };
+    await refused(() => new veilrec.UserEncoder(lost, file).user([new Float64Array(8)]), "no weights", veilrec.BadRelease);
+  });
+
+  check("pool: what is in it, and its order", async () => {
+    const pool = veilrec.Pool.read(bytes(vectors.pools.file));
+    const { ids, titles, categories, user, alpha } = vectors.pools;
+    equal([pool.ids, pool.titles, pool.release, pool.whole, pool.exact], [ids, titles, "made-up 3", true, false], "texts");
+    equal(ids.map((_, at) => pool.categoryOf(at)), categories, "categories");
+    vectors.pools.vectors.forEach((vector, at) => close(pool.vector(at), vector, 1e-7, "vector"));
+    close(pool.byVector(user), vectors.pools.by_user, 1e-5, "by vector");
+    close(pool.byAttention(alpha), vectors.pools.by_alpha, 1e-5, "by attention");
+    const order = ids.map((_, at) => at).sort((a, b) => vectors.pools.by_user[b] - vectors.pools.by_user[a]);
+    equal(veilrec.best(pool.byVector(user), ids, new Set(), 5), order.slice(0, 5), "the best");
+    const read = new Set([ids[order[0]], ids[order[2]]]);
+    equal(veilrec.best(pool.byVector(user), ids, read, 3), [order[1], order[3], order[4]], "without what was read");
+    await refused(() => pool.byVector([1]), "a vector of another length");
+  });
+  check("pool: files that are none", async () => {
+    for (const broken of vectors.pools.broken) await refused(() => veilrec.Pool.read(bytes(broken)), broken.slice(0, 40));
+    const whole = bytes(vectors.pools.file);
+    const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
+    let taken = 0;
+    // Every byte of the header changed in turn: taken only where it stays a pool (a name in the metadata, a space).
+    for (let at = 0; at < 8 + length; at++) {
+      const changed = whole.slice();
+      changed[at] ^= 1;
+      try {
+        veilrec.Pool.read(changed);
+        taken++;
+      } catch (error) {
+        if (!(error instanceof veilrec.BadInput)) fail(`byte ${at}: ${error}`);
+      }
+    }
+    if (taken > 0.4 * length) fail(`${taken} of ${length} changed headers were taken`);
+  });
+
+  for (const { name, envelope, trust, good } of vectors.releases.cases)
+    check(`release: ${name}`, async () => {
+      if (!good) return void (await refused(() => veilrec.verifyRelease(envelope, trust), name));
+      const verified = await veilrec.verifyRelease(envelope, trust);
+      equal(verified.trust.key, envelope.signature.key, "key");
+      equal(verified.firstUse, trust.key === null, "first use");
+      equal(verified.trust.newest["made-up"].version, verified.manifest.version, "newest");
+    });
+  check("release: anything but an envelope", async () => {
+    for (const odd of [null, 1, "x", [], {}, { manifest: "{}" }, { manifest: "{}", signature: {}, keys: [] }, { manifest: "{}", signature: null, keys: [] }])
+      await refused(() => veilrec.verifyRelease(odd, { key: null, newest: {} }), JSON.stringify(odd));
+  });
+  check("release: every byte of manifest and signature counts", async () => {
+    const { envelope, trust } = vectors.releases.cases[0];
+    for (let at = 0; at < envelope.manifest.length; at += 7) {
+      const letter = envelope.manifest[at] === "x" ? "y" : "x";
+      const manifest = envelope.manifest.slice(0, at) + letter + envelope.manifest.slice(at + 1);
+      await refused(() => veilrec.verifyRelease({ ...envelope, manifest }, trust), `letter ${at}`);
+    }
+    const signature = bytes(envelope.signature.signature);
+    for (let at = 0; at < 64; at++) {
+      const changed = signature.slice();
+      changed[at] ^= 4;
+      const text = btoa(String.fromCharCode(...changed));
+      await refused(() => veilrec.verifyRelease({ ...envelope, signature: { ...envelope.signature, signature: text } }, trust), `byte ${at}`);
+    }
+  });
+  check("release: files", async () => {
+    const { path, content, altered } = vectors.releases.file;
+    const manifest = JSON.parse(vectors.releases.cases[0].envelope.manifest);
+    equal(await veilrec.checkedFile(manifest, path, bytes(content)), bytes(content), "content");
+    for (const [name, bad] of [[path, bytes(altered)], [path, bytes(content).slice(1)], ["other", bytes(content)], ["constructor", bytes(content)]])
+      await refused(() => veilrec.checkedFile(manifest, name, bad), name, veilrec.BadRelease);
+  });
+
+  check("budget: costs add up, and never more than allowed", async () => {
+    const cost = (epsilon, delta = 0) => ({ epsilon, delta });
+    const budgets = ["history", "click"].map((unit) => ({ unit, adjacency: "replace-one", period: cost(5, 1e-5), lifetime: cost(8, 1e-4) }));
+    const told = (epsilon, unit = "history", delta = 0) => ({ epsilon, delta, unit, adjacency: "replace-one" });
+    let record = veilrec.emptyLedger(budgets);
+    record = veilrec.charged(record, "p1", told(3));
+    equal(record.accounts.map(({ lifetime }) => lifetime.epsilon), [3, 3], "a message about a history is about its clicks");
+    await refused(() => veilrec.charged(record, "p1", told(2.0000001)), "the period", veilrec.BudgetExhausted);
+    record = veilrec.charged(record, "p1", told(2, "click", 1e-6));
+    equal(record.accounts.map(({ uncovered, lifetime }) => [uncovered, lifetime.epsilon]), [[1, 3], [0, 5]], "a click is no history");
+    equal(veilrec.spent(record.accounts[0]).basis, "none", "nothing is stated after it");
+    record = veilrec.charged(record, "p2", told(3, "click"));
+    await refused(() => veilrec.charged(record, "p3", told(0.1, "click")), "the lifetime", veilrec.BudgetExhausted);
+    await refused(() => veilrec.charged(veilrec.charged(veilrec.emptyLedger(budgets), "p2", told(5)), "p2", told(1)), "p2", veilrec.BudgetExhausted);
+    await refused(() => veilrec.charged(record, "p4", told(1, "click", 1e-5 * 1.01)), "delta", veilrec.BudgetExhausted);
+    const plain = veilrec.charged(record, "p4", null);
+    equal(plain.accounts.map(({ uncovered }) => uncovered), [3, 1], "in the clear");
+    let sum = 0;
+    for (let at = 0; at < 1000; at++) sum = veilrec.sumRoundedUp(sum, 0.1);
+    if (!(sum >= 100)) fail(`a sum was rounded down: ${sum}`);
+  });
+  return found;
+}

@@ -1,0 +1,98 @@
+"""A small release on a real server, and windows that look at it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.browsing import REQUIRED, Browser, browsing, missing
+from veilrec.wire.releases import Release
+from veilrec.wire.signing import SigningKey, new_key
+
+DATA = "synthetic-news:users=80,news=800,days=3,seed=3"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the page is served, and what."""
+
+    address: str
+    release: Release
+    key: SigningKey
+    ids: list[str]
+    run: Path
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A privately trained news model, released and served."""
+    from veilrec.runs.release import Wishes, make_release
+    from veilrec.runs.released import texts_of
+    from veilrec.runs.request import Request, prepare
+    from veilrec.runs.training import train
+
+    folder = tmp_path_factory.mktemp("site")
+    train(prepare(Request("privaterec", DATA, seed=1, noise="secure", rounds=2)), folder / "run")
+    key = new_key(folder / "a.key")
+    release = make_release(folder / "run", folder / "release", key, Wishes())
+    with serving(release.folder, folder / "log") as (address, _):
+        yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
+
+
+@contextmanager
+def serving(release: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A server of its own."""
+    command = "from veilrec.cli.main import run; run()"
+    serve = [sys.executable, "-c", command, "serve", str(release), "--port", "0", "--json", "--rate", "0"]
+    with log.open("w") as errors, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = json.loads(server.stdout.readline())["address"]
+            _ready(address)
+            yield address, server
+        finally:
+            server.terminate()
+
+
+def _ready(address: str) -> None:
+    end = time.monotonic() + 60.0
+    for path in ("/readyz", "/v1/pool"):
+        while True:
+            try:
+                with urllib.request.urlopen(address + path) as answer:  # noqa: S310
+                    if answer.status == 200:
+                        break
+            except urllib.error.HTTPError:
+                pass
+            assert time.monotonic() < end, f"{path} is never ready"
+            time.sleep(0.05)
+
+
+Window = Callable[..., Browser]
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Iterator[Window]:
+    """Opens a window at an address; `profile` names one that goes on where it was."""
+    reason = missing()
+    if reason is not None and REQUIRED:
+        pytest.fail(reason)
+    if reason is not None:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+
+        def opened(address: str, *, profile: str = "profile", **how: Any) -> Browser:
+            return stack.enter_context(browsing(address, tmp_path / profile, **how))
+
+        yield opened

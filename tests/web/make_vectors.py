@@ -1,0 +1,480 @@
+"""Test vectors for both languages, made by the Python implementation: `python -m tests.web.make_vectors` writes them.
+
+What is random comes from fixed seeds, so that the files are the same every time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+from safetensors.numpy import save
+from scipy.stats import laplace, norm
+
+from veilrec._arrays import Doubles
+from veilrec.device.encoder import UserEncoder
+from veilrec.privacy.accounting.gaussian import delta_gaussian
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
+from veilrec.privacy.mechanisms.interests import InterestResponse, PooledInterest
+from veilrec.privacy.mechanisms.noise import lattice_delta
+from veilrec.privacy.mechanisms.responses import KaryResponse
+from veilrec.privacy.randomness import SeededSource
+from veilrec.privacy.samplers import (
+    _GAUSSIAN_WHOLE,
+    _LAPLACE_WHOLE,
+    UNITS,
+    _exp_minus,
+    lattice_gaussian,
+    lattice_laplace,
+)
+from veilrec.wire.pools import About, pool_file
+from veilrec.wire.queries import KINDS, Question, encode
+from veilrec.wire.signing import RELEASE, ROTATION, Rotation, SigningKey, encoded
+
+FOLDER = Path(__file__).parent / "vectors"
+DRAWS = 20_000  # of the tests of distributions
+FALSE_ALARM = 1e-6  # their rate
+_DRAW = {"gaussian": lattice_gaussian, "laplace": lattice_laplace}
+_WORD = 2**64
+
+
+class Scripted:
+    """The words given, then those of a seed; remembers all that were taken."""
+
+    protects = False
+
+    def __init__(self, words: Sequence[int], seed: int) -> None:
+        self._first, self._then, self.taken = list(words), SeededSource(14, seed), []
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """The next ones."""
+        self._first, own = self._first[count:], self._first[:count]
+        more = self._then.words(count - len(own)).tolist() if len(own) < count else []
+        self.taken += [*own, *more]
+        return np.array([*own, *more], np.uint64)
+
+    def text(self) -> str:
+        """All words that were taken, little-endian, in base64."""
+        return text(np.array(self.taken, "<u8").tobytes())
+
+
+def text(content: bytes) -> str:
+    """Bytes in JSON."""
+    return base64.b64encode(content).decode()
+
+
+def key_of(*seed: int) -> str:
+    """The AES key whose stream `SeededSource(*seed)` reads, so that the browser can read the same one."""
+    words: NDArray[Any] = np.random.SeedSequence(list(seed)).generate_state(8, np.uint32)
+    return words.astype("<u4").tobytes().hex()
+
+
+# -- noise ------------------------------------------------------------------------------------------------------------
+
+
+def _undecided(exponent: Fraction) -> int:
+    """The word that begins e^-exponent: only the words after it decide."""
+    return math.floor(_exp_minus(exponent, 128)[0] * _WORD)
+
+
+def _starts() -> dict[str, tuple[str, list[int]]]:
+    """Words that lead to every branch: far in the tail, on a threshold, and undecided to the last bit."""
+    gaussian, laplace_words = _GAUSSIAN_WHOLE.tolist(), _LAPLACE_WHOLE.tolist()
+    half = 1 << 63  # as a word for the fraction: x = 1/2
+    part = Fraction(1, 2)
+    return {
+        "gaussian": ("gaussian", []),
+        "laplace": ("laplace", []),
+        "gaussian far": ("gaussian", [_WORD - 1, half, 1, _WORD - 2**20, half | 1, 2]),
+        "gaussian beyond 64 bits": ("gaussian", [_WORD - 1, 5, 0, _WORD - 1, 4, 1]),
+        "gaussian on thresholds": ("gaussian", [word for k in range(6) for word in (gaussian[k], half + k, 7)]),
+        "gaussian undecided": (
+            "gaussian",
+            [word for k in range(6) for word in (gaussian[k], half, _undecided(part * (2 * k + part) / 2))],
+        ),
+        "laplace far": ("laplace", [_WORD - 1, 3, 5, _WORD - 1, 9, 9, 0, half, 0]),
+        "laplace on thresholds": ("laplace", [word for k in range(4) for word in (laplace_words[k], half + 2 * k, 7)]),
+        "laplace undecided": (
+            "laplace",
+            [word for k in range(4) for word in (laplace_words[k], half, _undecided(part))],
+        ),
+    }
+
+
+def samplers() -> dict[str, Any]:
+    """The same words, the same integers."""
+    cases = []
+    for seed, (name, (law, start)) in enumerate(_starts().items()):
+        source = Scripted(start, seed)
+        draws = _DRAW[law](source, 40)
+        cases.append({"name": name, "law": law, "words": source.text(), "draws": draws.tolist()})
+    return {"units": UNITS, "cases": cases, "bulk": [_bulk("gaussian", 21), _bulk("laplace", 22)]}
+
+
+def _bulk(law: str, seed: int) -> dict[str, Any]:
+    """Many draws of a stream: their digest, and what chance each bin of the law has."""
+    draws = _DRAW[law](SeededSource(seed), DRAWS)
+    edges = np.array([-3, -2, -1.5, -1, -0.5, -0.1, 0, 0.1, 0.5, 1, 1.5, 2, 3]) * UNITS
+    ideal = norm if law == "gaussian" else laplace
+    chances = np.diff(ideal.cdf(np.concatenate(([-np.inf], (edges - 0.5) / UNITS, [np.inf]))))
+    return {
+        "law": law,
+        "key": key_of(seed),
+        "count": DRAWS,
+        "digest": hashlib.sha256("\n".join(map(str, draws.tolist())).encode()).hexdigest(),
+        "edges": edges.tolist(),
+        "chances": chances.tolist(),
+        "most": _critical(len(chances) - 1),
+        "false_alarm": FALSE_ALARM,
+    }
+
+
+def _critical(degrees: int) -> float:
+    from scipy.stats import chi2
+
+    return float(chi2.isf(FALSE_ALARM, degrees))
+
+
+# -- mechanisms -------------------------------------------------------------------------------------------------------
+
+
+def responses() -> dict[str, Any]:
+    """k-ary response: one by one, and many of a stream."""
+    cases = []
+    for seed, (truth, count, epsilon) in enumerate([(0, 5, 1.0), (3, 5, 1.0), (1, 2, 0.1), (7, 8, 5.0), (2, 3, 40.0)]):
+        for number in range(6):
+            source = Scripted([0] if number == 0 else [], 100 * seed + number)  # the first one is a lie
+            mechanism = KaryResponse(categories=count, epsilon=epsilon, unit="history")
+            told = mechanism.release(np.array(truth), source).value
+            case = {"truth": truth, "categories": count, "epsilon": epsilon, "words": source.text(), "told": int(told)}
+            cases.append(case)
+    mechanism = KaryResponse(categories=5, epsilon=1.0, unit="history")
+    stream = SeededSource(31)
+    told_many = [int(mechanism.release(np.array(2), stream).value) for _ in range(DRAWS)]
+    counts = np.bincount(told_many, minlength=5).tolist()
+    chances = [mechanism.other_probability] * 5
+    chances[2] = mechanism.keep_probability
+    bulk = {"key": key_of(31), "truth": 2, "categories": 5, "epsilon": 1.0, "count": DRAWS, "counts": counts}
+    return {"cases": cases, "bulk": bulk | {"chances": chances, "most": _critical(4), "false_alarm": FALSE_ALARM}}
+
+
+def attention() -> dict[str, Any]:
+    """Noisy attention and interests: from attention to the bytes of a query."""
+    generator = np.random.default_rng(41)
+    cases = []
+    for seed in range(8):
+        noise: Any = "laplace" if seed % 2 == 0 else "gaussian"
+        size = 5 if seed < 6 else 3
+        alpha = generator.dirichlet(np.full(size, 0.4))
+        clip, delta = (1.0, 0.4)[seed % 3 == 1], 0.0 if noise == "laplace" else 1e-6
+        mechanism = PrivateAttention(basis=size, clip_norm=clip, epsilon=5.0, delta=delta, noise=noise)
+        source = Scripted([], 200 + seed)
+        told = mechanism.release(alpha, source).value
+        bytes_ = encode(told.astype(np.float32), Question("attention", size))
+        claim = {"epsilon": 5.0, "delta": delta, "unit": "history", "adjacency": "replace-one"}
+        offer = {"mode": "attention", "kind": "attention", "size": size, "noise": noise, "clip": clip, **claim}
+        offer["scale"] = mechanism.noise.scale
+        clipped = mechanism.noise.clipped(alpha).tolist()
+        case = {"alpha": alpha.tolist(), "offer": offer, "clipped": clipped, "words": source.text()}
+        cases.append(case | {"told": told.tolist(), "query": bytes_.hex()})
+    for seed in range(4):
+        alpha = generator.dirichlet(np.full(5, 0.4))
+        source = Scripted([], 250 + seed)
+        told = InterestResponse(basis=5, epsilon=1.0).release(alpha, source).value.reshape(1)
+        claim = {"epsilon": 1.0, "delta": 0.0, "unit": "history", "adjacency": "replace-one"}
+        offer = {"mode": "interest", "kind": "interest", "size": 5, "how": "attention", **claim}
+        query = encode(told.astype(np.float32), Question("interest", 5)).hex()
+        cases.append({"alpha": alpha.tolist(), "offer": offer, "words": source.text(), "query": query})
+    return {"cases": cases}
+
+
+def pooled() -> dict[str, Any]:
+    """A noisy sum of clicks: from clicks to the bytes of a query."""
+    generator = np.random.default_rng(51)
+    dim, size, slots, clip = 12, 4, 10, 1.3
+    centre = generator.normal(size=dim)
+    axes = np.linalg.qr(generator.normal(size=(dim, size)))[0]
+    mechanism = PooledInterest(projection=np.eye(size), clip_norm=clip, slots=slots, epsilon=5.0, delta=1e-6)
+    claim = {"epsilon": 5.0, "delta": 1e-6, "unit": "click", "adjacency": "replace-one"}
+    offer = {"mode": "pooled", "kind": "pooled", "size": size, "clip": clip, "slots": slots, "sigma": mechanism.sigma}
+    serving = save({"pooled.centre": centre, "pooled.axes": np.ascontiguousarray(axes)})
+    cases = []
+    for seed, count in enumerate((0, 1, 3, 10, 25)):
+        clicks = generator.normal(size=(count, dim))
+        source = Scripted([], 300 + seed)
+        recent = (clicks[-slots:] - centre) @ axes
+        told = mechanism.release(recent, source).value
+        query = encode(told.astype(np.float32), Question("pooled", size)).hex()
+        exact = mechanism.pooled(recent).tolist()
+        cases.append({"clicks": clicks.tolist(), "pooled": exact, "words": source.text(), "query": query})
+    return {"offer": offer | claim, "serving": text(serving), "cases": cases}
+
+
+def queries() -> dict[str, Any]:
+    """The bytes of queries of every kind."""
+    generator = np.random.default_rng(61)
+    cases = []
+    for kind in KINDS:
+        for size in (1, 5, 182):
+            values = np.array([size - 1.0]) if kind == "interest" else generator.normal(size=size) * 10.0 ** (size % 7)
+            query = encode(values.astype(np.float32), Question(kind, size)).hex()
+            cases.append({"kind": kind, "size": size, "values": values.tolist(), "query": query})
+    refused = [
+        {"kind": "interest", "size": 5, "values": [5]},
+        {"kind": "interest", "size": 5, "values": [-1]},
+        {"kind": "interest", "size": 5, "values": [0.5]},
+        {"kind": "interest", "size": 5, "values": [1, 2]},
+        {"kind": "attention", "size": 5, "values": [1, 2, 3, 4]},
+        {"kind": "attention", "size": 1, "values": [1e39]},
+        {"kind": "attention", "size": 0, "values": []},
+        {"kind": "vector", "size": 65536, "values": []},
+    ]
+    return {"cases": cases, "refused": refused}
+
+
+def guarantees() -> dict[str, Any]:
+    """Lines in full, the privacy of Gaussian noise, and offers that keep their word or do not."""
+    stated = [
+        Guarantee("proven", "history", "replace-one", 1.0, 0.0, "per message", "nobody"),
+        Guarantee("proven", "click", "replace-one", 5.0, 1e-6, "per message", "nobody"),
+        Guarantee("proven", "user", "add-remove", 0.123456789, 1e-5, "whole run", "server"),
+        Guarantee("proven", "user", "add-remove", 1234567.0, 0.0001, "lifetime", "server sees only sums"),
+        Guarantee(
+            "as published", "click", "replace-one", 10.0, 1e-3, "per message", "nobody", (), 22.123456, 1e-3, "x"
+        ),
+        Guarantee("as published", "click", "replace-one", 10.0, 1e-3, "per message", "nobody"),
+        Guarantee("none"),
+    ]
+    lines = [{"guarantee": each.to_json(), "line": each.line()} for each in stated]
+    points = [(e, m) for e in (0.0, 0.1, 1.0, 3.0, 5.0, 10.0) for m in (0.05, 0.3, 1.0, 2.0, 4.0)]
+    deltas = [{"epsilon": e, "mu": m, "delta": delta_gaussian(e, m)} for e, m in points]
+    event = PooledInterest(projection=np.eye(16), clip_norm=1.3, slots=50, epsilon=5.0, delta=1e-6).event()
+    lattice = [
+        {"epsilon": e, "mu": event.mu, "dimension": 16, "delta": lattice_delta(event, e, 16)} for e in (1.0, 5.0, 6.0)
+    ]
+    return {"lines": lines, "deltas": deltas, "lattice": lattice}
+
+
+# -- encoders and pools -----------------------------------------------------------------------------------------------
+
+
+def _programs() -> list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]]:
+    history = {"op": "history"}
+    mixed = {"op": "self-attention", "weights": "clicks.mix", "heads": 2, "of": history}
+    attend = {"op": "attend", "weights": "clicks.attention", "of": mixed}
+    recent = {"op": "latest", "count": 3, "of": history}
+    attention_of = {"{}.hidden.weight": (5, 8), "{}.hidden.bias": (5,), "{}.query.weight": (1, 5)}
+
+    def named(prefix: str, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        return {name.format(prefix): shape for name, shape in shapes.items()}
+
+    def gru(prefix: str, size: int) -> dict[str, tuple[int, ...]]:
+        shapes = {"inputs.weight": (3 * size, 8), "inputs.bias": (3 * size,)}
+        shapes |= {"recurrent.weight": (3 * size, size), "recurrent.bias": (3 * size,)}
+        return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+    mix = {"clicks.mix.projections.weight": (24, 8)}
+    long_term = {"op": "attend", "weights": "long", "of": history}
+    narrow = {"op": "linear", "weights": "narrow", "of": long_term}
+    joined = {"op": "stack", "of": [attend, {"op": "gru", "weights": "short", "of": recent}]}
+    return [
+        ("self-attention", attend, mix | named("clicks.attention", attention_of)),
+        ("scaled", {"op": "scale", "weights": "scale", "of": long_term}, named("long", attention_of) | {"scale": (1,)}),
+        ("gru", {"op": "gru", "weights": "short", "of": history}, gru("short", 8)),
+        (
+            "gru with a start",
+            {"op": "gru", "weights": "short", "of": recent, "start": long_term},
+            gru("short", 8) | named("long", attention_of),
+        ),
+        (
+            "two joined",
+            {"op": "concat", "of": [narrow, {"op": "gru", "weights": "short", "of": recent}]},
+            gru("short", 4) | named("long", attention_of) | {"narrow.weight": (4, 8), "narrow.bias": (4,)},
+        ),
+        (
+            "two stacked",
+            {"op": "attend", "weights": "join", "of": joined},
+            mix | named("clicks.attention", attention_of) | named("join", attention_of) | gru("short", 8),
+        ),
+        ("public head", {"op": "public-head", "parts": [3, 2, 1]}, {"scales": (3,), "taste": (2,)}),
+    ]
+
+
+def encoders() -> dict[str, Any]:
+    """Users and attention of histories of many lengths, by every layer that there is."""
+    cases = []
+    for seed, (name, user, shapes) in enumerate(_programs()):
+        generator = np.random.default_rng([71, seed])
+        weights: dict[str, NDArray[Any]] = {
+            key: generator.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())
+        }
+        weights["newcomer"] = generator.normal(size=8).astype(np.float32)
+        weights["basis"] = generator.normal(size=(3, 8))
+        empty = None if name == "public head" else "newcomer"
+        whole = {"attention": True, "ranks_with": "whole"}
+        program = {"user": user, "empty": empty, "dim": 8, "longest": 6, **whole}
+        encoder = UserEncoder(program, weights)
+        histories = []
+        for length in (0, 1, 2, 5, 6, 9):
+            clicks = generator.normal(size=(length, 8))
+            found: Doubles = encoder.user(clicks)
+            alpha = decompose(found, weights["basis"]).tolist()
+            histories.append({"clicks": clicks.tolist(), "user": found.tolist(), "alpha": alpha})
+        cases.append({"name": name, "program": program, "weights": text(save(weights)), "histories": histories})
+    return {"cases": cases}
+
+
+def pools() -> dict[str, Any]:
+    """A pool, what is in it, its order for somebody, and files that are none."""
+    generator = np.random.default_rng(81)
+    ids = [f"N{number}" for number in range(12)]
+    titles = [f"Tïtle \u2013 {number}" for number in range(12)]
+    categories = [("sport", "", "money")[number % 3] for number in range(12)]
+    vectors = generator.normal(size=(12, 6)).astype(np.float32)
+    interests = generator.normal(size=(4, 6)).astype(np.float32)
+    about = About("made-up 3", 10, whole=True, exact=False)
+    content = pool_file(ids, titles, categories, vectors @ interests.T, vectors, about)
+    user, alpha = generator.normal(size=6), generator.dirichlet(np.ones(4))
+    steps = np.abs(vectors).max(axis=0) / 127.0
+    kept = np.rint(vectors / steps.astype(np.float32)) * steps.astype(np.float32).astype(np.float64)
+    header = int.from_bytes(content[:8], "little")
+    longer = (header + 10**6).to_bytes(8, "little") + content[8:]
+    broken = [content[:5], content[:-1], content + b"\0", longer, content[:8] + b"[" + content[9:], b""]
+    return {
+        "file": text(content),
+        "ids": ids,
+        "titles": titles,
+        "categories": categories,
+        "vectors": kept.tolist(),
+        "user": user.tolist(),
+        "by_user": (kept @ user).tolist(),
+        "alpha": alpha.tolist(),
+        "by_alpha": ((vectors @ interests.T).astype(np.float64) @ alpha).tolist(),
+        "broken": [text(each) for each in broken],
+    }
+
+
+# -- releases ---------------------------------------------------------------------------------------------------------
+
+
+def secret(number: int) -> SigningKey:
+    """A key of a test: everybody knows it."""
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)))
+
+
+FILE = b"some weights"
+
+
+def manifest_of(version: int, **changed: Any) -> str:
+    """A manifest of one small file."""
+    fields: dict[str, Any] = {
+        "format": 1,
+        "minimum_client": 1,
+        "name": "made-up",
+        "version": version,
+        "created": "2026-11-17T06:40:00Z",
+        "made_by": "veilrec tests",
+        "method": "privaterec",
+        "family": "news",
+        "protected": True,
+        "why_unprotected": [],
+        "guarantee": Guarantee("none").to_json(),
+        "sizes": {"items": 3, "dim": 2, "interests": 0, "longest": 5},
+        "encoder": None,
+        "offers": [],
+        "data": {},
+        "figures": {},
+        "files": {"card.md": {"bytes": len(FILE), "sha256": hashlib.sha256(FILE).hexdigest()}},
+    }
+    return json.dumps(fields | changed, sort_keys=True, separators=(",", ":"))
+
+
+def signed(manifest: str, key: SigningKey, rotations: Sequence[Rotation] = ()) -> dict[str, Any]:
+    """An envelope as a server hands it out."""
+    signature = encoded(key.sign(RELEASE, manifest.encode()))
+    about = {"format": 1, "key": key.public.hex(), "signature": signature}
+    return {"manifest": manifest, "signature": about, "keys": [rotation.to_json() for rotation in rotations]}
+
+
+def releases() -> dict[str, Any]:
+    """Envelopes, what a device remembers, and whether it takes them."""
+    first, second, third, stranger = (secret(number) for number in (1, 2, 3, 9))
+    one, two = Rotation.made(first, second.public), Rotation.made(second, third.public)
+    forged = Rotation(first.public, stranger.public, stranger.sign(ROTATION, first.public + stranger.public))
+    plain = signed(manifest_of(3), first)
+    digest = hashlib.sha256(manifest_of(3).encode()).hexdigest()
+    knows = {"key": first.public.hex(), "newest": {}}
+    seen = knows | {"newest": {"made-up": {"version": 3, "digest": digest}}}
+    nothing: dict[str, Any] = {"key": None, "newest": {}}
+    altered = plain | {"manifest": plain["manifest"].replace('"items":3', '"items":4')}
+    of_another = signed(manifest_of(4), first)["signature"]["signature"]
+    swapped = plain | {"signature": plain["signature"] | {"signature": of_another}}
+    for_rotation = encoded(first.sign(ROTATION, manifest_of(3).encode()))
+    other_purpose = plain["signature"] | {"signature": for_rotation}
+    claims = plain | {"signature": plain["signature"] | {"key": stranger.public.hex()}}
+    files = json.loads(manifest_of(3))["files"]["card.md"]
+    cases: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+        ("valid, first use", plain, nothing, True),
+        ("valid, known key", plain, knows, True),
+        ("valid, the same again", plain, seen, True),
+        ("valid, a newer version", signed(manifest_of(4), first), seen, True),
+        ("altered manifest", altered, nothing, False),
+        ("another signature", swapped, nothing, False),
+        ("signed for another purpose", plain | {"signature": other_purpose}, nothing, False),
+        ("claims another key", claims, nothing, False),
+        ("a stranger's", signed(manifest_of(4), stranger), knows, False),
+        ("rolled back", signed(manifest_of(2), first), seen, False),
+        ("the same number, other contents", signed(manifest_of(3, method="nrms"), first), seen, False),
+        ("rotated", signed(manifest_of(4), second, [one]), seen, True),
+        ("rotated twice", signed(manifest_of(4), third, [one, two]), seen, True),
+        ("rotated, first use", signed(manifest_of(4), third, [one, two]), nothing, True),
+        ("rotated, but rolled back", signed(manifest_of(2), second, [one]), seen, False),
+        ("a rotation is missing", signed(manifest_of(4), third, [two]), seen, False),
+        ("a forged rotation", signed(manifest_of(4), stranger, [forged]), seen, False),
+        ("a key that was given up", signed(manifest_of(4), first, [one]), seen, False),
+        ("a newer client", signed(manifest_of(4, minimum_client=2), first), seen, False),
+        ("another format", signed(manifest_of(4, format=2), first), seen, False),
+        ("version 0", signed(manifest_of(0), first), nothing, False),
+        ("a path that leads out", signed(manifest_of(4, files={"../x": files}), first), nothing, False),
+    ]
+    listed = [{"name": name, "envelope": what, "trust": trust, "good": good} for name, what, trust, good in cases]
+    return {"cases": listed, "file": {"path": "card.md", "content": text(FILE), "altered": text(b"some weightz")}}
+
+
+ALL = {
+    "samplers": samplers,
+    "responses": responses,
+    "attention": attention,
+    "pooled": pooled,
+    "queries": queries,
+    "guarantees": guarantees,
+    "encoders": encoders,
+    "pools": pools,
+    "releases": releases,
+}
+
+
+def content_of(name: str) -> str:
+    """A file of vectors."""
+    return json.dumps(ALL[name](), ensure_ascii=True, separators=(",", ":")).replace("},{", "},\n{") + "\n"
+
+
+def main() -> None:
+    """Write all of them."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in ALL:
+        (FOLDER / f"{name}.json").write_text(content_of(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+/** The panel: modes, the ledger as bars that fill, every request with its bytes, and what was read. */
+import type { AccountReport, Click, Entry, Mode, Spent } from "../src/index.js";
+import { find, made } from "./dom.js";
+
+const NAMES: Record<string, string> = {
+  "none-sent": "Send nothing",
+  interest: "Private query: one interest",
+  attention: "Private query: noisy interests",
+  pooled: "Private query: noisy sum",
+  plain: "My interests as they are",
+  "not-personal": "Not personal",
+};
+const HINTS: Record<string, string> = {
+  "none-sent": "The browser downloads the news that everybody gets, and ranks them itself.",
+  "not-personal": "The list that everybody gets. What you read stays here, unused.",
+};
+
+export function nameOf(mode: string): string {
+  return NAMES[mode] ?? mode;
+}
+
+export function showModes(modes: readonly Mode[], active: string, chosen: (mode: Mode) => void): void {
+  const form = find<HTMLFormElement>("modes");
+  const labels = modes.map((mode) => {
+    const input = made("input");
+    input.type = "radio";
+    input.name = "mode";
+    input.value = mode.id;
+    input.checked = mode.id === active;
+    input.addEventListener("change", () => chosen(mode));
+    const hint = made("span", { class: "hint", text: HINTS[mode.id] ?? `One message of ${mode.bytes} bytes per release.` });
+    hint.id = `hint-${mode.id}`;
+    input.setAttribute("aria-describedby", hint.id);
+    return made("label", {}, input, made("span", { text: nameOf(mode.id) }), hint);
+  });
+  const legend = made("legend", { class: "visually-hidden", text: "What may leave this browser" });
+  form.replaceChildren(made("fieldset", {}, legend, ...labels));
+}
+
+function bar(label: string, spent: Spent): HTMLElement[] {
+  const percent = Math.round(spent.share * 100);
+  const fill = made("span");
+  fill.style.width = `${Math.round(spent.share * 1000) / 10}%`;
+  const meter = made("div", { class: "meter" }, fill);
+  meter.setAttribute("role", "meter");
+  meter.setAttribute("aria-label", label);
+  meter.setAttribute("aria-valuemin", "0");
+  meter.setAttribute("aria-valuemax", "100");
+  meter.setAttribute("aria-valuenow", String(percent));
+  meter.setAttribute("aria-valuetext", `${percent} % of the budget`);
+  const words = made("span", { class: "label" }, made("span", { text: label }), made("span", { text: `${percent} %` }));
+  return [words, meter];
+}
+
+export function showAccounts(accounts: readonly AccountReport[]): void {
+  const shown = accounts.map((account) => {
+    const { period, lifetime, uncovered } = account;
+    const whose = account.unit === "history" ? "All that you read" : "Any one story";
+    const lines = [...bar(whose, period), made("span", { class: "line", text: period.spent })];
+    if (uncovered > 0) lines.push(made("span", { class: "line", text: `${account.caveats[0] ?? ""}.` }));
+    const limits = made("details", { class: "line" }, made("summary", { text: "Ever, and the limits" }));
+    limits.append(...bar(`${whose}, ever`, lifetime), made("p", { text: `Ever: ${lifetime.spent}.` }));
+    limits.append(made("p", { text: `At most: ${period.atMost}.` }), made("p", { text: `At most: ${lifetime.atMost}.` }));
+    return made("div", { class: "account" }, ...lines, limits);
+  });
+  find("accounts").replaceChildren(...shown);
+}
+
+function bodyOf(entry: Entry): string {
+  const bytes = entry.body.match(/../g) ?? [];
+  if (entry.type === "application/json")
+    return new TextDecoder().decode(Uint8Array.from(bytes, (pair) => parseInt(pair, 16)));
+  return bytes.join(" ");
+}
+
+export function personal(entry: Entry): boolean {
+  return entry.type === "application/octet-stream";
+}
+
+function size(bytes: number): string {
+  if (bytes < 2000) return `${bytes} bytes`;
+  return bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+function request(entry: Entry): HTMLElement {
+  const sent = entry.body.length / 2;
+  const summary = made("summary", {});
+  const mark = personal(entry) ? (entry.charged ? "charged" : "free: the same as before") : "nothing of you";
+  summary.append(
+    made("span", { class: personal(entry) ? "sent" : "", text: `${entry.what} · ` }),
+    made("span", { text: `${sent} bytes · ${mark}` }),
+  );
+  const list = made("dl");
+  const add = (term: string, value: string, code = false): void => {
+    list.append(made("dt", { text: term }), made("dd", {}, code ? made("code", { text: value }) : made("span", { text: value })));
+  };
+  add("Request", `${entry.method} ${entry.path}`, true);
+  if (sent > 0) add(`Body, ${entry.type}`, bodyOf(entry), true);
+  add("What it says of you", entry.cost);
+  add("When", new Date(entry.at).toLocaleString());
+  add("Answer", entry.status === 0 ? "none" : `${entry.status}, ${size(entry.received)}`);
+  return made("li", {}, made("details", {}, summary, list));
+}
+
+export function showJournal(entries: readonly Entry[]): void {
+  const told = entries.filter(personal);
+  const bytes = told.reduce((sum, entry) => sum + entry.body.length / 2, 0);
+  const requests = entries.length === 1 ? "1 request" : `${entries.length} requests`;
+  find("sum").textContent =
+    told.length === 0
+      ? `${requests}. None of them carried anything of you: 0 bytes.`
+      : `${requests}. ${told.length} carried something of you under noise: ${bytes} bytes.`;
+  find("journal").replaceChildren(...entries.map(request));
+}
+
+export function showRead(clicks: readonly Click[]): void {
+  const count = clicks.length === 1 ? "1 story" : `${clicks.length} stories`;
+  find("read-count").textContent = clicks.length === 0 ? "Nothing yet." : `${count}, encrypted, in this browser only.`;
+  const lines = [...clicks].reverse().map((click) => made("li", { text: `${click.category || "news"}: ${click.title}` }));
+  find("read").replaceChildren(...lines);
+}
