@@ -9,7 +9,7 @@ from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device.learner import Cohort
 from veilrec.device.veil import CLIPS, ITEMS, MAP, POPULARITY, WEIGHTS, Steps, VeilLearner
-from veilrec.device.veil_history import OwnHistory, Reader, Reading, arranged
+from veilrec.device.veil_history import OwnHistory, Reader, Reading
 from veilrec.device.veil_items import ItemSteps
 from veilrec.models.veil_content import ALONE, Content
 from veilrec.privacy.mechanisms.updates import upload_norms
@@ -125,10 +125,3 @@ def test_items_beside_a_target_were_not_used() -> None:
     assert not np.isin(examples.candidates[:, 1:], HISTORIES.row(0)).any()
     everything = Reader(READING, content(), 7).made(np.arange(N_ITEMS, dtype=np.int32), 0)
     assert everything.candidates.shape == (6, 4)  # nothing is left to draw, and drawing ends
-
-
-def test_without_order_a_history_is_a_set() -> None:
-    unordered = Reading(ordered=False)
-    one, other = (arranged(unordered, np.array(row, np.int32)) for row in ([5, 1, 9, 3], [3, 9, 1, 5]))
-    assert np.array_equal(one, other)
-    assert sorted(one.tolist()) == [1, 3, 5, 9]

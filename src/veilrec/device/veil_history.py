@@ -38,7 +38,6 @@ class Reading:
     latest: int = 100  # items of a context that kernels look at
     targets: int = 40
     negatives: int = 5  # beside each target
-    ordered: bool = True  # False: the order of a history is not looked at
 
     def popularity_features(self) -> int:
         """How many there are."""
@@ -124,7 +123,7 @@ class Reader:
 
 
 def _made(reading: Reading, content: Content, history: Indices, device: int, seed: int) -> Examples:
-    history = arranged(reading, history)
+    history = np.ascontiguousarray(history)
     last = len(history)
     ends = np.arange(last - 1, max(FEWEST_BEFORE, last - reading.targets) - 1, -1, dtype=np.int64)
     candidates = np.zeros((len(ends), 1 + reading.negatives), np.int32)
@@ -133,14 +132,6 @@ def _made(reading: Reading, content: Content, history: Indices, device: int, see
     return Examples(
         history, ends, candidates, described[:, 1:] - described[:, :1], tastes(reading, content, history, ends)
     )
-
-
-def arranged(reading: Reading, history: Indices) -> Indices:
-    """The history in its order or, where that is not looked at, in one that depends on its items only."""
-    if reading.ordered:
-        return np.ascontiguousarray(history)
-    words = np.array([int(_draws.mix(np.uint64(item))) for item in history], np.uint64)
-    return np.ascontiguousarray(history[np.argsort(words, kind="stable")])
 
 
 def tastes(reading: Reading, content: Content, history: Indices, ends: Offsets) -> Floats:

@@ -14,7 +14,7 @@ from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.device.rankers import Arrays
 from veilrec.device.veil import MAP, POPULARITY, WEIGHTS, Steps, whitened
-from veilrec.device.veil_history import Examples, Reader, Reading, arranged, popular, popular_examples, tastes
+from veilrec.device.veil_history import Examples, Reader, Reading, popular, popular_examples, tastes
 from veilrec.models.veil_content import Content, decays_of
 
 _CONTENT, _WHITENING = "content.", "whitening"
@@ -111,7 +111,7 @@ class VeilModel:
         ranker = self._ranker
         content, reading = ranker.content, ranker.reading
         weights = self.own_weights(history)
-        known = arranged(reading, history)
+        known = np.ascontiguousarray(history)
         end, candidates = np.array([len(known)]), np.ascontiguousarray(items[np.newaxis])
         described = np.concatenate(
             [

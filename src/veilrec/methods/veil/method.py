@@ -54,7 +54,7 @@ class VeilConfig(Config):
     """Settings of veil; what is not here follows from the number of people and from epsilon."""
 
     privacy: PrivacySettings = PrivacySettings(epsilon=1.0, clip_norm=1.0)
-    order: Literal["on", "off"] = "on"  # whether the order of the own history is looked at
+    order: Literal["on", "off"] = "on"  # off: the latest items count no more than others, but for those long ago
     titles: Titles = "words"  # how titles are read; sentences: by MiniLM, which the extra `plm` brings
     features: FeatureChoice = FeatureChoice()
     dim: Annotated[int, Field(ge=0, le=256)] = 32  # of content space; 0: no map
@@ -64,7 +64,7 @@ class VeilConfig(Config):
 
 
 ORDERED = Reading()
-UNORDERED = Reading(recency=(100.0,), taste_recency=(1e6,), popularity_recency=(1e6,), ordered=False)
+UNORDERED = Reading(recency=(100.0,), taste_recency=(100.0,), popularity_recency=(100.0,))  # all alike, almost
 
 
 @dataclass(frozen=True)
