@@ -262,7 +262,8 @@ def noise_at_once(subject: Subject) -> None:
     if fast.plan.mechanism.noise_on == "nothing":
         raise DoesNotApply("no noise is added")
     tables = [tensor.name for tensor in fast.plan.schema.learnt.tables]
-    learnt = {tensor.name: tensor.size for tensor in fast.plan.schema.learnt.tensors}
+    first = fast.plan.agenda.next(0, fast.plan.start, None)  # which may be about some tensors only
+    learnt = {tensor.name: tensor.size for tensor in fast.plan.schema.learnt.tensors if first.concerns(tensor.name)}
     chosen = tables[0] if tables else max(learnt, key=lambda name: learnt[name])
     rounds = min(_MOST_NOISY_ROUNDS, -(-_FEWEST_NUMBERS // learnt[chosen]))  # a small tensor says little at once
     sizes = []
