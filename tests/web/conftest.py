@@ -66,7 +66,7 @@ def serving(release: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[st
 
 
 def _ready(address: str) -> None:
-    end = time.monotonic() + 60.0
+    end = time.monotonic() + 240.0
     for path in ("/readyz", "/v1/pool"):
         while True:
             try:

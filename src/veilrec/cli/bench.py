@@ -80,7 +80,8 @@ def http(
     typer.echo(
         f"{task['requests']:,} requests over {task['connections']} connections, {task['errors']} errors: "
         f"{task['requests_per_cpu_second']:,} per second of the server's processor time, "
-        f"{task['requests_per_second']:,} per second; median {task['p50_ms']:g} ms, p99 {task['p99_ms']:g} ms"
+        f"{task['requests_per_second']:,} per second; median {task['p50_ms']:g} ms, p99 {task['p99_ms']:g} ms; "
+        f"before that, {task['pool_cpu_seconds']:g} s of it for the pool"
     )
     for name in task["missed"]:
         typer.echo(f"missed {name} {task['promised'][name]:g}")
