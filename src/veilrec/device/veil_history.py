@@ -142,9 +142,8 @@ def tastes(reading: Reading, content: Content, history: Indices, ends: Offsets) 
 
 def popular(reading: Reading, popularity: Floats, history: Indices, ends: Offsets, candidates: Indices) -> Floats:
     """The popularity features of candidates [T, C] before positions of a history: [T, C, features]."""
-    known = _popularity_table(popularity)  # [items, 3]
-    context = profiles(history, ends, known[:, 2:] - np.float32(1.0), decays_of(reading.popularity_recency))
-    return _described(known[candidates], context)
+    known = _popularity_table(popularity)
+    return _described(known[candidates], _context(reading, known, history, ends))
 
 
 def popular_examples(reading: Reading, popularity: Floats, examples: Examples) -> Floats:
@@ -152,21 +151,21 @@ def popular_examples(reading: Reading, popularity: Floats, examples: Examples) -
 
     The target's own vote is taken away from its popularity, as far as it moved it: the item beside it got none.
     """
-    described = popular(reading, popularity, examples.history, examples.ends, examples.candidates)
-    targets = examples.candidates[:, :1]
-    own = popularity[targets] - popularity[targets][..., 1:] * np.array([1.0, 0.0], np.float32) / np.float32(
-        np.sqrt(max(len(examples.history), 1))
-    )
-    mean = popularity[:, 0].mean()
-    known = _popularity_forms(own[..., 0], mean)
-    table = _popularity_table(popularity)
-    context = profiles(
-        examples.history, examples.ends, table[:, 2:] - np.float32(1.0), decays_of(reading.popularity_recency)
-    )
-    return described[:, 1:] - _described(known, context)
+    known = _popularity_table(popularity)
+    context = _context(reading, known, examples.history, examples.ends)
+    target = popularity[examples.candidates[:, :1]]  # [T, 1, 2]
+    own_vote = np.float32(1.0 / np.sqrt(max(len(examples.history), 1)))
+    by_others = _popularity_forms(target[..., 0] - own_vote * target[..., 1], popularity[:, 0].mean())
+    return _described(known[examples.candidates[:, 1:]], context) - _described(by_others, context)
+
+
+def _context(reading: Reading, known: Floats, history: Indices, ends: Offsets) -> Floats:
+    """How popular the items before positions were, at every recency scale: [T, scales]."""
+    return profiles(history, ends, known[:, 2:] - np.float32(1.0), decays_of(reading.popularity_recency))
 
 
 def _popularity_table(popularity: Floats) -> Floats:
+    """Of every item: [items, 3]."""
     return _popularity_forms(popularity[:, 0], popularity[:, 0].mean())
 
 

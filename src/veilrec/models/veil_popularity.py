@@ -29,8 +29,7 @@ def estimated(votes: Doubles, sigma: float, content: Floats) -> Floats:
     grid = _grid(float(votes.max(initial=1.0)) + 3.0 * noise)
     design = np.column_stack([np.ones(len(votes)), _standardised(content)])
     prior, variance = _fitted(votes, noise, design, grid)
-    mean, spread = _posterior(votes, prior, variance, noise, grid)
-    del spread
+    mean, _ = _posterior(votes, prior, variance, noise, grid)
     below, _ = _posterior(votes - _STEP, prior, variance, noise, grid)
     return np.column_stack([mean, (mean - below) / _STEP]).astype(np.float32)
 
