@@ -95,7 +95,7 @@ class Plan:
         That is every round and the reports before them or, for who judges and so never learns, the comparison.
         """
         turns = self.rounds if self.most_turns is None else self.most_turns
-        parts: tuple[tuple[Event, int], ...] = ((self.mechanism.event(), turns),)
+        parts: tuple[tuple[Event, int], ...] = self.mechanism.events(turns)
         if self.reports is not None:
             asked = self.rounds if self.reports.fresh else 1  # a device may be in every cohort
             parts = ((self.reports.mechanism.event(), asked), *parts)

@@ -142,10 +142,18 @@ class Round:
     rank: int | None = None  # so many directions of the tables' rows; None: all
     clip_norm: float | None = None  # the bound on an update where it changes from round to round
     coding: ValueCoding | None = None  # of the answers' numbers; None: as the model came
+    tensors: tuple[str, ...] | None = None  # that answers are about, of those that are learnt; None: all
+
+    def concerns(self, name: str) -> bool:
+        """Whether answers are about a tensor that is learnt."""
+        return self.tensors is None or name in self.tensors
 
     def view(self, schema: Schema) -> Schema:
         """The schema of this round's answers: what is learnt, the rows that are sent, coded as the round says."""
-        view = schema.learnt if self.rows is None else schema.learnt.narrowed(len(self.rows))
+        learnt = schema.learnt
+        if self.tensors is not None:
+            learnt = Schema(tuple(tensor for tensor in learnt.tensors if self.concerns(tensor.name)))
+        view = learnt if self.rows is None else learnt.narrowed(len(self.rows))
         return view if self.coding is None else view.coded(self.coding)
 
     def entries(self, name: str, size: int) -> Offsets | None:

@@ -33,6 +33,7 @@ REQUESTS = {
     "item-item": Request("ease", RATINGS, seed=1, protocol="loo-full"),
     "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
     "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
+    "veil": Request("veil", RATINGS, seed=1, protocol="loo-full", settings=("people=20000",), rounds=6),
     "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
     "features": Request("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),
     "news": Request("nrms", NEWS, seed=1, settings=SMALL, rounds=1),

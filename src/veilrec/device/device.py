@@ -49,7 +49,7 @@ from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.privacy.seal import Seal, key_in
-from veilrec.updates import Schema
+from veilrec.updates import Round, Schema
 from veilrec.wire import bits, codec, gains, rounds
 
 NoiseOf = Callable[[int], Source]
@@ -234,7 +234,7 @@ class Device(Generic[Data]):
             if answered is not None:
                 return answered
             self._check_learner(kept)
-            self._check(kept, self.plan.mechanism)
+            self._check(kept, self.plan.mechanism, round_number)
             message, private = self._learn(broadcast, round_number, kept)
             kept.keep(_PRIVATE, save(dict(private)))
             kept.keep(_OUTBOX, _NUMBER.pack(round_number) + message)
@@ -325,10 +325,13 @@ class Device(Generic[Data]):
         own[items] = True
         return own
 
-    def _check(self, kept: Transaction, mechanism: Mechanism[Any, Any]) -> None:
+    def _check(self, kept: Transaction, mechanism: Mechanism[Any, Any], round_number: int | None = None) -> None:
         """Before any work: a message that could not be paid for is not made."""
         unprotected = self._identity.unprotected
-        kept.check(mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=unprotected)
+        event = mechanism.event()
+        if round_number is not None and isinstance(mechanism, UpdateMechanism):
+            event = mechanism.event_in(Round(round_number))
+        kept.check(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=unprotected)
 
     @property
     def private(self) -> Mapping[str, Floats]:

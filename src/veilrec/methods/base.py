@@ -55,6 +55,7 @@ class Problem:
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
     features: Features | None = None  # of everybody: a device has its own row of the users' side
     ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
+    catalogue: Catalogue | None = None  # titles and categories of the items, where they are known
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:

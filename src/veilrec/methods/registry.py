@@ -29,6 +29,7 @@ METHODS = {
     "popularity": "ratings.baselines:POPULARITY",
     "private-popularity": "ratings.private_popularity:METHOD",
     "private-gram": "ratings.private_gram:METHOD",
+    "veil": "veil.method:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
@@ -110,7 +111,15 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "ours": (
         "ours, beside the papers",
-        ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "popularity-head", "private-gram"),
+        (
+            "veil",
+            "fedmf-lean",
+            "sentence-head",
+            "fednewsrec-head",
+            "private-popularity",
+            "popularity-head",
+            "private-gram",
+        ),
     ),
     "references": ("what any method is compared with", ("popularity", "random", "ease")),
 }

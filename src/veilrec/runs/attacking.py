@@ -105,7 +105,16 @@ def subject_of_method(
     ready(method, config)
     population = populations.load(data)
     split = make_split(population, default_protocol(population), seed=seed)
-    problem = Problem(split.train, split.n_items, seed, rounds, news_data(population, split), population.features)
+    problem = Problem(
+        split.train,
+        split.n_items,
+        seed,
+        rounds,
+        news_data(population, split),
+        population.features,
+        None,
+        population.catalogue,
+    )
     plan, devices = _plan_of(method, config, problem)
     claimed = promised(method, config, problem)
     return _subject(method, config, data, "before the first round", claimed, plan, devices, plan.start)
@@ -126,7 +135,14 @@ def subject_of_run(folder: Path, populations: Populations) -> Subject:
     refuse_changed_data(folder, trained, model, population)
     split = trained.split(population)
     problem = Problem(
-        split.train, split.n_items, trained.seed, rounds, news_data(population, split), population.features
+        split.train,
+        split.n_items,
+        trained.seed,
+        rounds,
+        news_data(population, split),
+        population.features,
+        None,
+        population.catalogue,
     )
     plan, devices = _plan_of(method, config, problem)
     weights = model.parts.weights

@@ -262,7 +262,8 @@ def noise_at_once(subject: Subject) -> None:
     if fast.plan.mechanism.noise_on == "nothing":
         raise DoesNotApply("no noise is added")
     tables = [tensor.name for tensor in fast.plan.schema.learnt.tables]
-    learnt = {tensor.name: tensor.size for tensor in fast.plan.schema.learnt.tensors}
+    first = fast.plan.agenda.next(0, fast.plan.start, None)  # which may be about some tensors only
+    learnt = {tensor.name: tensor.size for tensor in fast.plan.schema.learnt.tensors if first.concerns(tensor.name)}
     chosen = tables[0] if tables else max(learnt, key=lambda name: learnt[name])
     rounds = min(_MOST_NOISY_ROUNDS, -(-_FEWEST_NUMBERS // learnt[chosen]))  # a small tensor says little at once
     sizes = []
@@ -282,20 +283,21 @@ def bounds(subject: Subject) -> None:
     if subject.guarantee().basis == "none":
         raise DoesNotApply("nothing is promised, so nothing has to be bounded")
     sim = subject.simulation(secret=SECRET)
-    mechanism, view = sim.plan.mechanism, sim.plan.schema.learnt
+    mechanism, schema = sim.plan.mechanism, sim.plan.schema.learnt
     if mechanism.is_linear:
         raise DoesNotApply("messages leave as they are, and the statement says what that means")
-    huge = np.full((3, sum(tensor.size for tensor in view.tensors)), 1e6)
-    bounded = mechanism.bound(from_vectors(huge, view), Round(0))
+    huge = np.full((3, sum(tensor.size for tensor in schema.tensors)), 1e6)
+    bounded = mechanism.bound(from_vectors(huge, schema), Round(0))
     mechanism.check(bounded, Round(0))
-    most = float(np.abs(to_vectors(bounded, view)).max())
+    most = float(np.abs(to_vectors(bounded, schema)).max())
     need(most < _MOST_AFTER_BOUND, f"an update of millions leaves with entries of {most:.3g}")
     before = copied(sim.server.weights)
     sim.step(0)
     if mechanism.noise_on != "sum":
         return
     about = slice(None) if sim.standing.sent is None else sim.standing.sent > 0
-    for name in [tensor.name for tensor in view.tables[:1]] or list(before):
+    view = sim.server.view  # of the first round, which may be about some tensors only
+    for name in [tensor.name for tensor in view.tables[:1]] or [tensor.name for tensor in view.tensors]:
         share = float((sim.server.weights[name] != before[name])[about].mean())
         need(share > 0.99, f"noise reaches {share:.0%} of {name}, not all of it")
 

@@ -42,6 +42,7 @@ RANKERS = {
     "popularity": "veilrec.device.rankers:PopularityRanker",
     "gram": "veilrec.device.gram:GramRanker",
     "random": "veilrec.device.rankers:RandomRanker",
+    "veil": "veilrec.device.veil_ranker:VeilRanker",
     "features": "veilrec.device.feature_ranker:FeatureRanker",
     "news": "veilrec.methods.news.ranker:NewsRanker",
 }

@@ -213,6 +213,7 @@ def prepare(request: Request, *, secret: bytes | None = None, searching: bool = 
         news_data(population, split),
         population.features,
         ratings_out_of_one(population, split.train),
+        population.catalogue,
     )
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)

@@ -125,7 +125,7 @@ class Server:
         bound = self._next_bound()
         if self.decay_share:
             share = self.decay_share * np.float32(self._aggregator.devices)  # of the sum
-            learnt = {tensor.name for tensor in self.schema.learnt.tensors}
+            learnt = {tensor.name for tensor in self.view.tensors}
             self._aggregator.add_to_sum({name: -share * self.weights[name] for name in learnt})
         change = {name: value for name, value in self._change().items() if name not in bound}
         self._optimiser.step(self.weights, change)
@@ -144,6 +144,8 @@ class Server:
     def _change(self) -> dict[str, Floats]:
         change = self._aggregator.change()
         for tensor in self.schema.learnt.tables:
+            if not self.about.concerns(tensor.name):
+                continue
             basis = self.about.basis(tensor.shape[1])
             if basis is not None:
                 moved = np.matmul(change[tensor.name], basis, dtype=np.float32)

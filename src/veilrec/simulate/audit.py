@@ -26,13 +26,14 @@ from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
+from veilrec.privacy.mechanisms.scheduled import ScheduledSum
 from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.samplers import UNITS
 from veilrec.simulate.audit_bound import learnt_bound_checks, published_bound_checks
 from veilrec.simulate.audit_comparison import comparison_checks
 from veilrec.simulate.audit_local import local_checks
 from veilrec.simulate.audit_messages import message_checks
-from veilrec.simulate.audit_noise import coverage_checks, measured_noise, noise_checks, spread_of
+from veilrec.simulate.audit_noise import coverage_checks, firsts, measured_in_all, noise_checks, spread_of
 from veilrec.simulate.audit_reports import Told, report_checks, told_by
 from veilrec.simulate.audit_tree import nodes_of_a_person, tree_checks
 from veilrec.simulate.checks import (
@@ -66,7 +67,7 @@ def audit_plan(
 
     Cohorts are `drawn` many times. Everything is decided by the seed; see `Check.false_alarm_rate`.
     """
-    run = _Run(plan, data, histories, rounds, seed)
+    run = _Run(plan, data, histories, max(rounds, _until_every_tensor(plan)), seed)
     if guarantee.basis == "proven":
         return tuple(_proven(run, guarantee, drawn))
     secret, seeded = run.secret(0), run.seeded(0)
@@ -75,6 +76,19 @@ def audit_plan(
         return tuple(published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
     told = told_by(plan, data.rows, [secret], [seeded])
     return tuple(message_checks(plan, secret, seeded, told, guarantee))
+
+
+def _until_every_tensor(plan: Plan) -> int:
+    """So many rounds that each kind of them was seen, where rounds are about different tensors."""
+    if not isinstance(plan.mechanism, ScheduledSum):
+        return 0
+    kinds = [about.tensors for about in announced(plan)]
+    return 1 + max(kinds.index(kind) for kind in kinds)
+
+
+def announced(plan: Plan) -> list[Round]:
+    """What rounds are about, where that is decided before the first."""
+    return [plan.agenda.next(number, plan.start, None) for number in range(plan.rounds)]
 
 
 def secret_of(seed: int, *numbers: int) -> bytes:
@@ -133,14 +147,14 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[Check]:
     told = told_by(run.plan, run.data.rows, secret, seeded)
     account = Account(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
     key = secret_of(run.seed, 2)
-    measured, counted = measured_noise(run.plan, secret[0].sums[0], key, run.seed)
+    measured, counted = measured_in_all(run.plan, secret[0].sums, key, run.seed)
     spread, runs = spread_of(measured["secret"]), (*secret, *seeded)
     needed = account.needed_sigma(guess=spread)
     yield from noise_checks(run.plan, secret, seeded, measured, needed)
     yield from coverage_checks(run.plan, runs, spread, key)
     yield is_equal("numbers of the model that data reaches past the noise", *_past_the_noise(run, secret[0]))
-    first = secret[0].sums[0].about
-    yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
+    for first in (sums.about for sums in firsts(secret[0].sums)):
+        yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
     if run.plan.bound_rule is not None:
         yield from learnt_bound_checks(run.plan, runs, counted, needed, key)
     if isinstance(run.plan.mechanism, TreeSum):
@@ -202,7 +216,17 @@ class Account:
             if self.guarantee.unit != "user":
                 one = replace(one, sampling="padding")
         rounds = repeated(one, times)
+        if isinstance(self.plan.mechanism, ScheduledSum):
+            rounds = ComposedEvent(tuple((self._scheduled(about, sigma), 1) for about in announced(self.plan)))
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
+
+    def _scheduled(self, about: Round, sigma: float) -> Event:
+        """One round, by the bound that it announces; one that announces none may be as long as any."""
+        largest: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
+        mu = self._moved(largest if about.clip_norm is None else min(largest, about.clip_norm)) / sigma
+        if self.rate == 1.0:
+            return GaussianEvent(mu)
+        return SampledEvent(mu, self.rate, "poisson" if self.plan.cohort.sampling == "poisson" else "fixed")
 
     @property
     def reports(self) -> ComposedEvent | None:

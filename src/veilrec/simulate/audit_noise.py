@@ -102,6 +102,26 @@ def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[
     return noise, counts
 
 
+def measured_in_all(
+    plan: Plan, sums: Sequence[SeenSums], key: bytes, seed: int
+) -> tuple[dict[str, Noise], dict[str, Doubles]]:
+    """The same of every tensor that a round is about: of the first round that is about it."""
+    noise, counts = measured_noise(plan, sums[0], key, seed)
+    for number, first in enumerate(firsts(sums)[1:], 1):
+        further, _ = measured_noise(plan, first, key, seed + number)
+        for way, of_tensors in further.items():
+            noise[way] = {**of_tensors, **noise[way]}
+    return noise, counts
+
+
+def firsts(sums: Sequence[SeenSums]) -> list[SeenSums]:
+    """The first round, and every other that is about tensors together of which no earlier one was."""
+    found: dict[tuple[str, ...], SeenSums] = {}
+    for one in sums:
+        found.setdefault(tuple(one.before), one)
+    return list(found.values())
+
+
 def spread_of(noise: Noise) -> float:
     """The standard deviation of all of it together."""
     return float(np.sqrt(np.mean(np.concatenate(list(noise.values())) ** 2)))
@@ -124,6 +144,7 @@ def noise_checks(
             for way, seen in runs.items()
             for one in seen
             for sums in one
+            if tensor in sums.before
         ]
         parts += [(noise[tensor], f"{tensor}, {way}") for way, noise in measured.items()]
         yield worst([spread_at_least(SPREAD, noise, needed, where, alpha=share) for noise, where in parts])
@@ -133,6 +154,7 @@ def noise_checks(
             for number, one in enumerate(seen)
             for sums in one
             for tensor in tensors
+            if tensor in sums.before
         ]
         found = repeats(noises, spread_of(measured[way]))
         where = f"{way}: {found[0]}" if found else way

@@ -159,7 +159,8 @@ def _whole(sums: SeenSums, schema: Schema) -> Doubles:
     for tensor in schema.tensors:
         full = np.zeros(tensor.shape)
         rows = sums.about.rows if tensor.by_row else None
-        if tensor.learnt and tensor.name != BOUND:  # which is no sum of the model's changes
+        # The bound is no sum of the model's changes; and a round may be about some tensors only.
+        if tensor.learnt and tensor.name != BOUND and sums.about.concerns(tensor.name):
             full[slice(None) if rows is None else rows] = sums.before[tensor.name]
         parts.append(full.ravel())
     return np.concatenate(parts)

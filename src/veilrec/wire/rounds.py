@@ -2,7 +2,8 @@
 
 Layout, little-endian: magic `VRR1`, flags u8, then what the flags announce, in this order: the public seed u64, the
 shares (how many u8; each the number of its tensor u8 and the share f64), the rank u32, the clip norm f64, the coding
-u8; then the model, a message as in `veilrec.wire.codec`. The rows of the round are those of the model.
+u8, the tensors (how many u8; the number of each u8, ascending); then the model, a message as in `veilrec.wire.codec`.
+The rows of the round are those of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from veilrec.wire.values import CODINGS
 
 _HEAD = struct.Struct("<4sB")
 _MAGIC = b"VRR1"
-_SEED, _SHARES, _RANK, _CLIP, _CODING = (1 << bit for bit in range(5))
+_SEED, _SHARES, _RANK, _CLIP, _CODING, _TENSORS = (1 << bit for bit in range(6))
 _U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d", "I", "B", "Bd"))
 
 
@@ -54,6 +55,10 @@ def _encode_about(about: Round, schema: Schema) -> bytes:
     if about.coding is not None:
         flags |= _CODING
         parts.append(_U8.pack(CODINGS.index(about.coding)))
+    if about.tensors is not None:
+        flags |= _TENSORS
+        chosen = [number for number, tensor in enumerate(schema.tensors) if tensor.name in about.tensors]
+        parts += [_U8.pack(number) for number in (len(chosen), *chosen)]
     return b"".join([_HEAD.pack(_MAGIC, flags), *parts])
 
 
@@ -61,7 +66,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Up
     """Check a round and its model, and unpack them; anything odd raises `BadMessage`."""
     reader = _Reader(content)
     magic, flags = reader.take(_HEAD)
-    if magic != _MAGIC or flags >= _CODING << 1:
+    if magic != _MAGIC or flags >= _TENSORS << 1:
         raise BadMessage("the message does not start as a veilrec round does")
     seed = reader.take(_U64)[0] if flags & _SEED else 0
     shares = {}
@@ -79,6 +84,7 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Up
     coding = reader.take(_U8)[0] if flags & _CODING else None
     if coding is not None and coding >= len(CODINGS):
         raise BadMessage(f"the round asks for coding {coding}, which does not exist")
+    tensors = _read_tensors(reader, schema) if flags & _TENSORS else None
     model = codec.decode(content[reader.position :], schema, round_number)
     about = Round(
         round_number,
@@ -88,8 +94,20 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Up
         rank,
         clip_norm,
         None if coding is None else CODINGS[coding],
+        tensors,
     )
     return about, model
+
+
+def _read_tensors(reader: _Reader, schema: Schema) -> tuple[str, ...]:
+    """The names of the tensors that answers are about: of those that are learnt, at least one, each once."""
+    numbers = [reader.take(_U8)[0] for _ in range(reader.take(_U8)[0])]
+    if not numbers or sorted(set(numbers)) != numbers or numbers[-1] >= len(schema.tensors):
+        raise BadMessage(f"the round is about tensors {numbers}, which the model does not have so")
+    chosen = [schema.tensors[number] for number in numbers]
+    if not all(tensor.learnt for tensor in chosen):
+        raise BadMessage("the round is about a tensor that no answer is about")
+    return tuple(tensor.name for tensor in chosen)
 
 
 class _Reader:

@@ -92,7 +92,7 @@ def _before_noise(mechanism: Mechanism[Any, Any], value: Any) -> Any:
         return value.argmax()
     if mechanism.name == "adaptive-sum":
         value = value[:, :-1]  # the sensitivity is that of the updates
-    if mechanism.name in ("cohort-sum", "adaptive-sum", "tree-sum"):
+    if mechanism.name in ("cohort-sum", "adaptive-sum", "scheduled-sum", "tree-sum"):
         return clip_flat(value, mechanism.clip_norm).sum(axis=0)  # type: ignore[attr-defined]
     if mechanism.name == "gain-sum":
         return mechanism.total(value.ravel())  # type: ignore[attr-defined]

@@ -29,6 +29,7 @@ MECHANISMS: dict[str, str] = {
     "update-noise": "messages:UpdateNoise",
     "cohort-sum": "updates:CohortSum",
     "adaptive-sum": "adaptive:AdaptiveSum",
+    "scheduled-sum": "scheduled:ScheduledSum",
     "tree-sum": "tree:TreeSum",
     "item-histogram": "reports:ItemHistogram",
     "vote-reports": "votes:VoteReports",

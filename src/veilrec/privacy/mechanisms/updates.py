@@ -105,7 +105,15 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
     def message(self, uploads: Uploads, about: Round, source: Source) -> Released[Uploads]:
         """What leaves a device, and what the round costs it."""
         require_complete(self)
-        return Released(self.perturb(self.bound(uploads, about), about, source), self.event())
+        return Released(self.perturb(self.bound(uploads, about), about, source), self.event_in(about))
+
+    def event_in(self, about: Round) -> Event:
+        """What a round costs; of most mechanisms, each the same."""
+        return self.event()
+
+    def events(self, rounds: int) -> tuple[tuple[Event, int], ...]:
+        """What the first so many rounds cost, and how often each."""
+        return ((self.event(), rounds),)
 
     def check(self, uploads: Uploads, about: Round) -> None:
         """Refuse messages that no device within its bounds can have sent."""

@@ -1,0 +1,149 @@
+"""How `veil` ranks: public content, released sums, and a history that never leaves the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._csr import Csr
+from veilrec.device.rankers import Arrays
+from veilrec.device.veil import MAP, POPULARITY, WEIGHTS, Steps, whitened
+from veilrec.device.veil_history import Examples, Reader, Reading, popular, popular_examples, tastes
+from veilrec.models.veil_content import Content, decays_of
+
+_CONTENT, _WHITENING = "content.", "whitening"
+_NEWTON_STEPS = 2
+
+
+@dataclass(frozen=True)
+class VeilRanker:
+    """Everything public that a device needs beside the released weights."""
+
+    kind: ClassVar[str] = "veil"
+    content: Content
+    reading: Reading
+    whitening: Floats
+    steps: Steps
+    caution: float  # of the own weights: how strongly they are held to everybody's; 0: there are none of one's own
+    draws_seed: int  # of the items beside the own targets, the same for everybody
+
+    def settings(self) -> dict[str, Any]:
+        """What makes this ranker again, but for the arrays."""
+        return {
+            "reading": asdict(self.reading),
+            "steps": asdict(self.steps),
+            "caution": self.caution,
+            "draws_seed": self.draws_seed,
+        }
+
+    def tables(self, weights: Arrays) -> Arrays:
+        """The public content, and the coordinates of the weights."""
+        return {**self.content.arrays(_CONTENT), _WHITENING: self.whitening}
+
+    @classmethod
+    def restored(cls, settings: Mapping[str, Any], tables: Arrays) -> Self:
+        """The ranker that settings and tables were taken from."""
+        return cls(
+            Content.from_arrays(tables, _CONTENT),
+            TypeAdapter(Reading).validate_python(settings["reading"]),
+            tables[_WHITENING],
+            TypeAdapter(Steps).validate_python(settings["steps"]),
+            float(settings["caution"]),
+            int(settings["draws_seed"]),
+        )
+
+    def model(self, weights: Arrays, private: Arrays, histories: Csr) -> VeilModel:
+        """Known users are those with a history."""
+        return VeilModel(self, weights, histories)
+
+
+class VeilModel:
+    """Scores from histories; whoever asks first fits own weights to the own history."""
+
+    def __init__(self, ranker: VeilRanker, weights: Arrays, histories: Csr) -> None:
+        self._ranker, self._released, self._histories = ranker, weights, histories
+        self.n_items = ranker.content.n_items
+        content, reading, steps = ranker.content, ranker.reading, ranker.steps
+        self._popularity = weights[POPULARITY]
+        self._weights = whitened(ranker.whitening, steps.of(weights, WEIGHTS, (len(ranker.whitening),)))
+        self._map = steps.of(weights, MAP, (reading.tastes(content), content.basis.shape[1]))
+        self._items, self._directions = steps.items_of(weights, self._map)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self._ranker.reading, self._ranker.content, self._ranker.draws_seed)
+
+    def own_weights(self, history: Indices) -> Floats:
+        """Everybody's weights, moved by Newton steps on the own latest items; a short history moves them little."""
+        ranker = self._ranker
+        examples = self._reader.made(history, 0)
+        if not len(examples.ends) or not ranker.caution:
+            return self._weights
+        popularity = popular_examples(ranker.reading, self._popularity, examples)
+        beside = np.concatenate([popularity, examples.kernels], axis=2).astype(np.float64)  # [T, N, features]
+        scores = beside @ self._weights + self._by_taste(examples)
+        white = beside @ ranker.whitening.astype(np.float64)
+        moved = np.zeros(white.shape[2])
+        for _ in range(_NEWTON_STEPS):
+            chances = _chances(scores + white @ moved)  # [T, N]
+            mean = np.einsum("tn,tnf->tf", chances, white)
+            weighed = white * np.sqrt(chances)[..., np.newaxis]
+            flat = weighed.reshape(-1, white.shape[2])
+            curvature = flat.T @ flat - mean.T @ mean + ranker.caution * np.eye(len(moved))
+            moved += np.linalg.solve(curvature, -mean.sum(axis=0) - ranker.caution * moved)
+        return self._weights + whitened(ranker.whitening, moved.astype(np.float32))
+
+    def _by_taste(self, examples: Examples) -> Floats:
+        """What the map and the items' own vectors say of the items beside targets: [T, N]."""
+        basis, own = self._ranker.content.basis[examples.candidates], self._items[examples.candidates]
+        scores = np.einsum("tcd,td->tc", basis, examples.tastes @ self._map)
+        scores += np.einsum("tcd,td->tc", own, examples.tastes @ self._directions)
+        return np.asarray(scores[:, 1:] - scores[:, :1])
+
+    def _score(self, history: Indices, items: Indices) -> Floats:
+        """Scores of some items [C] after the whole history."""
+        ranker = self._ranker
+        content, reading = ranker.content, ranker.reading
+        weights = self.own_weights(history)
+        known = np.ascontiguousarray(history)
+        end, candidates = np.array([len(known)]), np.ascontiguousarray(items[np.newaxis])
+        described = np.concatenate(
+            [
+                popular(reading, self._popularity, known, end, candidates)[0],
+                content.features(known, end, candidates, decays_of(reading.recency), reading.latest)[0],
+            ],
+            axis=1,
+        )
+        taste = tastes(reading, content, known, end)[0]
+        scores = described @ weights + content.basis[items] @ (taste @ self._map)
+        scores += self._items[items] @ (taste @ self._directions)
+        return np.asarray(scores, np.float32)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item: [len(users), items]."""
+        everything = np.arange(self.n_items, dtype=np.int32)
+        return self.score_some(users, np.tile(everything, (len(users), 1)))
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of the given items: [T, C] for T users with C items each."""
+        scores = np.zeros(items.shape, np.float32)
+        for case, user in enumerate(users):
+            scores[case] = self._score(self._histories.row(int(user)), items[case])
+        return scores
+
+    def fold_in(self, histories: Csr) -> VeilModel:
+        """New users do what all others do."""
+        return VeilModel(self._ranker, self._released, histories)
+
+
+def _chances(scores: Any) -> Any:
+    """Softmax over the items beside a target, whose own score is 0: [T, N]."""
+    highest = np.maximum(scores.max(axis=1, keepdims=True), 0.0)
+    powers = np.exp(scores - highest)
+    return powers / (np.exp(-highest) + powers.sum(axis=1, keepdims=True))

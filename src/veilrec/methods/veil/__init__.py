@@ -1,0 +1,1 @@
+"""`veil`: public content, a few private sums, and everything personal on the device."""

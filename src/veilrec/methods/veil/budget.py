@@ -1,0 +1,101 @@
+"""What the budget is spent on, and how far steps go: from how many people there are, and from mu.
+
+The sum of N clipped messages grows with N, its noise with 1 / mu: what can be learnt depends on nu = mu N. The shares
+by nu were chosen on the validation items of ML-1M (epsilon 0.5 to 8) and ML-100K (epsilon 1).
+
+How far steps go follows from the noise, which is known before the first round: with few people or a small epsilon they
+stop early, before the noise that all rounds together put on a number grows beyond what such a number usually is; with
+many they go on until what is learnt has settled.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from veilrec.device.veil import CLIPS, ITEMS, MAP, WEIGHTS, Steps, lengths_of
+from veilrec.device.veil_items import ItemSteps
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Shares of mu^2: of votes, and of rounds for the weights alone, for the map and the weights, and for items."""
+
+    below: float  # nu
+    votes: float
+    weights: float
+    map: float = 0.0
+    items: float = 0.0
+    item_rate: float = 0.0  # of a step on the items' own vectors
+
+
+SPENDINGS = (
+    Spending(600.0, votes=0.75, weights=0.04, map=0.21),
+    Spending(2000.0, votes=0.55, weights=0.05, map=0.40),
+    Spending(4000.0, votes=0.50, weights=0.05, map=0.45),
+    Spending(7000.0, votes=0.30, weights=0.05, map=0.30, items=0.35, item_rate=0.5),
+    Spending(math.inf, votes=0.20, weights=0.05, map=0.30, items=0.45, item_rate=0.7),
+)
+WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
+MOMENTUM = 0.7
+SHARES = {WEIGHTS: 0.1, MAP: 0.9, ITEMS: 1.0}  # of the squared bound, where a round is about several tensors
+_SETTLED = {WEIGHTS: 45.0, MAP: 7500.0}  # sum of all steps, in mean gradients, after which little changes
+_NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
+_FOR_WEIGHTS, _FOR_ITEMS = 1 / 6, 1 / 5  # of the rounds
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Rounds of one kind."""
+
+    tensors: tuple[str, ...]
+    rounds: int
+    share: float  # of mu^2, all rounds together
+
+
+def spending_for(mu: float, people: int, *, has_map: bool) -> Spending:
+    """By nu; without content there is no map, and a run is like one of few people."""
+    if not has_map:
+        return WITHOUT_MAP
+    return next(row for row in SPENDINGS if mu * people < row.below)
+
+
+def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
+    """How the rounds are used."""
+    if not spending.map:
+        return (Phase((WEIGHTS,), rounds, spending.weights),)
+    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 else 0
+    last = max(1, round(rounds * _FOR_ITEMS)) if spending.items and rounds > first + 1 else 0
+    phases = (
+        Phase((WEIGHTS,), first, spending.weights),
+        Phase((WEIGHTS, MAP), rounds - first - last, spending.map),
+        Phase((ITEMS,), last, spending.items),
+    )
+    return tuple(phase for phase in phases if phase.rounds)
+
+
+def steps_of(
+    spending: Spending, phases: tuple[Phase, ...], bounds: tuple[float, ...], sigma: float, in_round: int
+) -> Steps:
+    """What a number of the sum stands for, so that steps go as far as settles them, or as far as noise allows."""
+    units: dict[str, float] = {}
+    items, first = None, 0
+    for phase in phases:
+        bound = bounds[first]
+        first += phase.rounds
+        if ITEMS in phase.tensors:
+            clip = CLIPS[ITEMS] / bound
+            items = ItemSteps(float(in_round), noise=sigma * clip, rate=spending.item_rate * clip)
+            continue
+        for name, length in lengths_of(SHARES, phase.tensors, bound).items():
+            rounds = sum(other.rounds for other in phases if name in other.tensors)
+            settled = _SETTLED[name] / rounds * CLIPS[name] / (in_round * length)
+            units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
+    return Steps(units=units, shares=SHARES, items=items)
+
+
+def bounds_of(phases: tuple[Phase, ...]) -> tuple[float, ...]:
+    """The bound of every round, so that with the same noise on all each phase costs its share; the largest is 1."""
+    costs = [math.sqrt(phase.share / phase.rounds) for phase in phases]
+    largest = max(costs)
+    return tuple(cost / largest for cost, phase in zip(costs, phases, strict=True) for _ in range(phase.rounds))

@@ -1,0 +1,219 @@
+"""What is publicly alike: similarities of items by their features and texts, and how a history looks at candidates.
+
+A similarity is a table over the distinct values of a feature, or the cosine of two text vectors; a kernel is one of
+them or the product of two. A kernel feature of a candidate is the mean kernel to the items of a history, the latest
+counting most: the item that lies a places back has weight e^(-a / tau), for every recency scale tau.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
+from veilrec._jit import jit
+
+ALONE = -1  # of a kernel that is one similarity
+_FROM_TEXTS = 2  # similarities that text vectors give: the cosine, and its third power where it is above 0
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that is public of a catalogue; a catalogue of which nothing is known has no kernels and no basis."""
+
+    codes: Indices  # [tables, items]: the value of each item
+    tables: Floats  # the tables of all features end to end
+    starts: Offsets  # [tables]: where each begins
+    widths: Offsets  # [tables]: how many values it is of
+    texts: Floats  # [items, d], of length 1 or 0; d = 0: no texts
+    kernels: Indices  # [kernels, 2]: the similarities that are multiplied; texts come after the tables
+    scales: Floats  # [kernels]: 1 / standard deviation over pairs of items
+    basis: Floats  # [items, K]: the first principal directions of everything, of mean squared length 1
+
+    @property
+    def n_items(self) -> int:
+        """Items of the catalogue."""
+        return len(self.texts)
+
+    @property
+    def n_kernels(self) -> int:
+        """Kernels."""
+        return len(self.kernels)
+
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """As a saved model keeps it."""
+        return {prefix + field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Content:
+        """What `arrays` was taken from."""
+        return cls(**{field.name: arrays[prefix + field.name] for field in fields(cls)})
+
+    def similar(self, rows: Indices, columns: Indices) -> Floats:
+        """Kernels of pairs of items: [pairs, kernels]."""
+        out = np.zeros((len(rows), self.n_kernels), np.float32)
+        _similar(rows, columns, *self._packed, out)
+        return out
+
+    def features(self, history: Indices, ends: Offsets, candidates: Indices, decays: Floats, latest: int) -> Floats:
+        """Of candidates [T, C] before the positions `ends` [T] of a history: [T, C, scales * kernels].
+
+        Only the `latest` items before a position count.
+        """
+        out = np.zeros((*candidates.shape, len(decays), self.n_kernels), np.float32)
+        if self.n_kernels:
+            _features(history, ends, candidates, *self._packed, decays, latest, out)
+        return out.reshape(*candidates.shape, len(decays) * self.n_kernels)
+
+    @property
+    def _packed(self) -> tuple[Indices, Floats, Offsets, Offsets, Floats, Indices, Floats]:
+        return self.codes, self.tables, self.starts, self.widths, self.texts, self.kernels, self.scales
+
+
+def decays_of(scales: tuple[float, ...]) -> Floats:
+    """What an item's weight is multiplied by for every place farther back."""
+    return np.exp(-1.0 / np.array(scales)).astype(np.float32)
+
+
+@jit
+def _values(
+    row: int,
+    column: int,
+    codes: Indices,
+    tables: Floats,
+    starts: Offsets,
+    widths: Offsets,
+    texts: Floats,
+    kernels: Indices,
+    scales: Floats,
+    alike: Floats,
+    values: Floats,
+) -> None:
+    """Kernels of one pair."""
+    n_tables = len(starts)
+    for table in range(n_tables):
+        alike[table] = tables[starts[table] + codes[table, row] * widths[table] + codes[table, column]]
+    if texts.shape[1]:
+        cosine = np.float32(0.0)
+        for d in range(texts.shape[1]):
+            cosine += texts[row, d] * texts[column, d]
+        alike[n_tables] = cosine
+        alike[n_tables + 1] = max(cosine, np.float32(0.0)) ** 3
+    for kernel in range(len(kernels)):
+        value = alike[kernels[kernel, 0]] * scales[kernel]
+        if kernels[kernel, 1] != ALONE:
+            value *= alike[kernels[kernel, 1]]
+        values[kernel] = value
+
+
+@jit
+def _similar(
+    rows: Indices,
+    columns: Indices,
+    codes: Indices,
+    tables: Floats,
+    starts: Offsets,
+    widths: Offsets,
+    texts: Floats,
+    kernels: Indices,
+    scales: Floats,
+    out: Floats,
+) -> None:
+    alike = np.zeros(len(starts) + _FROM_TEXTS, np.float32)
+    for pair in range(len(rows)):
+        _values(rows[pair], columns[pair], codes, tables, starts, widths, texts, kernels, scales, alike, out[pair])
+
+
+@jit
+def _features(
+    history: Indices,
+    ends: Offsets,
+    candidates: Indices,
+    codes: Indices,
+    tables: Floats,
+    starts: Offsets,
+    widths: Offsets,
+    texts: Floats,
+    kernels: Indices,
+    scales: Floats,
+    decays: Floats,
+    latest: int,
+    out: Floats,
+) -> None:
+    n_kernels, n_scales = len(kernels), len(decays)
+    alike = np.zeros(len(starts) + _FROM_TEXTS, np.float32)
+    values = np.zeros(n_kernels, np.float32)
+    weights = np.ones((latest, n_scales), np.float32)  # of the item so many places back
+    totals = np.ones((latest, n_scales), np.float32)  # of all items up to it
+    for back in range(1, latest):
+        for scale in range(n_scales):
+            weights[back, scale] = weights[back - 1, scale] * decays[scale]
+            totals[back, scale] = totals[back - 1, scale] + weights[back, scale]
+    for target in range(len(ends)):
+        used = min(ends[target], latest)
+        for place in range(candidates.shape[1]):
+            mean = out[target, place]
+            for back in range(used):
+                _values(
+                    candidates[target, place],
+                    history[ends[target] - 1 - back],
+                    codes,
+                    tables,
+                    starts,
+                    widths,
+                    texts,
+                    kernels,
+                    scales,
+                    alike,
+                    values,
+                )
+                for scale in range(n_scales):
+                    weight = weights[back, scale]
+                    for kernel in range(n_kernels):
+                        mean[scale, kernel] += values[kernel] * weight
+            if used:
+                for scale in range(n_scales):
+                    for kernel in range(n_kernels):
+                        mean[scale, kernel] /= totals[used - 1, scale]
+
+
+def profiles(history: Indices, ends: Offsets, table: Floats, decays: Floats) -> Floats:
+    """The mean row of a table over the items before every position, by recency: [T, scales * width]; 0 before any."""
+    out = np.zeros((len(ends), len(decays) * table.shape[1]), np.float32)
+    _profiles(history, ends, table, decays, out)
+    return out
+
+
+@jit
+def _profiles(history: Indices, ends: Offsets, table: Floats, decays: Floats, out: Floats) -> None:
+    """Positions are in any order; a running mean is taken over the history once for every scale."""
+    width = table.shape[1]
+    where = np.full(len(history) + 1, -1, np.int64)  # the first target at a position
+    following = np.full(len(ends), -1, np.int64)  # the next one at the same position
+    for target in range(len(ends)):
+        following[target] = where[ends[target]]
+        where[ends[target]] = target
+    mean = np.zeros(width, np.float32)
+    for scale in range(len(decays)):
+        mean[:] = 0.0
+        total = np.float32(0.0)
+        for position in range(len(history) + 1):
+            target = where[position]
+            while target >= 0 and total > 0.0:
+                for d in range(width):
+                    out[target, scale * width + d] = mean[d] / total
+                target = following[target]
+            if position < len(history):
+                for d in range(width):
+                    mean[d] = mean[d] * decays[scale] + table[history[position], d]
+                total = total * decays[scale] + np.float32(1.0)
+
+
+def second_moment(differences: Floats) -> Doubles:
+    """Mean of x x^T over rows."""
+    wide = differences.astype(np.float64)
+    return np.asarray(wide.T @ wide / max(len(wide), 1))

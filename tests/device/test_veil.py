@@ -1,0 +1,127 @@
+"""What a device of veil sends, and what its list depends on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
+from veilrec.device.learner import Cohort
+from veilrec.device.veil import CLIPS, ITEMS, MAP, POPULARITY, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil_history import OwnHistory, Reader, Reading
+from veilrec.device.veil_items import ItemSteps
+from veilrec.models.veil_content import ALONE, Content
+from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.runs.contract_subject import histories_of
+from veilrec.updates import Round
+
+N_ITEMS = 12
+READING = Reading(recency=(1.0, 5.0), taste_recency=(3.0,), popularity_recency=(2.0,), targets=6, negatives=3)
+STEPS = Steps(
+    units={WEIGHTS: 0.5, MAP: 2.0}, shares={WEIGHTS: 0.5, MAP: 0.5, ITEMS: 1.0}, items=ItemSteps(20, 0.1, 3.0)
+)
+HISTORIES = histories_of([[0, 3, 6, 9, 1, 4, 7, 10], [2, 5, 8, 11, 0], [1, 2], []])
+EVERYTHING = Round(0)
+
+
+def content() -> Content:
+    generator = np.random.default_rng(3)
+    return Content(
+        codes=(np.arange(N_ITEMS, dtype=np.int32) % 3)[np.newaxis],
+        tables=np.eye(3, dtype=np.float32).ravel(),
+        starts=np.array([0]),
+        widths=np.array([3]),
+        texts=np.zeros((N_ITEMS, 0), np.float32),
+        kernels=np.array([[0, ALONE]], np.int32),
+        scales=np.array([2.0], np.float32),
+        basis=generator.standard_normal((N_ITEMS, 2)).astype(np.float32),
+    )
+
+
+def model(seed: int = 0) -> dict[str, Floats]:
+    generator = np.random.default_rng(seed)
+    shapes = {POPULARITY: (N_ITEMS, 2), WEIGHTS: (6,), MAP: (3, 2), ITEMS: (N_ITEMS, 3)}
+    return {name: (0.3 * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def learner(names: tuple[str, ...] = (WEIGHTS, MAP, ITEMS)) -> VeilLearner:
+    return VeilLearner(content(), READING, np.eye(6, dtype=np.float32), STEPS, names)
+
+
+def cohort(rows: Csr = HISTORIES, devices: tuple[int, ...] = (0, 1, 2, 3)) -> Cohort[OwnHistory]:
+    return Cohort(np.array(devices), OwnHistory(rows), {}, 7)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, MAP, ITEMS])
+def test_the_gradient_is_that_of_the_loss(name: str) -> None:
+    made, start = learner(), model()
+    read = Reader(READING, content(), 7).examples_of_all(OwnHistory(HISTORIES), np.arange(4), start[POPULARITY])
+    gradients, loss = made._gradients(read, start, (WEIGHTS, MAP, ITEMS))
+    scale: Floats = np.ones((1, 1), np.float32)
+    if name in STEPS.units:
+        scale = scale * np.float32(STEPS.units[name])
+    elif STEPS.items is not None:
+        scale = STEPS.items.of_items(start[POPULARITY])
+    direction = np.random.default_rng(1).standard_normal(start[name].shape).astype(np.float32)
+    step = 1e-2
+
+    def after(sign: float) -> Floats:
+        # The directions of items follow from the map: they are kept as they are by a map that does not move.
+        moved = start | {
+            name: start[name] + np.float32(sign * step) * direction / (scale if name == ITEMS else scale[0, 0])
+        }
+        items = model()[ITEMS] * np.float32(0.0) if name == MAP else moved[ITEMS]
+        return made._gradients(read, moved | {ITEMS: items}, ())[1]
+
+    if name == MAP:
+        gradients, loss = made._gradients(read, start | {ITEMS: np.zeros_like(start[ITEMS])}, (MAP,))
+    slope = (after(1.0) - after(-1.0)) / (2 * step)
+    expected = -(gradients[name] * direction).reshape(4, -1).sum(axis=1)
+    assert slope[:2] == pytest.approx(expected[:2], rel=2e-2, abs=2e-3)
+    assert not loss[2:].any()
+    assert not gradients[name][2:].any()  # too short a history says nothing
+
+
+def test_parts_of_a_message_share_the_bound() -> None:
+    about = Round(0, clip_norm=0.25, tensors=(WEIGHTS, MAP))
+    sent = learner().learn(cohort(), model(), about).uploads
+    assert set(sent.dense) == {WEIGHTS, MAP}
+    norms = upload_norms(sent)
+    assert (norms <= 0.25).all()
+    for name in (WEIGHTS, MAP):
+        length = np.linalg.norm(sent.dense[name].reshape(4, -1), axis=1)
+        assert (length <= 0.25 * np.sqrt(0.5)).all()
+    assert set(learner().learn(cohort(), model(), Round(0, tensors=(ITEMS,))).uploads.dense) == {ITEMS}
+    assert CLIPS[MAP] < CLIPS[WEIGHTS]
+
+
+def test_devices_together_send_what_each_sends_alone() -> None:
+    together = learner().learn(cohort(), model(), EVERYTHING).uploads
+    for device in range(4):
+        alone = learner().learn(cohort(HISTORIES.take(np.array([device])), (device,)), model(), EVERYTHING).uploads
+        for name, values in alone.dense.items():
+            assert np.array_equal(values[0], together.dense[name][device])
+
+
+def test_what_is_remembered_is_what_would_be_worked_out_again() -> None:
+    data = OwnHistory(HISTORIES)
+    first = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
+    again = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
+    other = learner().learn(Cohort(np.arange(4), data, {}, 7), model(1), EVERYTHING).uploads
+    fresh = learner().learn(cohort(), model(1), EVERYTHING).uploads
+    # The same memory with another history in its place: nothing of the old one is used.
+    swapped = OwnHistory(HISTORIES.take(np.array([1, 0, 2, 3])), data.remembered)
+    replaced = learner().learn(Cohort(np.arange(4), swapped, {}, 7), model(), EVERYTHING).uploads
+    for name in first.dense:
+        assert np.array_equal(first.dense[name], again.dense[name])
+        assert np.array_equal(other.dense[name], fresh.dense[name])
+        assert not np.array_equal(replaced.dense[name], first.dense[name])
+
+
+def test_items_beside_a_target_were_not_used() -> None:
+    examples = Reader(READING, content(), 7).made(HISTORIES.row(0), 0)
+    assert examples.candidates[:, 0].tolist() == [10, 7, 4, 1]  # the latest, those with four items before them
+    assert not np.isin(examples.candidates[:, 1:], HISTORIES.row(0)).any()
+    everything = Reader(READING, content(), 7).made(np.arange(N_ITEMS, dtype=np.int32), 0)
+    assert everything.candidates.shape == (6, 4)  # nothing is left to draw, and drawing ends

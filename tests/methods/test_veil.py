@@ -1,0 +1,227 @@
+"""veil: what it spends, what it works with and without, and what an audit finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.simulate.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, all_but_the_last, exact_votes, noisy
+from tests.simulate.planted_bugs import protect as protecting
+from veilrec._csr import Csr
+from veilrec.data.population import Catalogue, Strings
+from veilrec.device.veil import ITEMS, MAP, WEIGHTS
+from veilrec.features import Features, Side
+from veilrec.methods.audit import small_problem
+from veilrec.methods.base import Problem, configure, make_trainer, promised
+from veilrec.methods.veil.budget import MOMENTUM, SPENDINGS, WITHOUT_MAP, bounds_of, phases_of, spending_for, steps_of
+from veilrec.methods.veil.method import METHOD, plan
+from veilrec.models.scores import Model
+from veilrec.plan import Plan
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import GaussianEvent
+from veilrec.privacy.mechanisms.scheduled import ScheduledSum
+from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.runs.contract_subject import features, histories_of, split
+from veilrec.simulate.audit import audit_plan
+
+MANY = "people=20000"  # a nominal number: all kinds of rounds
+
+
+def configured(*settings: str) -> Any:
+    return configure(METHOD, preset="tuned", dataset="", settings=settings)[0]
+
+
+def problem(rounds: int = 6, users: int = 60) -> Problem:
+    first = np.arange(users)
+    return Problem(split("loo-99").train.take(first), 300, 5, rounds, features=features(first))
+
+
+def model_of(*settings: str, on: Problem | None = None) -> Model:
+    on = on or problem()
+    trainer = make_trainer(METHOD, configured(*settings), on)
+    for number in range(on.rounds):
+        trainer.step(number)
+    return trainer.model()
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
+@pytest.mark.parametrize("further", [(), (MANY,), ("cohort.size=20",)])
+def test_the_whole_run_spends_what_is_promised(epsilon: float, further: tuple[str, ...]) -> None:
+    config = configured(f"privacy.epsilon={epsilon}", *further)
+    spent = epsilon_of(plan(config, problem()).event(), 1e-6)
+    assert 0.97 * epsilon < spent <= epsilon
+    assert promised(METHOD, config, problem()).epsilon == epsilon
+
+
+def test_shares_are_those_of_the_table() -> None:
+    made = plan(configured("privacy.epsilon=8", MANY), problem(rounds=18))
+    assert isinstance(made.mechanism, ScheduledSum)
+    assert made.reports is not None
+    event = made.reports.mechanism.event()
+    assert isinstance(event, GaussianEvent)
+    votes = event.mu**2
+    rounds = sum((bound / made.mechanism.sigma) ** 2 for bound in made.mechanism.clip_norms)
+    row = SPENDINGS[-1]
+    assert votes / (votes + rounds) == pytest.approx(row.votes, rel=5e-3)
+    of_items = [
+        (made.mechanism.clip_norms[number] / made.mechanism.sigma) ** 2
+        for number in range(18)
+        if made.agenda.next(number, made.start, None).tensors == (ITEMS,)
+    ]
+    assert sum(of_items) / (votes + rounds) == pytest.approx(row.items, rel=5e-3)
+
+
+def test_what_is_learnt_follows_from_people_and_budget() -> None:
+    kinds = {
+        nu: {name for phase in phases_of(spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
+        for nu in (100, 3000, 10000)
+    }
+    assert kinds == {100: {WEIGHTS, MAP}, 3000: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, ITEMS}}
+    assert spending_for(1.0, 10**6, has_map=False).map == 0.0
+    for row in (*SPENDINGS, WITHOUT_MAP):
+        assert row.votes + row.weights + row.map + row.items == pytest.approx(1.0)
+        for rounds in (1, 2, 3, 5, 18, 40):
+            phases = phases_of(row, rounds)
+            assert sum(phase.rounds for phase in phases) == rounds
+            assert max(bounds_of(phases)) == 1.0
+
+
+def test_steps_go_as_far_as_noise_allows_or_until_they_settle() -> None:
+    phases = phases_of(SPENDINGS[1], 18)
+    bounds = bounds_of(phases)
+    loud, quiet, silent = (steps_of(SPENDINGS[1], phases, bounds, sigma, 1000).units for sigma in (100.0, 50.0, 1e-9))
+    for name in (WEIGHTS, MAP):
+        assert quiet[name] == pytest.approx(2.0 * loud[name])  # half the noise: twice as far
+        assert silent[name] > quiet[name]
+    # All rounds together put as much noise on the map as is allowed.
+    total = loud[MAP] * 100.0 * np.sqrt(phases[1].rounds) / (1.0 - MOMENTUM)
+    assert total == pytest.approx(0.3)
+
+
+def test_without_order_the_latest_items_count_hardly_more_than_others() -> None:
+    rows = histories_of([[1, 2, 3, 4, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1]])
+    apart = []
+    for order in ("off", "on"):
+        first, second = model_of(f"order={order}", "caution=0", MANY).fold_in(rows).score_all(np.arange(2))
+        apart.append(np.linalg.norm(first - second) / np.linalg.norm(first))
+    assert apart[0] < 0.2 * apart[1]
+
+
+def test_without_features_and_titles_popularity_is_left() -> None:
+    bare = replace(problem(), features=None)
+    model = model_of("privacy.epsilon=100", on=bare)
+    scores = model.fold_in(histories_of([[], [1, 2, 3, 4, 5, 6]])).score_all(np.arange(2))
+    assert np.isfinite(scores).all()
+    uses = np.bincount(bare.train.items, minlength=300)
+    assert np.corrcoef(scores[0], np.log1p(uses))[0, 1] > 0.6
+
+
+def test_a_new_item_is_ranked_by_its_content() -> None:
+    on = problem(rounds=12, users=300)
+    assert on.features is not None
+    kinds = on.features.items.codes[:, 0]
+    used = np.unique(on.train.items)
+    history = [int(item) for item in used if kinds[item] == kinds[used[0]]][:8]
+    # Item 0 is used by nobody any more.
+    kept = on.train.items != 0
+    lengths = np.bincount(on.train.row_numbers()[kept], minlength=len(on.train))
+    alone = Csr(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), on.train.items[kept])
+    liked = on.features.items.codes.copy()
+    liked[0] = liked[history[0]]
+    items = Side(on.features.items.features, liked, on.features.items.numbers)
+    on = replace(on, train=alone, features=Features(on.features.users, items))
+    scores = (
+        model_of("privacy.epsilon=100", MANY, on=on).fold_in(histories_of([history])).score_all(np.zeros(1, int))[0]
+    )
+    others = np.flatnonzero((kinds != kinds[history[0]]) & (np.bincount(alone.items, minlength=300) > 0))
+    assert (scores[0] > scores[others]).mean() > 0.6
+
+
+def test_titles_are_read_where_there_are_any() -> None:
+    titles = Strings.of(f"the {word} story ({1950 + n % 40})" for n, word in enumerate(["green", "old", "last"] * 100))
+    with_titles = replace(problem(), features=None, catalogue=Catalogue(titles, Strings.of([""] * 300)))
+    content = plan(configured(), with_titles).learner.content  # type: ignore[attr-defined]
+    assert content.texts.shape[1] > 0
+    assert len(content.starts) == 2  # the year, wide and narrow
+    off = plan(configured("titles=off"), with_titles).learner.content  # type: ignore[attr-defined]
+    assert off.texts.shape[1] == 0
+
+
+def failed(change: Callable[[Plan], Plan] = lambda plan: plan) -> set[str]:
+    """The checks that a plan with all kinds of rounds fails."""
+    on = small_problem(METHOD, 40, 6)
+    config = configured("privacy.epsilon=8", MANY)
+    made = change(plan(config, on))
+    checks = audit_plan(made, METHOD.devices(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
+    return {check.name for check in checks if not check.holds}
+
+
+def test_the_audit_sees_all_kinds_of_rounds_and_holds() -> None:
+    assert failed() == set()
+
+
+def longer_bounds(made: Plan) -> Plan:
+    """Rounds that may be as long as the longest, and are charged by their own bound."""
+    made.mechanism._clip_norm = lambda about: 1.0  # type: ignore[attr-defined]
+    return made
+
+
+def only_the_first_rounds(made: Plan) -> Plan:
+    """What the run costs without its costliest rounds."""
+    sound = made.mechanism.events
+    made.mechanism.events = lambda rounds: sound(1)  # type: ignore[method-assign]
+    return made
+
+
+def half_sigma(made: Plan) -> Plan:
+    assert isinstance(made.mechanism, ScheduledSum)
+    made.mechanism.sigma /= 2.0
+    return made
+
+
+def less_noise_in_the_last_rounds(patch: pytest.MonkeyPatch) -> None:
+    sound = CohortSum.sigma_in
+    patch.setattr(
+        CohortSum, "sigma_in", lambda self, name, about: sound(self, name, about) * (0.5 if name == ITEMS else 1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("plant", "change", "seen_by"),
+    [
+        (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
+        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
+        (protecting(all_but_the_last), None, BARE),
+        (less_noise_in_the_last_rounds, None, SPREAD),
+        (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
+        (lambda patch: patch.setattr(VoteReports, "protect", exact_votes), None, COUNTS),
+        (None, half_sigma, SPREAD),
+        (None, longer_bounds, HOSTILE),
+        (None, only_the_first_rounds, CHARGED),
+    ],
+    ids=[
+        "no-noise",
+        "half-noise",
+        "a-tensor-left-out",
+        "less-on-items",
+        "no-clip",
+        "votes",
+        "sigma",
+        "bounds",
+        "charge",
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None] | None,
+    change: Callable[[Plan], Plan] | None,
+    seen_by: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if plant is not None:
+        plant(monkeypatch)
+    assert seen_by in failed(change or (lambda made: made))

@@ -1,0 +1,68 @@
+"""Kernels, recency and popularity against what they are by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veilrec.models.veil_content import ALONE, Content, decays_of, profiles
+from veilrec.models.veil_popularity import estimated
+
+TABLE = np.array([[0, 0, 0], [0, 1, 0.5], [0, 0.5, 1]], np.float32)
+TEXTS = np.array([[1, 0], [0.6, 0.8], [-1, 0], [0, 1]], np.float32)
+CONTENT = Content(
+    codes=np.array([[1, 2, 0, 1]], np.int32),
+    tables=TABLE.ravel(),
+    starts=np.array([0]),
+    widths=np.array([3]),
+    texts=TEXTS,
+    kernels=np.array([[0, ALONE], [1, ALONE], [2, ALONE], [0, 1]], np.int32),
+    scales=np.array([1, 1, 2, 1], np.float32),
+    basis=np.eye(4, 2, dtype=np.float32),
+)
+
+
+def test_kernels_of_pairs() -> None:
+    found = CONTENT.similar(np.array([0, 0, 0], np.int32), np.array([1, 2, 3], np.int32))
+    assert found == pytest.approx(np.array([[0.5, 0.6, 2 * 0.216, 0.3], [0, -1, 0, 0], [1, 0, 0, 0]]), abs=1e-6)
+
+
+def test_features_are_means_by_recency() -> None:
+    history, decays = np.array([3, 2, 1, 0], np.int32), decays_of((1.0, 50.0))
+    candidates = np.array([[0, 1], [2, 3]], np.int32)
+    found = CONTENT.features(history, np.array([3, 0]), candidates, decays, 2)
+    weights = np.stack([np.ones(2), decays])  # of items 1 and 2, the latest two before position 3: [back, scales]
+    for place, item in enumerate((0, 1)):
+        kernels = CONTENT.similar(np.full(2, item, np.int32), np.array([1, 2], np.int32))
+        expected = (weights.T @ kernels) / weights.sum(axis=0)[:, np.newaxis]
+        assert found[0, place].reshape(2, 4) == pytest.approx(expected, abs=1e-6)
+    assert not found[1].any()  # nothing came before
+
+
+def test_profiles_are_running_means() -> None:
+    history, ends = np.array([0, 1, 3], np.int32), np.array([3, 0, 1, 3])
+    found = profiles(history, ends, CONTENT.basis, np.array([0.5, 1.0], np.float32))
+    assert found[0, :2] == pytest.approx([0.25 / 1.75, 0.5 / 1.75])
+    assert found[0, 2:] == pytest.approx([1 / 3, 1 / 3])
+    assert not found[1].any()
+    assert found[2] == pytest.approx([1, 0, 1, 0])
+    assert np.array_equal(found[3], found[0])
+
+
+def test_popularity_follows_votes_where_noise_is_small_and_content_where_it_is_large() -> None:
+    generator = np.random.default_rng(0)
+    kind = np.repeat([0.0, 1.0], 200)
+    true = np.exp(2.0 + 2.0 * kind + 0.3 * generator.standard_normal(400))
+    content = kind[:, np.newaxis].astype(np.float32)
+    exact = estimated(true, 0.0, content)
+    assert np.corrcoef(exact[:, 0], np.log(true))[0, 1] > 0.99
+    votes = true + 30.0 * generator.standard_normal(400)
+    noisy, blind = estimated(votes, 30.0, content), estimated(votes, 30.0, np.zeros((400, 0), np.float32))
+    error, without = (np.mean((found[:, 0] - np.log(true)) ** 2) for found in (noisy, blind))
+    assert error < 0.5 * without
+    assert (noisy[:, 1] >= -1e-6).all()  # a vote more never makes an item less popular
+
+
+def test_popularity_of_nothing_is_finite() -> None:
+    assert np.isfinite(estimated(np.zeros(5), 3.0, np.zeros((5, 2), np.float32))).all()
+    assert np.isfinite(estimated(np.array([-4.0, 1e7]), 0.5, np.zeros((2, 0), np.float32))).all()
