@@ -32,6 +32,8 @@ REQUESTS = {
     "least-squares": Request("fcf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
     "item-item": Request("ease", RATINGS, seed=1, protocol="loo-full"),
     "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
+    "neighbours": Request("markov", RATINGS, seed=1, protocol="loo-full"),
+    "self-attention": Request("sasrec", RATINGS, seed=1, protocol="loo-full", settings=("dim=8",), rounds=1),
     "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
     "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
     "features": Request("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),

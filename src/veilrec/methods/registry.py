@@ -33,6 +33,9 @@ METHODS = {
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
     "ease": "ratings.ease:METHOD",
+    "markov": "ratings.markov:METHOD",
+    "recency-knn": "ratings.recency_knn:METHOD",
+    "sasrec": "ratings.sasrec:METHOD",
     "privrec": "meta.privrec:METHOD",
     "privrec-cen": "meta.privrec_cen:METHOD",
     "fofl-self": "meta.fofl_self:METHOD",
@@ -112,7 +115,10 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "ours, beside the papers",
         ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "popularity-head", "private-gram"),
     ),
-    "references": ("what any method is compared with", ("popularity", "random", "ease")),
+    "references": (
+        "what any method is compared with",
+        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec"),
+    ),
 }
 
 

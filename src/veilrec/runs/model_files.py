@@ -40,6 +40,8 @@ RANKERS = {
     "least-squares": "veilrec.device.rankers:FcfRanker",
     "item-item": "veilrec.device.rankers:EaseRanker",
     "popularity": "veilrec.device.rankers:PopularityRanker",
+    "neighbours": "veilrec.device.neighbour_ranker:NeighbourRanker",
+    "self-attention": "veilrec.device.sasrec_ranker:SasRecRanker",
     "gram": "veilrec.device.gram:GramRanker",
     "random": "veilrec.device.rankers:RandomRanker",
     "features": "veilrec.device.feature_ranker:FeatureRanker",
