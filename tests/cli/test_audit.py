@@ -240,6 +240,7 @@ def test_every_private_method_is_audited_with_all():
     assert set(of_methods.proven_methods()) == {
         "dp-fedmf",
         "private-gram",
+        "dpals",
         "dp-fedmf-svd",
         "dp-fedmf-topk",
         "priv-fedmf-sub",

@@ -34,6 +34,7 @@ REQUESTS = {
     "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
     "neighbours": Request("markov", RATINGS, seed=1, protocol="loo-full"),
     "self-attention": Request("sasrec", RATINGS, seed=1, protocol="loo-full", settings=("dim=8",), rounds=1),
+    "private-least-squares": Request("dpals", RATINGS, seed=1, protocol="loo-full"),
     "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
     "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
     "features": Request("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),

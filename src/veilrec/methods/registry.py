@@ -29,6 +29,7 @@ METHODS = {
     "popularity": "ratings.baselines:POPULARITY",
     "private-popularity": "ratings.private_popularity:METHOD",
     "private-gram": "ratings.private_gram:METHOD",
+    "dpals": "ratings.dpals:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
@@ -117,7 +118,7 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "references": (
         "what any method is compared with",
-        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec"),
+        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec", "dpals"),
     ),
 }
 

@@ -54,7 +54,8 @@ def similarities(histories: Csr, n_items: int, *, shrinkage: float, most: int) -
 
 def _popular(histories: Csr, n_items: int) -> Floats:
     uses = np.bincount(histories.items, minlength=n_items)
-    return (uses / max(uses.sum(), 1)).astype(np.float32)
+    popularity: Floats = (uses / max(uses.sum(), 1)).astype(np.float32)
+    return popularity
 
 
 def _count(histories: Csr, n_items: int, *, reach: int, fade: float, before: bool) -> tuple[Csr, Doubles, Doubles]:
@@ -69,7 +70,7 @@ def _count(histories: Csr, n_items: int, *, reach: int, fade: float, before: boo
     items, counts = np.empty(offsets[-1], np.int32), np.empty(offsets[-1])
     _fill(*arguments, lengths, offsets, items, counts)
     rows = Csr(offsets, items)
-    totals = np.bincount(rows.row_numbers(), counts, minlength=n_items)
+    totals: Doubles = np.bincount(rows.row_numbers(), counts, minlength=n_items).astype(np.float64)
     return rows, counts, totals
 
 

@@ -42,6 +42,7 @@ RANKERS = {
     "popularity": "veilrec.device.rankers:PopularityRanker",
     "neighbours": "veilrec.device.neighbour_ranker:NeighbourRanker",
     "self-attention": "veilrec.device.sasrec_ranker:SasRecRanker",
+    "private-least-squares": "veilrec.device.private_als:PrivateAlsRanker",
     "gram": "veilrec.device.gram:GramRanker",
     "random": "veilrec.device.rankers:RandomRanker",
     "features": "veilrec.device.feature_ranker:FeatureRanker",

@@ -80,7 +80,8 @@ class SasRecTrainer:
         states = self.net(sequences)[real]  # [positions, d]
 
         def scores(items: Indices) -> Tensor:
-            return (states * embedding(torch.from_numpy(items).long()[real], self.net.items)).sum(-1)
+            found: Tensor = (states * embedding(torch.from_numpy(items).long()[real], self.net.items)).sum(-1)
+            return found
 
         # -log sigmoid(used) - log(1 - sigmoid(unused)), eq. 7
         loss = (softplus(-scores(after)) + softplus(scores(unused))).mean()
