@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from veilrec.device.fcf import FcfSettings
 from veilrec.device.learner import Cohort, OwnItems
-from veilrec.device.private_als import GRAM, ITEMS, POPULARITY, PrivateAlsLearner, start_sums
+from veilrec.device.private_als import FEATURES, GRAM, ITEMS, POPULARITY, PrivateAlsLearner, start_sums
 from veilrec.errors import BadInput
 from veilrec.methods.base import configure
+from veilrec.methods.ratings import dpals_features
 from veilrec.methods.ratings.dpals import METHOD, plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.mechanisms.updates import upload_norms
@@ -85,3 +88,31 @@ def test_what_cannot_be_meant_is_refused(setting: str) -> None:
 
 def test_devices_need_no_more_than_the_settings() -> None:
     assert plan(configured(), small_problem()).learner.local == FcfSettings(4, 1.0, 1.0)  # type: ignore[arg-type, attr-defined]
+
+
+def test_features_are_public_and_sent_with_the_model() -> None:
+    problem = small_problem()
+    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    assert made.start[FEATURES].shape == (problem.n_items, 15)  # a kind of item for each of 15 tastes
+    assert np.abs(made.start[FEATURES].mean(axis=0)).max() < 1e-6
+    assert FEATURES not in {tensor.name for tensor in made.schema.learnt.tensors}
+    assert epsilon_of(made.event(), 1e-6) <= 8.0
+
+
+def test_without_features_popularity_is_all_that_is_known() -> None:
+    problem = replace(small_problem(), features=None)
+    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    assert not made.start[FEATURES].any()
+    run = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    run.step(0)
+    assert np.isfinite(run.model().score_all(np.arange(5))).all()
+
+
+def test_features_are_chosen_by_name() -> None:
+    for value, told in (("[taste]", None), ("[colour]", "colour")):
+        config = configure(dpals_features.METHOD, preset="tuned", dataset="", settings=[f"items={value}"])[0]
+        if told is None:
+            assert dpals_features.plan(config, small_problem()).start[FEATURES].shape[1] == 15
+        else:
+            with pytest.raises(BadInput, match=told):
+                dpals_features.plan(config, small_problem())

@@ -79,3 +79,40 @@ def test_noise_never_makes_a_solution_explode(gramians: float) -> None:
     found = np.linalg.norm(sums.solve(POPULARITY, gram, rows), axis=1)
     limit = np.linalg.norm(rows[:, :DIM], axis=1) / sums.lengths[2] / sums.ridge
     assert (found <= limit * (1 + 1e-5)).all()
+
+
+def test_features_of_nothing_new_change_little_and_good_ones_say_what_sums_cannot() -> None:
+    """Items of two kinds, whose vectors are the same but for noise: what many items say together is nearer."""
+    generator = np.random.default_rng(6)
+    n_items, dim = 400, 4
+    sums = replace(SUMS, dim=dim, gramians=0.0, exponent=0.0, unobserved=1.0, ridge=20.0, people=100.0)
+    kinds = generator.integers(0, 2, n_items)
+    truth = np.where(kinds == 0, 1.0, -1.0)[:, np.newaxis] * np.array([1.0, 2.0, -1.0, 0.5])
+    gram = (sums.lengths[0] * 10.0 * np.eye(dim)).astype(np.float32)
+    noisy = 10.0 * truth + 20.0 * generator.standard_normal((n_items, dim))
+    rows = (sums.lengths[2] * noisy).astype(np.float32)
+    popularity = np.full((n_items, 1), 0.1, np.float32)
+    features = (kinds - kinds.mean()).astype(np.float32).reshape(-1, 1)
+    plain, drawn, nothing = (
+        sums.solve(popularity, gram, rows, known) for known in (None, features, np.zeros_like(features))
+    )
+
+    def error(found: Floats) -> float:
+        return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+    assert error(drawn) < 0.7 * error(plain)
+    assert abs(error(nothing) - error(plain)) < 0.1
+
+
+def test_what_features_say_solves_their_equations() -> None:
+    sums = replace(SUMS, gramians=0.0, exponent=0.0, ridge=1e-6)
+    features = np.random.default_rng(3).standard_normal((N_ITEMS, 1)).astype(np.float32)
+    values = np.array([1.0, 2.0, 3.0])
+    scales = np.linspace(0.5, 1.5, N_ITEMS)
+    sides = np.random.default_rng(4).standard_normal((N_ITEMS, DIM))
+    said = sums._said(POPULARITY, features, scales, values, sides)
+    votes = np.maximum(POPULARITY.astype(np.float64), 0.1)
+    root = np.sqrt(votes / votes.mean())
+    known = np.concatenate([np.ones_like(root), root, root * features], axis=1)
+    # The gradient along every feature is nothing, but for a ridge that is almost none.
+    assert np.allclose(known.T @ (np.outer(scales, values) * said - sides), 0.0, atol=1e-4)

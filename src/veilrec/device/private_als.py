@@ -16,13 +16,20 @@ from veilrec.device.rankers import Arrays, FcfModel, SettingsAlone
 from veilrec.models.private_als import Sums
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
-POPULARITY, GRAM, ITEMS = "popularity", "gram", "items"
+POPULARITY, FEATURES, GRAM, ITEMS = "popularity", "features", "gram", "items"
 _NOTHING = 1e-12  # of a vector: it points nowhere
 
 
-def learnt_tensors(n_items: int, sums: Sums) -> tuple[Tensor, Tensor]:
-    """The sums that are released."""
-    return Tensor(ITEMS, (n_items, sums.width), by_row=True), Tensor(GRAM, (sums.dim, sums.dim), by_row=False)
+def schema_of(popularity: Tensor, features: Floats | None, n_items: int, sums: Sums) -> Schema:
+    """All that devices get: the votes, what is known of items, and the sums of the last round."""
+    known = () if features is None else (Tensor(FEATURES, (n_items, features.shape[1]), by_row=True, learnt=False),)
+    rows, gram = Tensor(ITEMS, (n_items, sums.width), by_row=True), Tensor(GRAM, (sums.dim, sums.dim), by_row=False)
+    return Schema((popularity, *known, rows, gram))
+
+
+def item_vectors(sums: Sums, model: Arrays) -> Floats:
+    """What whoever has the model can solve."""
+    return sums.solve(model[POPULARITY], model[GRAM], model[ITEMS], model.get(FEATURES))
 
 
 def start_sums(n_items: int, sums: Sums, start: float, seed: int) -> dict[str, Floats]:
@@ -51,7 +58,7 @@ class PrivateAlsLearner:
     def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: Round) -> Learned:
         """The message of each device; the loss is how far its items are from a score of 1, on average of squares."""
         popularity = model[POPULARITY]
-        items = self.sums.solve(popularity, model[GRAM], model[ITEMS])
+        items = item_vectors(self.sums, model)
         rows = without_repeats(cohort.data.rows, len(items))
         owners = rows.row_numbers()
         solved = fcf.solve_users(items, rows, self.local).astype(np.float64)
@@ -77,10 +84,4 @@ class PrivateAlsRanker(SettingsAlone):
 
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> FcfModel:
         """Known users are those with a history."""
-        items = self.sums.solve(weights[POPULARITY], weights[GRAM], weights[ITEMS])
-        return FcfModel(items, histories, self.local)
-
-
-def schema_of(popularity: Tensor, n_items: int, sums: Sums) -> Schema:
-    """All that devices get: the votes, and the sums of the last round."""
-    return Schema((popularity, *learnt_tensors(n_items, sums)))
+        return FcfModel(item_vectors(self.sums, weights), histories, self.local)

@@ -30,6 +30,7 @@ METHODS = {
     "private-popularity": "ratings.private_popularity:METHOD",
     "private-gram": "ratings.private_gram:METHOD",
     "dpals": "ratings.dpals:METHOD",
+    "dpals-features": "ratings.dpals_features:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
@@ -118,7 +119,7 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "references": (
         "what any method is compared with",
-        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec", "dpals"),
+        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec", "dpals", "dpals-features"),
     ),
 }
 

@@ -8,6 +8,16 @@ length 1, and weights c_ui of their items, whose squares add up to 1 for everybo
 and item i gets (unobserved G + A_i + ridge I)^-1 b_i, with A_i and G projected on matrices without negative
 eigenvalues. Where A_i is not asked for, the users of an item are taken to be like everybody: A_i = (sum of c_ui / n) G,
 with that sum from the votes that are known already. All of it is public: whoever has the sums can do it.
+
+Where something is known of items (as in Curmei et al., Private Matrix Factorization with Public Item Features, RecSys
+2023), the same sums first give a small matrix W, so that F W is the best that features F can say, and the ridge then
+draws item vectors to F W instead of nothing:
+
+    W minimises sum over i of (F_i W)(unobserved G + A_i)(F_i W)^T - 2 b_i (F_i W)^T, with a ridge of its own
+    (unobserved G + A_i + ridge I)^-1 (b_i + ridge F_i W)
+
+F has, beside a one and the root of popularity p, the features, centred and times that root: the sums of popular items
+are larger, and so are their vectors.
 """
 
 from __future__ import annotations
@@ -19,6 +29,8 @@ import numpy as np
 
 from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._csr import Csr
+
+_RIDGE_OF_FEATURES = 0.1  # of an item's ridge, times the root of how many items say something; .01 to .5 rank alike
 
 
 @dataclass(frozen=True)
@@ -68,8 +80,8 @@ class Sums:
         told = rows[owners] * weights[:, np.newaxis]
         return (whole * squares).astype(np.float32), told.astype(np.float32)
 
-    def solve(self, popularity: Floats, gram: Floats, rows: Floats) -> Floats:
-        """The item vectors [items, dim]."""
+    def solve(self, popularity: Floats, gram: Floats, rows: Floats, features: Floats | None = None) -> Floats:
+        """The item vectors [items, dim]; features [items, k] are known of them."""
         whole, gramians, right = self.lengths
         everybody = gram.astype(np.float64) / whole
         values, vectors = np.linalg.eigh((everybody + everybody.T) / 2.0)
@@ -77,12 +89,24 @@ class Sums:
         sides = rows[:, : self.dim].astype(np.float64) / right
         if not self.gramians:
             # Every item's matrix has the eigenvectors of G.
-            scale = self.unobserved + self._total_weights(popularity) / self.people
-            inverse = 1.0 / (np.outer(scale, values) + self.ridge)  # [items, dim]
-            return np.asarray(((sides @ vectors) * inverse) @ vectors.T, np.float32)
+            scales = self.unobserved + self._total_weights(popularity) / self.people
+            sides = sides @ vectors
+            if features is not None:
+                sides += self.ridge * self._said(popularity, features, scales, values, sides)
+            return np.asarray((sides / (np.outer(scales, values) + self.ridge)) @ vectors.T, np.float32)
         own = _positive(_unpacked(rows[:, self.dim :].astype(np.float64) / gramians, self.dim))
         shared = self.unobserved * (vectors * values) @ vectors.T + self.ridge * np.eye(self.dim)
         return np.asarray(np.linalg.solve(own + shared, sides[..., np.newaxis])[..., 0], np.float32)
+
+    def _said(self, popularity: Floats, features: Floats, scales: Doubles, values: Doubles, sides: Doubles) -> Doubles:
+        """F W along the eigenvectors of G, each of which has equations of its own: [items, dim]."""
+        votes = np.maximum(popularity.reshape(-1, 1).astype(np.float64), self.floor)
+        root = np.sqrt(votes / votes.mean())
+        known = np.concatenate([np.ones_like(root), root, root * features], axis=1)  # F
+        squares, right = (known * scales[:, np.newaxis]).T @ known, known.T @ sides
+        steady = _RIDGE_OF_FEATURES * self.ridge * math.sqrt(len(known)) * np.eye(known.shape[1])
+        each = np.linalg.solve(values[:, np.newaxis, np.newaxis] * squares + steady, right.T[..., np.newaxis])
+        return np.asarray(known @ each[..., 0].T)
 
     def _total_weights(self, popularity: Floats) -> Doubles:
         """The sum of c_ui over the users of each item, as far as votes (exponent 0) tell: [items]."""

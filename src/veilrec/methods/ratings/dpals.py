@@ -19,6 +19,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from veilrec._arrays import Floats
 from veilrec.device import fcf, private_als
 from veilrec.device.private_als import PrivateAlsLearner, PrivateAlsRanker
 from veilrec.errors import BadInput
@@ -35,14 +36,13 @@ SUMS = "Sums are released, of everybody's votes and of every round; the epsilon 
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
-class DpalsConfig(Config):
-    """Settings of private alternating least squares."""
+class AlsFields(Config):
+    """What private alternating least squares has with and without features."""
 
     privacy: PrivacySettings = PrivacySettings(epsilon=8.0, clip_norm=1.0)
     votes: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.15  # popularity's share of epsilon
     local: fcf.FcfSettings = fcf.FcfSettings(dim=32, alpha=1.0, decay=1.0)
     whole: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01  # share of a squared message for u u^T
-    gramians: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # share for u u^T of each item; 0: as that of everybody
     unobserved: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.02  # weight of an item that is not used
     ridge: Positive = 20.0  # of the items' equations, in standard deviations of the noise
     exponent: Annotated[float, Field(ge=-1.0, le=0.0)] = -0.1  # of popularity in weights; below 0: more for rare items
@@ -51,20 +51,31 @@ class DpalsConfig(Config):
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
 
 
+class DpalsConfig(AlsFields):
+    """Settings of private alternating least squares."""
+
+    gramians: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0  # share for u u^T of each item; 0: as that of everybody
+
+
 def plan(config: DpalsConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
-    privacy, n_items, devices = config.privacy, problem.n_items, devices_with_data(problem)
+    """Items are known by their ids alone."""
     if config.whole + config.gramians >= 1.0:
         raise BadInput(
             f"whole is {config.whole:g} and gramians is {config.gramians:g}: together they have to be below 1, so that"
             " something is left for the items' vectors"
         )
+    return plan_with(config, problem, gramians=config.gramians)
+
+
+def plan_with(config: AlsFields, problem: Problem, *, gramians: float = 0.0, features: Floats | None = None) -> Plan:
+    """Put the parts together; `features` [items, k] are public."""
+    privacy, n_items, devices = config.privacy, problem.n_items, devices_with_data(problem)
     popularity = PopularityTensor()
     votes = private_votes(privacy, config.cohort, n_items, share=config.votes)
     sums = Sums(
         dim=config.local.dim,
         whole=config.whole,
-        gramians=config.gramians,
+        gramians=gramians,
         norm=privacy.clip_norm,
         unobserved=config.unobserved,
         ridge=1.0,  # known with the noise
@@ -72,7 +83,7 @@ def plan(config: DpalsConfig, problem: Problem) -> Plan:
         floor=votes.sigma,
         people=devices,
     )
-    schema = private_als.schema_of(popularity.tensor(n_items), n_items, sums)
+    schema = private_als.schema_of(popularity.tensor(n_items), features, n_items, sums)
     mechanism = noisy_sum(
         privacy,
         config.cohort,
@@ -85,9 +96,10 @@ def plan(config: DpalsConfig, problem: Problem) -> Plan:
     )
     sums = replace(sums, ridge=config.ridge * mechanism.sigma / privacy.clip_norm)
     start = private_als.start_sums(n_items, sums, config.start, problem.public_seed)
+    known = {} if features is None else {private_als.FEATURES: features}
     return Plan(
         schema=schema,
-        start={popularity.name: np.zeros((n_items, 1), np.float32), **start},
+        start={popularity.name: np.zeros((n_items, 1), np.float32), **known, **start},
         learner=PrivateAlsLearner(config.local, sums),
         mechanism=mechanism,
         reports=votes.reports,
@@ -101,7 +113,7 @@ def plan(config: DpalsConfig, problem: Problem) -> Plan:
     )
 
 
-def guarantee(config: DpalsConfig) -> Guarantee:
+def guarantee(config: AlsFields) -> Guarantee:
     """User-level over the whole run, votes included."""
     p = config.privacy
     return proven(p.epsilon, p.delta, config.cohort, SUMS, keeps_state=False)
