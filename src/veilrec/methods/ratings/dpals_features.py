@@ -70,4 +70,5 @@ METHOD = Method(
         "features are the data's own, such as genres and years; the paper also has similarities and public feedback",
         "all that dpals departs in",
     ),
+    measured=("ml-100k", "ml-1m"),
 )

@@ -72,4 +72,5 @@ METHOD = Method(
     trainer=trainer,
     guarantee=guarantee,
     rounds=1,
+    measured=("ml-100k", "ml-1m"),
 )

@@ -62,4 +62,5 @@ METHOD = Method(
     trainer=trainer,
     guarantee=guarantee,
     rounds=1,
+    measured=("ml-100k", "ml-1m"),
 )
