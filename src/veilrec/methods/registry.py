@@ -117,9 +117,13 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "ours, beside the papers",
         ("fedmf-lean", "sentence-head", "fednewsrec-head", "private-popularity", "popularity-head", "private-gram"),
     ),
+    "dpals": (
+        "Chien et al. 2021, private alternating least squares; with public item features, Curmei et al. 2023",
+        ("dpals", "dpals-features"),
+    ),
     "references": (
         "what any method is compared with",
-        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec", "dpals", "dpals-features"),
+        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec"),
     ),
 }
 
