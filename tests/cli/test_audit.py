@@ -241,6 +241,8 @@ def test_every_private_method_is_audited_with_all():
         "dp-fedmf",
         "private-gram",
         "veil",
+        "dpals",
+        "dpals-features",
         "dp-fedmf-svd",
         "dp-fedmf-topk",
         "priv-fedmf-sub",

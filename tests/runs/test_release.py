@@ -25,7 +25,12 @@ from veilrec.wire.signing import Rotation, SigningKey, new_key
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 PRIVATE = Request("privaterec", NEWS, seed=1, noise="secure", rounds=2)
-FAMILY = {"news": "news", "matrix-factorisation": "factors", "least-squares": "factors"}
+FAMILY = {
+    "news": "news",
+    "matrix-factorisation": "factors",
+    "least-squares": "factors",
+    "private-least-squares": "factors",
+}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.server.optimise import ServerRate, make_optimiser
+from veilrec.server.optimise import Replacing, ServerRate, make_optimiser
 
 SETTINGS = [
     ServerRate(),
@@ -125,3 +125,12 @@ def test_settings_that_cannot_work_are_refused(name: str, value: float) -> None:
 def test_an_unknown_optimiser_is_refused() -> None:
     with pytest.raises(BadInput, match="did you mean adam"):
         make_optimiser(ServerRate("adamw"))  # type: ignore[arg-type]
+
+
+def test_replacing_leaves_the_last_change_alone() -> None:
+    weights, optimiser = start(), make_optimiser(Replacing())
+    for change in changes(3):
+        optimiser.step(weights, change)
+    assert all(np.array_equal(weights[name], values) for name, values in changes(3)[-1].items())
+    assert optimiser.state() == {}
+    optimiser.load_state({})

@@ -30,10 +30,15 @@ METHODS = {
     "private-popularity": "ratings.private_popularity:METHOD",
     "private-gram": "ratings.private_gram:METHOD",
     "veil": "veil.method:METHOD",
+    "dpals": "ratings.dpals:METHOD",
+    "dpals-features": "ratings.dpals_features:METHOD",
     "random": "ratings.baselines:RANDOM",
     "mf": "ratings.mf:METHOD",
     "ncf": "ratings.ncf:METHOD",
     "ease": "ratings.ease:METHOD",
+    "markov": "ratings.markov:METHOD",
+    "recency-knn": "ratings.recency_knn:METHOD",
+    "sasrec": "ratings.sasrec:METHOD",
     "privrec": "meta.privrec:METHOD",
     "privrec-cen": "meta.privrec_cen:METHOD",
     "fofl-self": "meta.fofl_self:METHOD",
@@ -121,7 +126,14 @@ PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "private-gram",
         ),
     ),
-    "references": ("what any method is compared with", ("popularity", "random", "ease")),
+    "dpals": (
+        "Chien et al. 2021, private alternating least squares; with public item features, Curmei et al. 2023",
+        ("dpals", "dpals-features"),
+    ),
+    "references": (
+        "what any method is compared with",
+        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec"),
+    ),
 }
 
 

@@ -65,6 +65,11 @@ class ItemInputs:
     offsets: Floats  # [items], added to every score
 
 
+def plain_inputs(side: Side) -> Floats:
+    """A one or zero for every code, and the numbers: [rows, ...]."""
+    return _read(side, embeds=False)[1]
+
+
 def _sizes(side: Side) -> tuple[int, ...]:
     return tuple(feature.codes for feature in side.categories)
 

@@ -52,8 +52,15 @@ class ServerRate:
                 raise BadInput(f"server.{name} is {getattr(self, name)}: it has to be from 0 to below 1")
 
 
+@dataclass(frozen=True)
+class Replacing(ServerRate):
+    """No step: the model is the sum of the last round, from which whoever has it solves the rest."""
+
+
 def make_optimiser(settings: ServerRate) -> ServerOptimiser:
     """The optimiser that the settings name."""
+    if isinstance(settings, Replacing):
+        return Replace()
     if settings.optimiser == "sgd":
         return Sgd(settings)
     if settings.optimiser in ("adam", "yogi"):
@@ -85,6 +92,22 @@ class Sgd:
     def load_state(self, state: Mapping[str, Floats]) -> None:
         """Go on from saved velocities."""
         self._velocity = {name.removeprefix("velocity."): value.copy() for name, value in state.items()}
+
+
+class Replace:
+    """w = change."""
+
+    def step(self, weights: Mapping[str, Floats], change: Mapping[str, Floats]) -> None:
+        """Put the sums of a round in the place of those before."""
+        for name, value in change.items():
+            weights[name][...] = value
+
+    def state(self) -> dict[str, Floats]:
+        """Nothing."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Floats]) -> None:
+        """Nothing is kept."""
 
 
 class Adaptive:

@@ -1,0 +1,118 @@
+"""Private alternating least squares: what leaves a device, what a run spends, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veilrec.device.fcf import FcfSettings
+from veilrec.device.learner import Cohort, OwnItems
+from veilrec.device.private_als import FEATURES, GRAM, ITEMS, POPULARITY, PrivateAlsLearner, start_sums
+from veilrec.errors import BadInput
+from veilrec.methods.base import configure
+from veilrec.methods.ratings import dpals_features
+from veilrec.methods.ratings.dpals import METHOD, plan
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.runs.contract_subject import histories_of, measured
+from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.updates import Round
+
+from .tastes import small_problem
+
+TINY = ("local.dim=4",)
+
+
+def configured(*settings: str) -> object:
+    return configure(METHOD, preset="tuned", dataset="", settings=(*TINY, *settings))[0]
+
+
+@pytest.mark.parametrize("gramians", [0.0, 0.4])
+def test_a_message_is_as_long_as_the_clip_norm(gramians: float) -> None:
+    made = plan(configured("privacy.clip_norm=3", f"gramians={gramians}"), small_problem())  # type: ignore[arg-type]
+    people = OwnItems(histories_of([[0, 1, 5], [7], [], [3, 3, 9]]))
+    uploads = made.learner.learn(Cohort(np.arange(4), people, {}, 0), made.start, Round(0)).uploads
+    assert upload_norms(uploads) == pytest.approx([3.0, 3.0, 0.0, 3.0], rel=1e-5)
+    assert uploads.tables[ITEMS].index.tolist() == [0, 1, 5, 7, 3, 9]
+    bounded = made.mechanism.bound(uploads, Round(0))
+    assert np.allclose(bounded.tables[ITEMS].values, uploads.tables[ITEMS].values, rtol=1e-5)  # nothing is cut off
+
+
+def test_the_start_solves_to_random_vectors() -> None:
+    learner = plan(configured("start=0.25"), small_problem()).learner  # type: ignore[arg-type]
+    assert isinstance(learner, PrivateAlsLearner)
+    start = start_sums(4000, learner.sums, 0.25, 3)
+    vectors = learner.sums.solve(np.zeros((4000, 1), np.float32), start[GRAM], start[ITEMS])
+    assert vectors.std() == pytest.approx(0.25, rel=0.04)  # four standard errors of 16,000 numbers and more
+
+
+def test_the_whole_run_spends_what_is_promised() -> None:
+    for epsilon in (1.0, 8.0):
+        made = plan(configured(f"privacy.epsilon={epsilon}"), small_problem())  # type: ignore[arg-type]
+        assert 0.98 * epsilon < epsilon_of(made.event(), 1e-6) <= epsilon
+
+
+def test_a_round_takes_the_place_of_the_one_before() -> None:
+    problem = small_problem()
+    run = Simulation(plan(METHOD.config(), problem), OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    start = run.server.weights[ITEMS].copy()
+    run.step(0)
+    after = run.server.weights[ITEMS]
+    assert abs(np.corrcoef(start[:, 0], after[:, 0])[0, 1]) < 0.5
+    assert run.server.weights[POPULARITY].any()
+
+
+def test_matrices_of_items_can_be_asked_for() -> None:
+    problem = small_problem()
+    made = plan(configured("gramians=0.3", "privacy.epsilon=100"), problem)  # type: ignore[arg-type]
+    assert made.start[ITEMS].shape == (problem.n_items, 4 + 10)
+    run = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    run.step(0)
+    assert np.isfinite(run.model().score_all(np.arange(5))).all()
+
+
+def test_it_finds_more_than_popularity() -> None:
+    """Of 100 new made-up people, with hardly any noise."""
+    assert measured("dpals", "holdout-users")["hr@10"] > 1.3 * measured("popularity", "holdout-users")["hr@10"]
+
+
+@pytest.mark.parametrize(
+    "setting", ["votes=1", "whole=0", "gramians=0.995", "exponent=0.1", "ridge=0", "cohort.sampling=turns"]
+)
+def test_what_cannot_be_meant_is_refused(setting: str) -> None:
+    with pytest.raises(BadInput):
+        plan(configured(setting), small_problem())  # type: ignore[arg-type]
+
+
+def test_devices_need_no_more_than_the_settings() -> None:
+    assert plan(configured(), small_problem()).learner.local == FcfSettings(4, 1.0, 1.0)  # type: ignore[arg-type, attr-defined]
+
+
+def test_features_are_public_and_sent_with_the_model() -> None:
+    problem = small_problem()
+    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    assert made.start[FEATURES].shape == (problem.n_items, 15)  # a kind of item for each of 15 tastes
+    assert np.abs(made.start[FEATURES].mean(axis=0)).max() < 1e-6
+    assert FEATURES not in {tensor.name for tensor in made.schema.learnt.tensors}
+    assert epsilon_of(made.event(), 1e-6) <= 8.0
+
+
+def test_without_features_popularity_is_all_that_is_known() -> None:
+    problem = replace(small_problem(), features=None)
+    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    assert not made.start[FEATURES].any()
+    run = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    run.step(0)
+    assert np.isfinite(run.model().score_all(np.arange(5))).all()
+
+
+def test_features_are_chosen_by_name() -> None:
+    for value, told in (("[taste]", None), ("[colour]", "colour")):
+        config = configure(dpals_features.METHOD, preset="tuned", dataset="", settings=[f"items={value}"])[0]
+        if told is None:
+            assert dpals_features.plan(config, small_problem()).start[FEATURES].shape[1] == 15
+        else:
+            with pytest.raises(BadInput, match=told):
+                dpals_features.plan(config, small_problem())
