@@ -30,7 +30,7 @@ import numpy as np
 from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._csr import Csr
 
-_RIDGE_OF_FEATURES = 0.1  # of an item's ridge, times the root of how many items say something; .01 to .5 rank alike
+_RIDGE_OF_FEATURES = 0.1  # of an item's ridge, times the root of how many items say something; .01 ranks alike
 
 
 @dataclass(frozen=True)

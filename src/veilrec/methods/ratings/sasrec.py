@@ -201,7 +201,6 @@ METHOD = Method(
     deviations=(
         "an epoch takes every user once, in random order; the authors' code draws users with replacement",
         "a batch has users with histories of similar length, so that little is padding",
-        "padding is not looked at: in the authors' code the first positions see it, with no weight after the mask",
     ),
     published={"ml-1m": {"hr@10": 0.8245, "ndcg@10": 0.5905, "negatives": 100}},
     measured=("ml-100k", "ml-1m"),
