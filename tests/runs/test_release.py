@@ -95,7 +95,7 @@ def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Rel
     """Neither users nor their histories, states or the seed; and metrics only of made-up data."""
     _, run, release = released
     users = len(open_model(run).devices.users)
-    allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "encoder")}
+    allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder")}
     allowed |= {f"model/{name}" for name in ("ranker.json", "guarantee.json", "ranker.safetensors")}
     allowed |= {"encoder.onnx", "model-card.md", "model/model.safetensors", "model/items.safetensors"}
     assert set(release.manifest["files"]) <= allowed

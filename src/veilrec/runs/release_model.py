@@ -16,7 +16,7 @@ from veilrec.device.ways import PRIVATE, Serving
 from veilrec.errors import BadInput
 from veilrec.evaluate.serving import ServedModel, make_plan
 from veilrec.evaluate.serving_guarantee import SIMULATED, guarantee_of
-from veilrec.evaluate.serving_public import pooled_space
+from veilrec.evaluate.serving_public import made_up_histories, pooled_space
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import PooledInterest
@@ -28,6 +28,8 @@ _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 _NO_HISTORY = Csr(np.zeros(2, np.int64), np.zeros(0, np.int32))
 _MOST_DIFFERENT = 1e-4  # of a user vector by torch and by the released encoder, relative to its length
 _CHECKED = 40  # histories on which encoders are compared
+_READERS, _PUBLIC_SEED = 1000, 0  # made-up readers
+_LARGEST_HALF = 65_000.0  # that 16 bits hold
 DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
 
 
@@ -59,7 +61,11 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
     if isinstance(model, FactorModel | FcfModel):
         users = ReleasedFactors(model)
         serving, offers, left_out = _serving(users, asked)
-        arrays = {"vectors.safetensors": {"items": users.news}, "serving.safetensors": serving}
+        arrays = {
+            "vectors.safetensors": {"items": users.news},
+            "serving.safetensors": serving,
+            "readers.safetensors": _readers(users),
+        }
         return Parts(
             "factors", users.news.shape[1], users.longest, arrays=arrays, offers=offers, left_out=tuple(left_out)
         )
@@ -88,11 +94,19 @@ def _news(model: Model, asked: Sequence[str] | None) -> Parts:
     arrays = {
         "vectors.safetensors": {"items": users.news},
         "serving.safetensors": serving,
+        "readers.safetensors": _readers(users),
         "encoder.safetensors": weights,
     }
     return Parts(
         "news", users.news.shape[1], model.longest, program, arrays, {"encoder.onnx": onnx}, offers, tuple(left_out)
     )
+
+
+def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
+    """User vectors of made-up readers, of which nothing is anybody's: by them a server chooses what a pool holds."""
+    histories = made_up_histories(users.news, users.longest, _PUBLIC_SEED)
+    some = histories.take(np.arange(min(_READERS, len(histories)), dtype=np.int64))
+    return {"vectors": np.clip(users.users(some), -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)}
 
 
 def _check_encoders(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], onnx: bytes) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.server.http.toys import DIM, INTERESTS, TOKEN, Asked, served, toy, write_release
 from veilrec.server.http.app import Settings
+from veilrec.server.http.edition import Edition
 from veilrec.server.http.item_store import StoreFull
 from veilrec.wire.pools import read_pool
 from veilrec.wire.releases import parse_manifest
@@ -183,6 +184,7 @@ def test_the_pool(ask: Asked) -> None:
 
 def test_a_pool_of_what_can_be_reached(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 0)
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_FILLED", 0)
     reached = set(_pool_ids(ask))
     pool = read_pool(ask("GET", "/v1/pool").body)
     assert (pool.about.whole, pool.about.exact, pool.about.k) == (False, True, 10)
@@ -194,14 +196,33 @@ def test_what_there_is_room_for_is_of_every_category(ask: Asked, monkeypatch: py
     everything = read_pool(ask("GET", "/v1/pool").body)
     row = everything.vectors.shape[1] + 4 * INTERESTS
     monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 0)
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_FILLED", 0)
     reached = set(_pool_ids(ask))
-    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 39 * row)
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_FILLED", 4 * 39 * row)
     filled = _pool_ids(ask)
     pool = read_pool(ask("GET", "/v1/pool").body)
     assert (pool.about.whole, pool.about.exact) == (False, True)
     assert reached <= set(filled)
     assert len(filled) < 40
     assert {*pool.categories} == {*everything.categories}
+
+
+def test_what_made_up_readers_would_get_is_in_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = toy(tmp_path / "release", items=400, readers=50)
+    vectors = release.arrays("vectors.safetensors")["items"]
+    readers = release.arrays("readers.safetensors")["vectors"].astype(np.float32)
+    best = np.argsort(-(readers @ vectors.T), axis=1, kind="stable")[:, :30]
+    counts = np.bincount(best.ravel(), minlength=400)
+    monkeypatch.setattr("veilrec.server.http.edition.LARGEST_WHOLE", 0)
+    row = vectors.shape[1] + 4 * INTERESTS
+    for room in (120, 200):
+        monkeypatch.setattr("veilrec.server.http.edition.LARGEST_FILLED", room * row)
+        pool = read_pool(Edition(release).pool())
+        there = {int(item.removeprefix("n")) for item in pool.ids}
+        left_out = sorted(set(range(400)) - there)
+        listed = sorted(there, key=lambda item: -counts[item])
+        assert len(there) <= room + 40  # what is reached is in it, whatever the room
+        assert counts[left_out].max() <= counts[listed[room // 2]]  # the more frequent came first
 
 
 def test_the_pool_is_made_in_the_background(tmp_path: Path) -> None:

@@ -37,7 +37,14 @@ def packed(name: str, texts: list[str]) -> dict[str, Any]:
 
 
 def write_release(
-    folder: Path, *, version: int = 1, items: int = 40, family: str = "news", protected: bool = True, dim: int = DIM
+    folder: Path,
+    *,
+    version: int = 1,
+    items: int = 40,
+    family: str = "news",
+    protected: bool = True,
+    dim: int = DIM,
+    readers: int = 0,
 ) -> Path:
     """A signed release of made-up items: n0, n1, ..."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,6 +70,9 @@ def write_release(
             "pooled.told_mean": draws.normal(size=POOLED),
         }
         save_file(serving if family == "news" else {"nobody": serving["nobody"]}, folder / "serving.safetensors")
+    if readers:
+        told = draws.normal(size=(readers, dim)).astype(np.float16)
+        save_file({"vectors": told}, folder / "readers.safetensors")
     files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
     sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
     manifest = {

@@ -22,7 +22,11 @@ from veilrec.wire.pools import About, pool_file
 from veilrec.wire.releases import Release, whole_numbers
 
 POOL_K = 10  # the pool of a release holds everybody's so many best
-LARGEST_WHOLE = 700_000  # bytes of numbers of a pool: of everything, or of what is filled up to it
+LARGEST_WHOLE = 700_000  # bytes of numbers of a pool that holds everything
+LARGEST_FILLED = 800_000  # of one that is filled up: below a megabyte with its titles
+_LISTED = 30  # items of a made-up reader's list
+_MOST_NUMBERS = 20_000_000  # of all vectors, for lists of made-up readers
+_SCORES_AT_ONCE = 1 << 22
 Builder = Callable[..., Catalogue]
 
 
@@ -55,6 +59,10 @@ class Edition:
             if (chances < 0).any() or abs(chances.sum(axis=1) - 1).max() > 1e-6:
                 raise BadInput("the chances of the release do not add up to 1: release it again")
             self.chances = chances.astype(np.float32)
+        self._readers: Floats | None = None
+        if release.has("readers.safetensors"):
+            readers = release.arrays("readers.safetensors")["vectors"]
+            self._readers = whole_numbers(readers.astype(np.float32), len(readers), self.dim)
         self.pooled: FromPooled | None = None
         if "pooled.slope" in serving:
             names = ("pooled.slope", "pooled.mean", "pooled.told_mean")
@@ -121,16 +129,35 @@ class Edition:
         return True
 
     def pool(self) -> bytes:
-        """The pool that is the same for everybody: all items where they fit, else those that some weights reach, and
-        the best of every category.
+        """The pool that is the same for everybody: all items where they fit, else those that some weights reach, those
+        of the lists of made-up readers, and the best of every category.
         """
         with self._lock:
             numbers = self.texts.numbers()
         room = LARGEST_WHOLE // (self.dim + 4 * self.n_interests)
         if len(numbers) <= room or self.interests is None:
             return self.pool_of(numbers, POOL_K, whole=True, exact=True)
-        reached = self.catalogue.reachable(POOL_K)
-        return self.pool_of(np.union1d(reached, self._further(room - len(reached))), POOL_K, whole=False, exact=True)
+        chosen = self.catalogue.reachable(POOL_K)
+        room = LARGEST_FILLED // (self.dim + 4 * self.n_interests)
+        for more in (self._further, self._listed):  # a way out of a taste for a quarter, then what readers would get
+            share = room // 4 if more == self._further else room - len(chosen)
+            chosen = np.union1d(chosen, more(max(0, share)))
+        return self.pool_of(chosen, POOL_K, whole=False, exact=True)
+
+    def _listed(self, room: int) -> Offsets:
+        """What made-up readers would get who rank by their whole vectors, the most frequent first: at most `room`."""
+        with self._lock:
+            numbers = self.texts.numbers()
+        if self._readers is None or len(numbers) * self.dim > _MOST_NUMBERS:
+            return np.zeros(0, np.int64)
+        vectors, counts = self.catalogue.rows(numbers)[0].T, np.zeros(len(numbers), np.int64)
+        at_once = max(1, _SCORES_AT_ONCE // len(numbers))
+        for begin in range(0, len(self._readers), at_once):
+            scores = self._readers[begin : begin + at_once] @ vectors
+            best = np.argpartition(-scores, min(_LISTED, len(numbers) - 1), axis=1)[:, :_LISTED]
+            counts += np.bincount(best.ravel(), minlength=len(numbers))
+        often = np.argsort(-counts, kind="stable")[: min(room, int((counts > 0).sum()))]
+        return np.sort(numbers[often])
 
     def _further(self, room: int) -> Offsets:
         """What there is room for beside: the best of each category for each interest.
