@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.wire.signing import BadSignature, Rotation, check_signature, new_key, public_path, read_key, read_public
+from veilrec.wire.signing import (
+    BadSignature,
+    Rotation,
+    check_signature,
+    follow,
+    new_key,
+    public_path,
+    read_key,
+    read_public,
+)
 
 
 def test_a_key_comes_back_and_is_never_overwritten(tmp_path: Path) -> None:
@@ -51,3 +60,12 @@ def test_a_signature_is_for_one_purpose_and_one_content(tmp_path: Path) -> None:
 def test_refuses_odd_rotations(fields: object) -> None:
     with pytest.raises(BadSignature):
         Rotation.from_json(fields)
+
+
+def test_only_the_old_key_itself_hands_over(tmp_path: Path) -> None:
+    old, new, stranger = (new_key(tmp_path / f"{name}.key") for name in ("old", "new", "stranger"))
+    assert follow(old.public, [Rotation.made(old, new.public)]) == {old.public, new.public}
+    assert follow(new.public, [Rotation.made(old, new.public)]) == {new.public}
+    forged = Rotation(old.public, stranger.public, Rotation.made(stranger, stranger.public).signature)
+    with pytest.raises(BadSignature):
+        follow(old.public, [forged])

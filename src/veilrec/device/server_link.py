@@ -7,7 +7,6 @@ limit to how much is read, and no plain text off this machine unless that is ask
 from __future__ import annotations
 
 import gzip
-import ipaddress
 import json
 import ssl
 import zlib
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from veilrec.errors import BadInput, VeilrecError
+from veilrec.wire.addresses import is_loopback
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.pools import LARGEST, Pool, read_pool
 
@@ -41,7 +41,7 @@ class ServerLink:
         parts = urlsplit(address.rstrip("/"))
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
             raise BadInput(f"{address!r} is no address of a server: give one such as https://news.example.org")
-        if parts.scheme == "http" and not plaintext and not _is_loopback(parts.hostname):
+        if parts.scheme == "http" and not plaintext and not is_loopback(parts.hostname):
             raise BadInput(
                 f"{address} is not encrypted, and not on this machine: a query would be read on its way; use https"
             )
@@ -119,12 +119,3 @@ def _context(ca: Path | None) -> ssl.SSLContext:
         raise BadInput(f"{ca} is no certificate that a server can be known by: give a PEM file") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -139,9 +139,8 @@ class Edition:
             return self.pool_of(numbers, POOL_K, whole=True, exact=True)
         chosen = self.catalogue.reachable(POOL_K)
         room = LARGEST_FILLED // (self.dim + 4 * self.n_interests)
-        for more in (self._further, self._listed):  # a way out of a taste for a quarter, then what readers would get
-            share = room // 4 if more == self._further else room - len(chosen)
-            chosen = np.union1d(chosen, more(max(0, share)))
+        chosen = np.union1d(chosen, self._further(room // 4))  # a way out of a taste
+        chosen = np.union1d(chosen, self._listed(max(0, room - len(chosen))))
         return self.pool_of(chosen, POOL_K, whole=False, exact=True)
 
     def _listed(self, room: int) -> Offsets:

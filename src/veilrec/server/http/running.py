@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import signal
 import socket
@@ -21,6 +20,7 @@ from veilrec.server.http.app import Settings, make_app
 from veilrec.server.http.connections import Connection
 from veilrec.server.http.logs import FromLibrary
 from veilrec.server.http.service import Service
+from veilrec.wire.addresses import is_loopback
 
 _BACKLOG = 2048
 _MOST_CONNECTIONS = 4096
@@ -43,7 +43,7 @@ class Place:
         """Refuse what would send private answers over a network in the clear."""
         if (self.certificate is None) != (self.key is None):
             raise BadInput("TLS needs both: give --tls-cert and --tls-key")
-        if self.certificate is None and not self.insecure and not _is_loopback(self.host):
+        if self.certificate is None and not self.insecure and not is_loopback(self.host):
             raise BadInput(
                 f"{self.host} is open to other machines, and without TLS what they tell could be read on the way: give"
                 " --tls-cert and --tls-key, or --insecure-plaintext behind a proxy that has them"
@@ -91,13 +91,6 @@ class Place:
                 f"{self.certificate} and {self.key} are no certificate and key ({error.strerror or error})"
             ) from None
         return context
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _Server(uvicorn.Server):
