@@ -12,8 +12,6 @@ def test_this_machine(host: str) -> None:
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize(
-    "host", ["192.168.0.1", "10.0.0.1", "::", "localhost.org", "127.0.0.1.example.org", ""]
-)
+@pytest.mark.parametrize("host", ["192.168.0.1", "10.0.0.1", "::", "localhost.org", "127.0.0.1.example.org", ""])
 def test_others(host: str) -> None:
     assert not is_loopback(host)
