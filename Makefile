@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo serve test check bench docs site docker-check clean
+.PHONY: demo serve test test-flower check bench docs site docker-check clean
 
 # What the demo needs, and nothing for developers; after that `make test` adds the rest, and the other way round.
 $(VENV)/.demo-ready: pyproject.toml constraints.txt
@@ -28,6 +28,9 @@ serve: $(VENV)/.demo-ready  ## the page of the demo, at http://127.0.0.1:8337, u
 test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
+	.venv-bench/bin/python -m pytest tests/federate/test_flower.py
+
 check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,7 +40,7 @@ check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of 
 
 .venv-bench/.ready: pyproject.toml constraints-bench.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-bench.txt -e '.[bench]'
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-bench.txt -e '.[bench,flower]' pytest
 	touch $@
 
 bench: .venv-bench/.ready  ## against the peers, which live in an environment of their own

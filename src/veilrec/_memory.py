@@ -1,8 +1,10 @@
-"""What cannot fit into this machine is refused before it is asked for: an operating system would kill the run."""
+"""Memory: what this process has held, and what cannot fit is refused before an operating system kills the run."""
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 from veilrec._words import counted
 from veilrec.errors import BadInput
@@ -14,6 +16,18 @@ _GIGABYTE = 1e9
 def machine_memory() -> int:
     """Bytes of memory that this machine has; 0 where it does not tell."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # `ru_maxrss` of Linux outlives exec: a process would report the peak of whoever started it
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / (1 << 10)
+    import resource  # there is none on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def require_room(rows: int, width: int, *, entry_bytes: int = 4) -> None:

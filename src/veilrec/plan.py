@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,17 +11,18 @@ from veilrec._arrays import Floats
 from veilrec.device.judging import Judge
 from veilrec.device.learner import Learner
 from veilrec.device.rankers import Ranker
+from veilrec.lattice import MOST_DEVICES, Lattice, Ring
 from veilrec.privacy.events import ComposedEvent, Event, ParallelEvent
 from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.server.agenda import Agenda, TensorsOfReports, WholeModel
-from veilrec.server.aggregate import Aggregation
+from veilrec.server.aggregate import ROW_COUNTS, Aggregation
 from veilrec.server.bound import BoundRule
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server
-from veilrec.updates import Schema
+from veilrec.updates import Round, Schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,28 @@ class Plan:
         """Whether devices have to tell how many examples they learned from."""
         return self.aggregation == "weighted-mean"
 
+    @property
+    def most_devices(self) -> int:
+        """In one round: sums are made for so many, and nothing of anybody decides it.
+
+        Where chance decides and no noise rests on it, more than this come in one round of 10^30 (Bernstein).
+        """
+        size = self.cohort.size
+        if size and self.cohort.sampling != "poisson":
+            return size
+        by_chance = size + math.ceil(12.0 * math.sqrt(size)) + 64 if size else MOST_DEVICES
+        return self.mechanism.most_people or by_chance
+
+    def lattice(self, about: Round, ring: Ring = 64) -> Lattice:
+        """The whole numbers that the messages of a round are added up in; what a device masks is on it."""
+        return self.mechanism.lattice(
+            about,
+            devices=self.most_devices,
+            weighs_examples=self.tells_examples,
+            counts_rows=self.aggregation in ROW_COUNTS,
+            ring=ring,
+        )
+
     def make_server(self) -> Server:
         """A server with the first model."""
         return Server(
@@ -87,6 +111,7 @@ class Plan:
             self.server,
             decay_share=self.decay_share,
             bound_rule=self.bound_rule,
+            most_devices=self.most_devices,
         )
 
     def event(self) -> Event:

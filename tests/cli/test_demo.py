@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def _small(kind: str, seed: int) -> tuple[demo_room.Scenario, ...]:
         Training(Request("ease", data, seed, "loo-99"), "Compare."),
     )
     return (demo_room.Scenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
+
+
+def _with_veil(kind: str, seed: int) -> tuple[demo_room.Scenario, ...]:
+    (films,) = _small(kind, seed)
+    request = Request("veil", films.data, seed, "loo-99", settings=("people=20000",), noise="secure", rounds=3)
+    trainings = (*films.trainings[:1], Training(request, "Train veil."))
+    return (replace(films, trainings=trainings, serves="veil", release="release-films"),)
 
 
 @pytest.fixture
@@ -95,6 +103,26 @@ def test_json_is_one_object_and_says_the_same_as_the_files(room: Path) -> None:
     assert part["best_possible"]["hr@10"] > part["baselines"]["random"]["hr@10"]
     assert (said["report"], said["out"]) == ("page.html", "here")
     assert "veilrec demo --seed 5 --out here --report page.html" in (room / "page.html").read_text()
+
+
+def test_a_catalogue_is_released_and_ranked_on_a_device_that_asks_nobody(
+    room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_room, "choose_scenarios", _with_veil)
+    told = json.loads(_run("--json").stdout)
+    assert list(told["services"]) == ["veil"]
+    service = told["services"]["veil"]
+    assert service["release"]["family"] == "catalogue"
+    assert service["audit"] is None
+    assert {one["mode"]: one["sent_bytes"] for one in service["asked"]} == {"none-sent": 0, "nobody": 0}
+    release = open_release(room / "veilrec-demo" / "release-films")
+    assert release.protected and release.key.hex() == service["release"]["key"]
+    page = (room / "report.html").read_text()
+    assert "From the model to a device that asks nobody" in page
+    assert "Ranked here by" in page
+    assert "serve veilrec-demo/release-films" in page
+    said = " ".join(_run().stdout.split())
+    assert "One device, veil" in said and "veilrec serve veilrec-demo/release-films" in said
 
 
 def test_it_can_be_run_again_and_keeps_what_is_not_its_own(room: Path) -> None:
@@ -221,6 +249,7 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert hits["fedmf"] > hits["popularity"] + 0.1
     assert abs(hits["fedmf"] - hits["mf"]) < 0.05
     assert hits["fedmf"] > hits["dp-fedmf"] > hits["popularity"] + 0.03
+    assert hits["veil"] > hits["dp-fedmf"] + 0.03  # at an eighth of its epsilon
     assert hits["popularity"] > hits["random"] + 0.1
     assert max(hits.values()) < films["best_possible"]["hr@10"] + 0.03
     fits = {name: own["fit"]["mean_overlap"] for name, own in films["person"]["lists"].items()}
@@ -228,7 +257,11 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     auc = {name: values["auc"] for name, values in (news["metrics"] | news["baselines"]).items()}
     assert auc["privaterec"] > max(auc["popularity"], auc["random"]) + 0.1
     assert max(auc.values()) < news["best_possible"]["auc"]
-    service = told["service"]
+    assert {one["mode"]: one["sent_bytes"] for one in told["services"]["veil"]["asked"]} == {
+        "none-sent": 0,
+        "nobody": 0,
+    }
+    service = told["services"]["privaterec"]
     assert service["audit"] == {"method": "privaterec", "holds": True}
     asked = {one["mode"]: one for one in service["asked"]}
     assert {mode: one["sent_bytes"] for mode, one in asked.items()} == {

@@ -55,7 +55,7 @@ def test_quick_writes_everything_and_says_that_it_is_quick(tmp_path: Path, monke
     assert "QUICK, not for quoting" in done.stdout
     assert "what is claimed, and what holds" in done.stdout
     assert "not available: this version has no method no-such-method" in done.stdout
-    assert {path.name for path in folder.iterdir()} == {"toy.json", "toy.md", "toy.svg", "toy.png", "runs"}
+    assert {path.name for path in folder.iterdir()} == {"toy.json", "toy.csv", "toy.md", "toy.svg", "toy.png", "runs"}
     again = run("toy", "--quick", "--out", str(folder), "--json")
     report = json.loads(again.stdout)  # nothing else on standard output
     assert report["out"] == str(folder)

@@ -8,9 +8,8 @@ import pytest
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device.learner import Cohort
-from veilrec.device.veil import CLIPS, ITEMS, MAP, POPULARITY, WEIGHTS, Steps, VeilLearner
-from veilrec.device.veil_history import OwnHistory, Reader, Reading
-from veilrec.device.veil_items import ItemSteps
+from veilrec.device.veil import CLIPS, MAP, PLACES, POPULARITY, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil_history import OwnHistory, Reader, Reading, places_of, seen, share_of_places
 from veilrec.models.veil_content import ALONE, Content
 from veilrec.privacy.mechanisms.updates import upload_norms
 from veilrec.runs.contract_subject import histories_of
@@ -19,7 +18,7 @@ from veilrec.updates import Round
 N_ITEMS = 12
 READING = Reading(recency=(1.0, 5.0), taste_recency=(3.0,), popularity_recency=(2.0,), targets=6, negatives=3)
 STEPS = Steps(
-    units={WEIGHTS: 0.5, MAP: 2.0}, shares={WEIGHTS: 0.5, MAP: 0.5, ITEMS: 1.0}, items=ItemSteps(20, 0.1, 3.0)
+    units={WEIGHTS: 0.5, MAP: 2.0, PLACES: 1.5}, shares={WEIGHTS: 0.5, MAP: 0.5, PLACES: 1.0}, noise={PLACES: 0.3}
 )
 HISTORIES = histories_of([[0, 3, 6, 9, 1, 4, 7, 10], [2, 5, 8, 11, 0], [1, 2], []])
 EVERYTHING = Round(0)
@@ -41,11 +40,11 @@ def content() -> Content:
 
 def model(seed: int = 0) -> dict[str, Floats]:
     generator = np.random.default_rng(seed)
-    shapes = {POPULARITY: (N_ITEMS, 2), WEIGHTS: (6,), MAP: (3, 2), ITEMS: (N_ITEMS, 3)}
+    shapes = {POPULARITY: (N_ITEMS, 2), WEIGHTS: (6,), MAP: (4, 3), PLACES: (N_ITEMS, 1)}
     return {name: (0.3 * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
 
 
-def learner(names: tuple[str, ...] = (WEIGHTS, MAP, ITEMS)) -> VeilLearner:
+def learner(names: tuple[str, ...] = (WEIGHTS, MAP, PLACES)) -> VeilLearner:
     return VeilLearner(content(), READING, np.eye(6, dtype=np.float32), STEPS, names)
 
 
@@ -53,34 +52,55 @@ def cohort(rows: Csr = HISTORIES, devices: tuple[int, ...] = (0, 1, 2, 3)) -> Co
     return Cohort(np.array(devices), OwnHistory(rows), {}, 7)
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, MAP, ITEMS])
+@pytest.mark.parametrize("name", [WEIGHTS, MAP])
 def test_the_gradient_is_that_of_the_loss(name: str) -> None:
     made, start = learner(), model()
-    read = Reader(READING, content(), 7).examples_of_all(OwnHistory(HISTORIES), np.arange(4), start[POPULARITY])
-    gradients, loss = made._gradients(read, start, (WEIGHTS, MAP, ITEMS))
-    scale: Floats = np.ones((1, 1), np.float32)
-    if name in STEPS.units:
-        scale = scale * np.float32(STEPS.units[name])
-    elif STEPS.items is not None:
-        scale = STEPS.items.of_items(start[POPULARITY])
+    told = STEPS.told(start, content())
+    read = Reader(READING, content(), 7).examples_of_all(OwnHistory(HISTORIES), np.arange(4), told)
+    gradients, loss = made._gradients(read, start, (WEIGHTS, MAP))
     direction = np.random.default_rng(1).standard_normal(start[name].shape).astype(np.float32)
     step = 1e-2
 
     def after(sign: float) -> Floats:
-        # The directions of items follow from the map: they are kept as they are by a map that does not move.
-        moved = start | {
-            name: start[name] + np.float32(sign * step) * direction / (scale if name == ITEMS else scale[0, 0])
-        }
-        items = model()[ITEMS] * np.float32(0.0) if name == MAP else moved[ITEMS]
-        return made._gradients(read, moved | {ITEMS: items}, ())[1]
+        moved = start[name] + np.float32(sign * step / STEPS.units[name]) * direction
+        return made._gradients(read, start | {name: moved}, ())[1]
 
-    if name == MAP:
-        gradients, loss = made._gradients(read, start | {ITEMS: np.zeros_like(start[ITEMS])}, (MAP,))
     slope = (after(1.0) - after(-1.0)) / (2 * step)
     expected = -(gradients[name] * direction).reshape(4, -1).sum(axis=1)
     assert slope[:2] == pytest.approx(expected[:2], rel=2e-2, abs=2e-3)
     assert not loss[2:].any()
     assert not gradients[name][2:].any()  # too short a history says nothing
+
+
+def test_a_place_is_that_of_what_came_before() -> None:
+    """The sums of everybody's messages are votes times mean places; the first item of a history has none."""
+    history, basis = HISTORIES.row(0), content().basis[:, 0]
+    sent = learner().learn(cohort(), model(), Round(0, tensors=(PLACES,), clip_norm=CLIPS[PLACES])).uploads
+    decay = np.exp(-1.0 / READING.place_recency)
+    scale = 2.0 / basis.std()
+    expected = np.zeros(N_ITEMS)
+    for place in range(1, len(history)):
+        weights = decay ** np.arange(place)[::-1]
+        expected[history[place]] = scale * (weights @ basis[history[:place]]) / weights.sum() / np.sqrt(len(history))
+    length = np.linalg.norm(expected)
+    expected *= min(1.0, CLIPS[PLACES] / length)
+    assert sent.dense[PLACES][0, :, 0] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert not sent.dense[PLACES][3].any()  # nobody who has nothing
+
+
+def test_a_device_takes_its_own_part_away_from_its_target() -> None:
+    """What it sees of a target is what it would see had it not added to the sums, to first order."""
+    examples = Reader(READING, content(), 7).made(HISTORIES.row(0), 0)
+    start = model()
+    told = STEPS.told(start, content())
+    own = places_of(READING, content(), 1, examples.history)
+    item, end = int(examples.candidates[0, 0]), int(examples.ends[0])
+    seen_by_others = told.basis[examples.candidates[0, 1]] - seen(READING, content(), told, examples).beside[0, 0]
+    taken = told.basis[item] - seen_by_others
+    gain, expected = told.places.gains[item, 0], told.places.expected[item, 0]
+    assert taken[:2] == pytest.approx([0.0, 0.0], abs=1e-7)
+    assert taken[2] == pytest.approx(0.5 * gain * share_of_places(own) * (own[end, 0] - expected), rel=1e-4)
+    assert abs(taken[2]) > 1e-4
 
 
 def test_parts_of_a_message_share_the_bound() -> None:
@@ -92,7 +112,7 @@ def test_parts_of_a_message_share_the_bound() -> None:
     for name in (WEIGHTS, MAP):
         length = np.linalg.norm(sent.dense[name].reshape(4, -1), axis=1)
         assert (length <= 0.25 * np.sqrt(0.5)).all()
-    assert set(learner().learn(cohort(), model(), Round(0, tensors=(ITEMS,))).uploads.dense) == {ITEMS}
+    assert set(learner().learn(cohort(), model(), Round(0, tensors=(PLACES,))).uploads.dense) == {PLACES}
     assert CLIPS[MAP] < CLIPS[WEIGHTS]
 
 
@@ -108,6 +128,11 @@ def test_what_is_remembered_is_what_would_be_worked_out_again() -> None:
     data = OwnHistory(HISTORIES)
     first = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
     again = learner().learn(Cohort(np.arange(4), data, {}, 7), model(), EVERYTHING).uploads
+    # Other places alone: tastes and rows are worked out anew.
+    elsewhere = model() | {PLACES: model(1)[PLACES]}
+    told_again = learner().learn(Cohort(np.arange(4), data, {}, 7), elsewhere, EVERYTHING).uploads
+    told_first = learner().learn(cohort(), elsewhere, EVERYTHING).uploads
+    assert np.array_equal(told_again.dense[MAP], told_first.dense[MAP])
     other = learner().learn(Cohort(np.arange(4), data, {}, 7), model(1), EVERYTHING).uploads
     fresh = learner().learn(cohort(), model(1), EVERYTHING).uploads
     # The same memory with another history in its place: nothing of the old one is used.

@@ -44,7 +44,7 @@ def test_names_are_matched_without_case(typed: str) -> None:
 
 @pytest.fixture(scope="module")
 def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four days of impressions, four of eight items each, without titles."""
+    """Seven days of impressions, four of eight items each, without titles."""
     lines = [
         {
             "user": f"u{user}",
@@ -52,7 +52,7 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "shown": [f"n{(user + day + k) % 8}" for k in range(4)],
             "clicked": [f"n{(user + day) % 8}"],
         }
-        for day in range(1, 5)
+        for day in range(1, 8)
         for user in range(12)
     ]
     path = tmp_path_factory.mktemp("own") / "log.jsonl"

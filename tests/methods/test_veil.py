@@ -13,7 +13,7 @@ from tests.simulate.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, 
 from tests.simulate.planted_bugs import protect as protecting
 from veilrec._csr import Csr
 from veilrec.data.population import Catalogue, Strings
-from veilrec.device.veil import ITEMS, MAP, WEIGHTS
+from veilrec.device.veil import CLIPS, MAP, PLACES, WEIGHTS
 from veilrec.features import Features, Side
 from veilrec.methods.audit import small_problem
 from veilrec.methods.base import Problem, configure, make_trainer, promised
@@ -68,23 +68,23 @@ def test_shares_are_those_of_the_table() -> None:
     rounds = sum((bound / made.mechanism.sigma) ** 2 for bound in made.mechanism.clip_norms)
     row = SPENDINGS[-1]
     assert votes / (votes + rounds) == pytest.approx(row.votes, rel=5e-3)
-    of_items = [
+    of_places = [
         (made.mechanism.clip_norms[number] / made.mechanism.sigma) ** 2
         for number in range(18)
-        if made.agenda.next(number, made.start, None).tensors == (ITEMS,)
+        if made.agenda.next(number, made.start, None).tensors == (PLACES,)
     ]
-    assert sum(of_items) / (votes + rounds) == pytest.approx(row.items, rel=5e-3)
+    assert sum(of_places) / (votes + rounds) == pytest.approx(row.places, rel=5e-3)
 
 
 def test_what_is_learnt_follows_from_people_and_budget() -> None:
     kinds = {
         nu: {name for phase in phases_of(spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
-        for nu in (100, 3000, 10000)
+        for nu in (100, 800, 10000)
     }
-    assert kinds == {100: {WEIGHTS, MAP}, 3000: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, ITEMS}}
+    assert kinds == {100: {WEIGHTS, MAP}, 800: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, PLACES}}
     assert spending_for(1.0, 10**6, has_map=False).map == 0.0
     for row in (*SPENDINGS, WITHOUT_MAP):
-        assert row.votes + row.weights + row.map + row.items == pytest.approx(1.0)
+        assert row.votes + row.weights + row.map + row.places == pytest.approx(1.0)
         for rounds in (1, 2, 3, 5, 18, 40):
             phases = phases_of(row, rounds)
             assert sum(phase.rounds for phase in phases) == rounds
@@ -101,6 +101,36 @@ def test_steps_go_as_far_as_noise_allows_or_until_they_settle() -> None:
     # All rounds together put as much noise on the map as is allowed.
     total = loud[MAP] * 100.0 * np.sqrt(phases[1].rounds) / (1.0 - MOMENTUM)
     assert total == pytest.approx(0.3)
+
+
+def test_the_noise_on_places_is_known_in_their_own_units() -> None:
+    row = SPENDINGS[-1]
+    phases = phases_of(row, 12)
+    bounds = bounds_of(phases)
+    assert phases[0].tensors == (PLACES,)
+    steps = steps_of(row, phases, bounds, 3.0, 1000)
+    # A message as long as its bound is a history whose places are all as long as the clip along each direction.
+    assert steps.units[PLACES] * bounds[0] == pytest.approx(CLIPS[PLACES] * np.sqrt(row.directions))
+    assert steps.noise[PLACES] == pytest.approx(3.0 * steps.units[PLACES])
+
+
+def test_places_that_were_released_are_saved_for_other_rankers() -> None:
+    on = problem()
+    trainer = make_trainer(METHOD, configured("privacy.epsilon=100", MANY), on)
+    for number in range(on.rounds):
+        trainer.step(number)
+    made = trainer.model()
+    saved = made._ranker.tables(trainer.server.weights)  # type: ignore[attr-defined]
+    told = made._told  # type: ignore[attr-defined]
+    assert np.array_equal(saved["places.values"], told.places.values)
+    assert saved["places.values"].shape == saved["places.gains"].shape == saved["places.expected"].shape
+    assert np.abs(saved["places.values"]).max() > 0.01
+    # Content has fewer directions than the table would pay for: messages and units are of as many as there are.
+    n_directions, bound = saved["places.values"].shape[1], trainer.plan.mechanism.clip_norms[0]  # type: ignore[attr-defined]
+    assert n_directions < SPENDINGS[-1].directions
+    units = made._ranker.steps.units[PLACES]  # type: ignore[attr-defined]
+    assert units * bound == pytest.approx(CLIPS[PLACES] * np.sqrt(n_directions))
+    assert told.basis.shape[1] > told.places.values.shape[1]
 
 
 def test_without_order_the_latest_items_count_hardly_more_than_others() -> None:
@@ -184,10 +214,10 @@ def half_sigma(made: Plan) -> Plan:
     return made
 
 
-def less_noise_in_the_last_rounds(patch: pytest.MonkeyPatch) -> None:
+def less_noise_on_places(patch: pytest.MonkeyPatch) -> None:
     sound = CohortSum.sigma_in
     patch.setattr(
-        CohortSum, "sigma_in", lambda self, name, about: sound(self, name, about) * (0.5 if name == ITEMS else 1.0)
+        CohortSum, "sigma_in", lambda self, name, about: sound(self, name, about) * (0.5 if name == PLACES else 1.0)
     )
 
 
@@ -197,7 +227,7 @@ def less_noise_in_the_last_rounds(patch: pytest.MonkeyPatch) -> None:
         (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
         (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
         (protecting(all_but_the_last), None, BARE),
-        (less_noise_in_the_last_rounds, None, SPREAD),
+        (less_noise_on_places, None, SPREAD),
         (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
         (lambda patch: patch.setattr(VoteReports, "protect", exact_votes), None, COUNTS),
         (None, half_sigma, SPREAD),
@@ -208,7 +238,7 @@ def less_noise_in_the_last_rounds(patch: pytest.MonkeyPatch) -> None:
         "no-noise",
         "half-noise",
         "a-tensor-left-out",
-        "less-on-items",
+        "less-on-places",
         "no-clip",
         "votes",
         "sigma",

@@ -18,7 +18,7 @@ from veilrec.errors import BadInput
 from veilrec.privacy import samplers
 from veilrec.privacy.mechanisms.discrete import discrete_gaussian_masses
 from veilrec.privacy.randomness import SeededSource
-from veilrec.privacy.samplers import UNITS
+from veilrec.privacy.samplers import UNITS, Scale
 
 FALSE_ALARM = 1e-6
 
@@ -119,17 +119,61 @@ def test_whole_parts_have_their_exact_probabilities(law: samplers._Law) -> None:
         assert [_whole_parts(law, word, 0), _whole_parts(law, word, LAST)] == [k, k + 1]
 
 
-@pytest.mark.parametrize("law", [samplers._GAUSSIAN, samplers._LAPLACE])
-def test_the_kernel_decides_as_exact_arithmetic_does(law: samplers._Law) -> None:
+SCALES = [samplers._UNITS, Scale(2897, 8), Scale(3789, -10), Scale(4095, 20), Scale(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("law", "scale"), [(samplers._LAPLACE, samplers._UNITS), *((samplers._GAUSSIAN, scale) for scale in SCALES)]
+)
+def test_the_kernel_decides_as_exact_arithmetic_does(law: samplers._Law, scale: Scale) -> None:
     words = SeededSource(18).words(3 * 500)
     exact, carry = [], np.zeros(1, np.int64)
     for at in range(0, len(words), 3):
-        drawn = law.propose(words[at : at + 3], samplers._Integers(SeededSource(0)), carry)
+        drawn = law.propose(words[at : at + 3], samplers._Integers(SeededSource(0)), carry, scale)
         exact += [] if drawn is None else [drawn]
     out = np.empty(500, np.int64)
-    filled, stopped = law.fill(words, 0, law.thresholds, out, np.zeros(1, np.int64))
+    filled, stopped = law.fill(words, 0, law.thresholds, out, np.zeros(1, np.int64), scale.factor, scale.shift)
     assert stopped == len(words)
     np.testing.assert_array_equal(out[:filled], exact)
+
+
+@pytest.mark.parametrize("units", [0.6, 1.3, 7.01])
+def test_a_gaussian_of_few_units_is_a_rounded_one(units: float) -> None:
+    scale = Scale.above(units)
+    draws = samplers.lattice_gaussian(SeededSource(6), 300_000, scale)
+    reach = math.ceil(4 * units)
+    edges = np.arange(-reach - 0.5, reach + 1)
+    masses = np.diff(np.concatenate(([0.0], stats.norm.cdf(edges / scale.units), [1.0])))
+    counts = np.histogram(draws, np.concatenate(([-np.inf], edges, [np.inf])))[0]
+    assert _chi_square(counts, masses) > FALSE_ALARM
+
+
+@given(st.floats(0.5, 2.0**31))
+def test_a_scale_is_never_below_what_was_asked_for_and_hardly_above(units: float) -> None:
+    scale = Scale.above(units)
+    assert units <= scale.units <= units * (1 + 2.0**-11)
+
+
+def test_scales_beyond_what_can_be_drawn_are_refused() -> None:
+    for units in (2.0**33, 1e-9):
+        with pytest.raises(BadInput, match="cannot be drawn"):
+            Scale.above(units)
+
+
+def test_a_rounding_that_63_bits_leave_open_is_decided_by_more() -> None:
+    """Of 3 units, 0.5 units are a sixth: the cell of 2^-63 around 1/6 holds the boundary between 0 and 1."""
+    scale, cell = Scale(3, 0), 2**63 // 6
+    assert not samplers._rounded(0, np.uint64(2 * cell), scale.factor, scale.shift)[1]
+    assert samplers._rounded(0, np.uint64(2 * cell - 2), scale.factor, scale.shift) == (0, True)
+    assert samplers._rounded(0, np.uint64(2 * cell + 2), scale.factor, scale.shift) == (1, True)
+    for further, units in ((0, 0), (LAST, 1)):
+        part = samplers._Uniform(samplers._Integers(_Given([], further)), cell, 63)
+        assert scale.rounded(0, part) == units
+    # A whole draw: the kernel stops at it, and exact arithmetic goes on with the words that follow.
+    fetched = 3 * (1 + 8)
+    for further, units in ((0, 0), (LAST, 1)):
+        words = [0, 2 * cell, 0] + [0] * (fetched - 3)
+        assert samplers.lattice_gaussian(_Given(words, further), 1, scale)[0] == units
 
 
 def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more() -> None:
@@ -142,7 +186,7 @@ def test_an_acceptance_that_64_bits_leave_open_is_decided_by_more() -> None:
 
 
 def test_noise_is_compiled_without_liberties() -> None:
-    for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._round_with_sign):
+    for kernel in (samplers._fill_gaussian, samplers._fill_laplace, samplers._accept, samplers._rounded):
         assert kernel.options["fastmath"] is False  # type: ignore[attr-defined]
 
 

@@ -31,6 +31,14 @@ def test_films_are_shown_with_a_private_method_beside_the_others() -> None:
     private = [t.request for t in films.trainings if get(t.request.method).name == "dp-fedmf"]
     assert [request.settings for request in private] == [("privacy.epsilon=8",)]
     assert films.trainings[0].request.method == "fedmf"
+    (veil,) = [t.request for t in films.trainings if t.request.method == "veil"]
+    assert (veil.settings, veil.noise) == (("privacy.epsilon=1",), "secure")
+    assert films.serves == "veil"
+
+
+def test_releases_have_folders_of_their_own() -> None:
+    folders = [scenario.release for scenario in choose_scenarios("all", 0)]
+    assert folders == ["release-films", "release"]  # the last one is what `make serve` serves
 
 
 def test_a_workshop_is_gone_after_success_failure_and_interruption(tmp_path: Path) -> None:

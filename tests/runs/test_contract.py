@@ -17,7 +17,19 @@ from veilrec.runs.contract import CONTRACT, Check, cases, check_method, try_chec
 from veilrec.runs.contract_subject import TASTES, Subject, features, people
 
 SLOW = ("audit",)  # of all methods together; below for one of them, and in tests/cli/test_audit.py
-NEWS = ("parts", "settings", "guarantee", "seed", "resume", "new-users", "without-data", "cohort", "shortcut", "nobody")
+NEWS = (
+    "parts",
+    "settings",
+    "guarantee",
+    "seed",
+    "resume",
+    "new-users",
+    "without-data",
+    "cohort",
+    "sums",
+    "shortcut",
+    "nobody",
+)
 QUICK_NAMES = [check.name for check in CONTRACT if check.name not in SLOW]
 
 
@@ -27,7 +39,7 @@ def _cases() -> list[object]:
         on_ratings = "synthetic-ratings" in get(name).datasets
         chosen = QUICK_NAMES if on_ratings else [*NEWS, *(["real-rounds"] if get(name).plan else [])]
         for check, subject in cases(name, chosen):
-            label = f"{name}-{check.name}"
+            label = f"{name}-{check.name}" + ("" if subject.data is None else f"-{subject.data}")
             if check.every_calibration and subject.calibration is not None:
                 label += f"-{subject.calibration}"
             found.append(pytest.param(check, subject, id=label))

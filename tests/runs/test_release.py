@@ -30,6 +30,7 @@ FAMILY = {
     "matrix-factorisation": "factors",
     "least-squares": "factors",
     "private-least-squares": "factors",
+    "veil": "catalogue",
 }
 
 
@@ -62,7 +63,8 @@ def test_a_device_ranks_as_the_run_does(released: tuple[str, Path, Release], tmp
         expected = open_model(run).recommend(history, 8)
         found = device(release, tmp_path / str(number), *history).recommend(8).items
         scores = np.array([item.score for item in found])
-        assert np.abs(scores - np.array([best.score for best in expected])).max() < 1e-4
+        apart = 1e-4 if release.family != "catalogue" else 0.02  # 16 bits a number: see test_release_catalogue
+        assert np.abs(scores - np.array([best.score for best in expected])).max() < apart
         same = sum(item.id == best.item for item, best in zip(found, expected, strict=True))
         assert same == 8 or len(np.unique(np.round(scores, 4))) < 8  # but for ties
         assert [item.title for item in found] == [
@@ -95,7 +97,7 @@ def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Rel
     """Neither users nor their histories, states or the seed; and metrics only of made-up data."""
     _, run, release = released
     users = len(open_model(run).devices.users)
-    allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder")}
+    allowed = {f"{name}.safetensors" for name in ("items", "vectors", "serving", "readers", "encoder", "ranking")}
     allowed |= {f"model/{name}" for name in ("ranker.json", "guarantee.json", "ranker.safetensors")}
     allowed |= {"encoder.onnx", "model-card.md", "model/model.safetensors", "model/items.safetensors"}
     assert set(release.manifest["files"]) <= allowed
@@ -181,7 +183,7 @@ def test_a_device_needs_neither_torch_nor_numba(released: tuple[str, Path, Relea
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
     )
-    if kind == "neumf":  # its kernel would take minutes in plain Python
+    if kind in ("neumf", "veil-news"):  # its kernel would take minutes in plain Python; it reads texts of new news
         assert done.returncode == 2
         assert "pip install 'veilrec[train]'" in done.stderr
         return

@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.privacy.sensitivity import rounded_sum_l2
+from veilrec.lattice import Lattice
 from veilrec.server.aggregate import AGGREGATIONS, Aggregation, Aggregator
 from veilrec.updates import Rows, Schema, Tensor, Uploads
-from veilrec.wire.codec import BadMessage
 
 SCHEMA = Schema((Tensor("items", (9, 3), True), Tensor("layer", (2, 4), False)))
 RULES = get_args(Aggregation)
+
+
+def aggregator_of(rule: Aggregation, *, devices: int = 1000, saturates: bool = False) -> Aggregator:
+    lattice = Lattice.fitting(
+        SCHEMA,
+        {"items": 2.0**24, "layer": 2.0**22},
+        devices=devices,
+        weighs_examples=rule == "weighted-mean",
+        counts_rows=rule in ("row-mean", "row-sqrt"),
+        saturates=saturates,
+    )
+    return Aggregator(lattice, rule)
 
 
 def uploads_of(n: int, seed: int = 0) -> Uploads:
@@ -68,7 +79,7 @@ def assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], to
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_equals_the_plain_loop(rule: Aggregation) -> None:
     uploads = uploads_of(40)
-    aggregator = Aggregator(SCHEMA, rule)
+    aggregator = aggregator_of(rule)
     aggregator.add(uploads)
     change = aggregator.change()
     assert_close(change, by_loop(uploads, rule))
@@ -79,32 +90,39 @@ def test_each_rule_equals_the_plain_loop(rule: Aggregation) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_neither_order_nor_grouping_matters(rule: Aggregation) -> None:
     uploads = uploads_of(40)
-    together = Aggregator(SCHEMA, rule)
+    together = aggregator_of(rule)
     together.add(uploads)
-    shuffled = Aggregator(SCHEMA, rule)
+    shuffled = aggregator_of(rule)
     for device in np.random.default_rng(1).permutation(40):
         shuffled.add(one_by_one(uploads)[device])
-    assert shuffled.devices == together.devices == 40
-    assert_close(shuffled.change(), together.change())
+    halves = aggregator_of(rule)
+    for half in (slice(0, 13), slice(13, 40)):
+        part = aggregator_of(rule)
+        for one in one_by_one(uploads)[half]:
+            part.add(one)
+        halves.add_integers(part.vector, devices=part.devices)
+    assert shuffled.devices == together.devices == halves.devices == 40
+    for other in (shuffled, halves):
+        assert np.array_equal(other.vector, together.vector)
+        assert all(np.array_equal(other.change()[name], values) for name, values in together.change().items())
 
 
-def test_rounding_a_sum_moves_it_by_no_more_than_the_noise_was_chosen_for() -> None:
-    n, clip_norm = 3000, 1.0
+def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
+    n = 3000
     generator = np.random.default_rng(2)
-    layers = generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))
-    layers = (layers / np.linalg.norm(layers, axis=(1, 2), keepdims=True).clip(min=clip_norm)).astype(np.float32)
-    aggregator = Aggregator(Schema((Tensor("layer", (2, 4), False),)), "sum")
+    layers = (generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))).astype(np.float32)
+    aggregator = aggregator_of("sum", devices=n)
     aggregator.add(Uploads(0, n, {}, {"layer": layers}))
+    step = aggregator.lattice.steps["layer"]
+    cut = [[int(value / step) for value in column] for column in layers.reshape(n, -1).T.astype(float)]
+    assert aggregator.sums["layer"].ravel().tolist() == [float(sum(column)) * step for column in cut]
     exact = np.array([math.fsum(column) for column in layers.reshape(n, -1).T.astype(float)])
-    allowed = (rounded_sum_l2(clip_norm, n) - clip_norm) / 2.0  # of each of two sums
-    assert 0.0 < np.linalg.norm(aggregator.sums["layer"].ravel() - exact) <= allowed
-    single = np.linalg.norm(layers.reshape(n, -1).cumsum(axis=0, dtype=np.float32)[-1] - exact)
-    assert single > allowed  # single precision would not do
+    assert np.abs(aggregator.sums["layer"].ravel() - exact).max() <= n * step
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_round_without_messages_changes_nothing(rule: Aggregation) -> None:
-    aggregator = Aggregator(SCHEMA, rule)
+    aggregator = aggregator_of(rule)
     nobody = Rows(np.array([0]), np.empty(0, np.int32), np.empty((0, 3), np.float32))
     aggregator.add(Uploads(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64)))
     for name, values in aggregator.change().items():
@@ -114,17 +132,17 @@ def test_a_round_without_messages_changes_nothing(rule: Aggregation) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_clear_forgets_the_round(rule: Aggregation) -> None:
-    aggregator = Aggregator(SCHEMA, rule)
+    aggregator = aggregator_of(rule)
     aggregator.add(uploads_of(9, seed=5))
-    aggregator.clear()
+    aggregator.clear(aggregator.lattice)
     aggregator.add(uploads_of(12, seed=6))
     assert_close(aggregator.change(), by_loop(uploads_of(12, seed=6), rule))
 
 
 def test_a_weighted_round_refuses_a_message_without_its_number_of_examples() -> None:
-    aggregator = Aggregator(SCHEMA, "weighted-mean")
+    aggregator = aggregator_of("weighted-mean")
     told = uploads_of(5)
-    with pytest.raises(BadMessage, match="number of examples"):
+    with pytest.raises(BadInput, match="number of examples"):
         aggregator.add(Uploads(0, 5, told.tables, told.dense))
     assert aggregator.devices == 0
     assert all(np.all(values == 0.0) for values in aggregator.change().values())
@@ -133,4 +151,4 @@ def test_a_weighted_round_refuses_a_message_without_its_number_of_examples() -> 
 def test_every_rule_is_described_and_an_unknown_one_is_refused() -> None:
     assert tuple(AGGREGATIONS) == RULES
     with pytest.raises(BadInput, match="did you mean row-mean"):
-        Aggregator(SCHEMA, "row-means")  # type: ignore[arg-type]
+        aggregator_of("row-means")  # type: ignore[arg-type]

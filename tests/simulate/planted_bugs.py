@@ -243,7 +243,7 @@ def noise_from_the_seed(patch: Patch) -> None:
 
 
 def a_row_outside(patch: Patch) -> None:
-    """Tell in a row that the round is not about how many rows were changed."""
+    """Tell in a row that the round is not about what all changes add up to."""
     sound = Server._change
 
     def planted(self: Server) -> Any:
@@ -251,7 +251,7 @@ def a_row_outside(patch: Patch) -> None:
         for tensor in self.schema.tables:
             if self.about.rows is not None:
                 outside = np.setdiff1d(np.arange(tensor.shape[0]), self.about.rows)[:1]
-                change[tensor.name][outside] += np.float32(self._aggregator._counts[tensor.name].sum())
+                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.lattice.most)
         return change
 
     patch.setattr(Server, "_change", planted)

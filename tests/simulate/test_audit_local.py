@@ -25,7 +25,7 @@ from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
 from veilrec.privacy.mechanisms.responses import LabelPermutation, Labels
 from veilrec.privacy.randomness import KeyedSource
 from veilrec.server.cohorts import CohortSettings
-from veilrec.simulate import simulation
+from veilrec.simulate import pieces
 from veilrec.simulate.audit import audit_plan
 from veilrec.simulate.audit_local import another
 from veilrec.simulate.canary import canary
@@ -205,7 +205,7 @@ BUGS = (
     Bug(
         "one noise for all devices",
         REPEATS,
-        lambda patch: patch.setattr(simulation, "noise_of_learning", lambda *_: KeyedSource(bytes(32), 1)),
+        lambda patch: patch.setattr(pieces, "noise_of_learning", lambda *_: KeyedSource(bytes(32), 1)),
     ),
     Bug("history path not stopped", CHANGED, change=with_noise(path="through")),
     Bug("history path reaches the user encoder", ENCODER, change=with_noise(path="through")),

@@ -153,6 +153,13 @@ def test_every_message_goes_through_the_mechanism(tiny_train: Csr) -> None:
     assert np.all(halved.server.weights["items"] == 0.0)
 
 
+def test_a_rehearsal_forms_every_message(tiny_train: Csr) -> None:
+    """With a secret no sum is learnt at once, though nothing is done to a message alone."""
+    seeded, rehearsed = (simulated(counting_plan(), tiny_train, secret) for secret in (None, b"a" * 32))
+    assert seeded._takes_shortcuts
+    assert not rehearsed._takes_shortcuts
+
+
 def private_plan() -> Plan:
     people = Rounds(rounds=5, sampling="poisson", population=38, cohort=20)
     mechanism = CohortSum(schema=MIXED, clip_norm=1.0, noise_multiplier=1.0, taking_part=people, delta=1e-6)

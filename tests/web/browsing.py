@@ -160,14 +160,20 @@ class Browser:
 
 @contextmanager
 def browsing(
-    address: str, profile: Path, *, width: int = 1220, height: int = 1400, dark: bool = False
+    address: str,
+    profile: Path,
+    *,
+    width: int = 1220,
+    height: int = 1400,
+    dark: bool = False,
+    flags: tuple[str, ...] = (),
 ) -> Iterator[Browser]:
     """A window with a profile folder of its own; a second one with the same folder goes on with what it kept."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = str(_chromium())
-    for flag in (*_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+    for flag in (*_FLAGS, *flags, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))

@@ -172,6 +172,104 @@ export function allChecks(veilrec, vectors) {
     await refused(() => new veilrec.UserEncoder(lost, file).user([new Float64Array(8)]), "no weights", veilrec.BadRelease);
   });
 
+  for (const { name, program, file, histories } of vectors.veil.cases)
+    check(`veil: ${name}`, () => {
+      const ranking = veilrec.VeilRanking.read(program, veilrec.readSafetensors(bytes(file)), vectors.veil.items);
+      for (const { history, scores, weights } of histories) {
+        // Python sums in single precision: to 1e-5 of the largest.
+        const largest = (numbers) => numbers.reduce((most, number) => Math.max(most, Math.abs(number)), 1);
+        close(ranking.ownWeights(history), weights, 1e-5 * largest(weights), `weights of ${history.length} items`);
+        close(ranking.scores(history), scores, 1e-5 * largest(scores), `scores of ${history.length} items`);
+      }
+    });
+  for (const { name, file, told } of vectors.learner.cases)
+    check(`learner: ${name}: messages are Python's`, () => {
+      const made = veilrec.FederationFile.read(bytes(file));
+      const seed = BigInt(vectors.learner.seed);
+      for (const { number, content, history, bytes: size, parts, report } of told) {
+        const message = made.message(bytes(content), number, history, seed, vectors.learner.device);
+        const view = new DataView(message.buffer);
+        equal([message.length, veilrec.text(message.subarray(0, 4)), view.getUint32(4, true), view.getUint32(8, true), view.getUint8(12)], [size, "VRM1", number, 0, parts.length], "head");
+        let [at, squares] = [13, 0];
+        for (const [place, expected] of parts) {
+          equal([view.getUint8(at), view.getUint8(at + 1)], [place, 0], "tensor");
+          const values = expected.map((_, k) => view.getFloat32(at + 2 + 4 * k, true));
+          // Python's gradients are sums in single precision: to 1e-5 of the largest.
+          const largest = expected.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-6);
+          close(values, expected, 1e-5 * largest, `round ${number}, ${history.length} items, tensor ${place}`);
+          squares += values.reduce((sum, value) => sum + value * value, 0);
+          at += 2 + 4 * expected.length;
+        }
+        if (!(Math.sqrt(squares) <= vectors.learner.bounds[number])) fail(`a message is ${Math.sqrt(squares)} long`);
+        equal(veilrec.hex(made.report(number, history)), report, "report");
+        equal(veilrec.hex(veilrec.reportFor(made.report(number + 5, history), number)), report, "the report of another round");
+      }
+    });
+  check("learner: what is no round of this federation is not answered", async () => {
+    const { file, told } = vectors.learner.cases[0];
+    const made = veilrec.FederationFile.read(bytes(file));
+    const [good, seed] = [bytes(told[0].content), 5n];
+    made.message(good, 0, [1, 2, 3, 4, 5, 6], seed);
+    await refused(() => made.message(good, 1, [1], seed), "another round");
+    await refused(() => made.message(good, 2, [1], seed), "beyond the last");
+    await refused(() => made.message(good.slice(0, -1), 0, [1], seed), "cut off");
+    await refused(() => made.message(veilrec.joined(good, Uint8Array.of(0)), 0, [1], seed), "something behind it");
+    for (const [place, value] of [[0, 65], [4, 1], [4, 64], [13, 0], [14, 9]]) {
+      const odd = good.slice();
+      odd[place] = value;
+      await refused(() => made.message(odd, 0, [1], seed), `byte ${place}`);
+    }
+    const longer = good.slice(); // a round that asks for more than the federation agreed on gets no more
+    new DataView(longer.buffer).setFloat64(5, 1000, true);
+    const message = made.message(longer, 0, [1, 2, 3, 4, 5, 6, 7, 8], seed);
+    const view = new DataView(message.buffer);
+    let squares = 0;
+    for (let at = 15; at < message.length; at += 4) squares += view.getFloat32(at, true) ** 2;
+    if (!(Math.sqrt(squares) <= 1)) fail(`a message is ${Math.sqrt(squares)} long`);
+  });
+  check("learner: a file that promises more than its noise keeps is refused", async () => {
+    const whole = bytes(vectors.learner.cases[0].file);
+    const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
+    const header = veilrec.text(whole.subarray(8, 8 + length));
+    const changed = (from, to) => {
+      if (!header.includes(from) || from.length !== to.length) fail(`the header has no ${from}`);
+      return veilrec.joined(whole.subarray(0, 8), veilrec.utf8(header.replace(from, to)), whole.subarray(8 + length));
+    };
+    veilrec.FederationFile.read(whole);
+    for (const [from, to] of [
+      ['sigma\\": 4.0', 'sigma\\": 3.9'],
+      ['[0.25, 0.0625]', '[0.24, 0.0625]'],
+      ['mu_of_report\\": 0.125', 'mu_of_report\\": 0.124'],
+      ['method\\": \\"veil', 'method\\": \\"vail'],
+      ['https://127', 'http:///127'],
+    ])
+      await refused(() => veilrec.FederationFile.read(changed(from, to)), to);
+  });
+  check("learner: invitations and signatures are Python's", async () => {
+    const { invitation, device, content, statement, signature } = vectors.learner.signed;
+    const [name, key] = await veilrec.readInvitation(invitation);
+    equal(name, device, "device");
+    const said = await veilrec.statementFor("0123456789abcdef0123456789abcdef", name, "round", 7, bytes(content));
+    equal(said, statement, "statement");
+    const signed = await crypto.subtle.sign({ name: "Ed25519" }, key, veilrec.utf8(`veilrec federation\n${said}`));
+    equal(veilrec.hex(new Uint8Array(signed)), signature, "signature");
+    for (const odd of ["", "d1", "d1:00", `d1:${"g".repeat(64)}`, `:${"0".repeat(64)}`]) await refused(() => veilrec.readInvitation(odd), odd);
+  });
+  check("veil: what leads out of its tables is refused", async () => {
+    for (const { program, file } of vectors.veil.broken)
+      await refused(() => veilrec.VeilRanking.read(program, veilrec.readSafetensors(bytes(file)), vectors.veil.items), JSON.stringify(program));
+    const { program, file } = vectors.veil.cases[0];
+    const whole = veilrec.readSafetensors(bytes(file));
+    await refused(() => veilrec.VeilRanking.read(program, whole, vectors.veil.items + 1), "another number of items");
+  });
+  check("safetensors: 16 bits", () => {
+    const bits = [0, 0x3c00, 0xbc00, 0x7bff, 1, 0x83ff, 0x3555];
+    const header = JSON.stringify({ x: { dtype: "F16", shape: [bits.length], data_offsets: [0, 2 * bits.length] } });
+    const content = veilrec.joined(new Uint8Array(BigUint64Array.of(BigInt(header.length)).buffer), veilrec.utf8(header), new Uint8Array(Uint16Array.from(bits).buffer));
+    const expected = [0, 1, -1, 65504, 2 ** -24, -1023 * 2 ** -24, 0.333251953125];
+    equal([...veilrec.doubles(veilrec.readSafetensors(content), "x", [bits.length])], expected, "numbers");
+  });
+
   check("pool: what is in it, and its order", async () => {
     const pool = veilrec.Pool.read(bytes(vectors.pools.file));
     const { ids, titles, categories, user, alpha } = vectors.pools;

@@ -21,6 +21,7 @@ from veilrec.wire.releases import Release
 from veilrec.wire.signing import SigningKey, new_key
 
 DATA = "synthetic-news:users=80,news=800,days=3,seed=3"
+FILMS = "synthetic-ratings:users=500,items=300,mean_history=15,seed=3"
 
 
 @dataclass(frozen=True)
@@ -37,37 +38,55 @@ class Site:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A privately trained news model, released and served."""
+    with _served(tmp_path_factory.mktemp("site"), "privaterec", DATA, (), 2, ("/readyz", "/v1/pool")) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A catalogue that devices rank by themselves, learnt privately, released and served."""
+    settings = ("privacy.epsilon=100",)  # so much that every run learns the same, whatever its noise
+    with _served(tmp_path_factory.mktemp("films"), "veil", FILMS, settings, 12, ("/readyz",)) as site:
+        yield site
+
+
+@contextmanager
+def _served(
+    folder: Path, method: str, data: str, settings: tuple[str, ...], rounds: int, ready: tuple[str, ...]
+) -> Iterator[Site]:
     from veilrec.runs.release import Wishes, make_release
     from veilrec.runs.released import texts_of
     from veilrec.runs.request import Request, prepare
     from veilrec.runs.training import train
 
-    folder = tmp_path_factory.mktemp("site")
-    train(prepare(Request("privaterec", DATA, seed=1, noise="secure", rounds=2)), folder / "run")
+    request = Request(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
+    train(prepare(request), folder / "run")
     key = new_key(folder / "a.key")
     release = make_release(folder / "run", folder / "release", key, Wishes())
-    with serving(release.folder, folder / "log") as (address, _):
+    with serving(release.folder, folder / "log", *ready) as (address, _):
         yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
 
 
 @contextmanager
-def serving(release: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(
+    release: Path, log: Path, *ready: str, more: tuple[str, ...] = ()
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """A server of its own."""
     command = "from veilrec.cli.main import run; run()"
-    serve = [sys.executable, "-c", command, "serve", str(release), "--port", "0", "--json", "--rate", "0"]
+    serve = [sys.executable, "-c", command, "serve", str(release), "--port", "0", "--json", "--rate", "0", *more]
     with log.open("w") as errors, subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
         try:
             assert server.stdout is not None
             address = json.loads(server.stdout.readline())["address"]
-            _ready(address)
+            _ready(address, ready or ("/readyz", "/v1/pool"))
             yield address, server
         finally:
             server.terminate()
 
 
-def _ready(address: str) -> None:
+def _ready(address: str, paths: tuple[str, ...]) -> None:
     end = time.monotonic() + 240.0
-    for path in ("/readyz", "/v1/pool"):
+    for path in paths:
         while True:
             try:
                 with urllib.request.urlopen(address + path) as answer:  # noqa: S310

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from scipy.stats import laplace, norm
 
+from tests.web.learner_vectors import learner
+from tests.web.veil_vectors import veil
 from veilrec._arrays import Doubles
 from veilrec.device.encoder import UserEncoder
 from veilrec.privacy.accounting.gaussian import delta_gaussian
@@ -442,7 +444,7 @@ def releases() -> dict[str, Any]:
         ("a rotation is missing", signed(manifest_of(4), third, [two]), seen, False),
         ("a forged rotation", signed(manifest_of(4), stranger, [forged]), seen, False),
         ("a key that was given up", signed(manifest_of(4), first, [one]), seen, False),
-        ("a newer client", signed(manifest_of(4, minimum_client=2), first), seen, False),
+        ("a newer client", signed(manifest_of(4, minimum_client=3), first), seen, False),
         ("another format", signed(manifest_of(4, format=2), first), seen, False),
         ("version 0", signed(manifest_of(0), first), nothing, False),
         ("a path that leads out", signed(manifest_of(4, files={"../x": files}), first), nothing, False),
@@ -461,6 +463,8 @@ ALL = {
     "encoders": encoders,
     "pools": pools,
     "releases": releases,
+    "veil": veil,
+    "learner": learner,
 }
 
 

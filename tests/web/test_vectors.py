@@ -15,24 +15,26 @@ from veilrec.wire.codec import BadMessage
 from veilrec.wire.pools import read_pool
 from veilrec.wire.releases import Newest, open_release
 
+SINGLE = 1e-5  # scores of veil are made in single precision, whose sums are in any order
 RELEASES = json.loads((FOLDER / "releases.json").read_text())
 
 
-def alike(found: Any, expected: Any) -> bool:
+def alike(found: Any, expected: Any, far: float = 0.0) -> bool:
     """Texts and whole numbers exactly; others as far as another machine's arithmetic may carry them."""
     if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(alike(found[key], expected[key]) for key in expected)
+        return found.keys() == expected.keys() and all(alike(found[key], expected[key], far) for key in expected)
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(alike(a, b) for a, b in zip(found, expected, strict=True))
+        return len(found) == len(expected) and all(alike(a, b, far) for a, b in zip(found, expected, strict=True))
     if isinstance(expected, float):
-        return bool(found == pytest.approx(expected, rel=1e-9, abs=1e-12))
+        return bool(found == pytest.approx(expected, rel=far or 1e-9, abs=far or 1e-12))
     return bool(found == expected)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_vectors_are_those_of_this_python(name: str) -> None:
     kept = json.loads((FOLDER / f"{name}.json").read_text())
-    assert alike(json.loads(content_of(name)), kept), "run `python -m tests.web.make_vectors`; what else changed?"
+    far = SINGLE if name in ("veil", "learner") else 0.0
+    assert alike(json.loads(content_of(name)), kept, far), "run `python -m tests.web.make_vectors`; what else changed?"
 
 
 @pytest.mark.parametrize("case", RELEASES["cases"], ids=lambda case: case["name"])

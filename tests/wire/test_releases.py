@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from tests.wire.release_folder import manifest_of, signed_folder
 from veilrec.errors import BadInput
-from veilrec.wire.releases import BadRelease, Newest, canonical, open_release, parse_manifest, sign_release
+from veilrec.wire.releases import CLIENT, BadRelease, Newest, canonical, open_release, parse_manifest, sign_release
 from veilrec.wire.signing import Rotation, SigningKey
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
@@ -106,7 +106,7 @@ def test_refuses_other_arrays_than_the_manifest_says(folder: Path) -> None:
     ("change", "line"),
     [
         ({"format": 2}, "format"),
-        ({"minimum_client": 2}, "needs a client"),
+        ({"minimum_client": CLIENT + 1}, "needs a client"),
         ({"version": 0}, "impossible"),
         ({"version": True}, "version"),
         ({"name": "../up"}, "impossible"),

@@ -1,7 +1,9 @@
 /** The page: a front page that learns from clicks, and shows all that leaves. */
 import { Device, line, NONE_SENT, NOT_PERSONAL, UnknownKey, type Front, type Manifest, type Mode, type Story } from "../src/index.js";
 import { coloured, find, made, picture } from "./dom.js";
+import { Learning } from "./learning.js";
 import { nameOf, showAccounts, showJournal, showModes, showRead } from "./panel.js";
+import { wordsOf, type Words } from "./words.js";
 
 const SHOWN = 13; // one large story and four rows of three
 const say = (id: string, text: string): void => {
@@ -15,6 +17,7 @@ class Page {
   private opened: Story | null = null;
   private manifest: Manifest | null = null;
   private standing = ""; // what the banner says while all is well
+  private words: Words = wordsOf(null);
 
   constructor(private readonly device: Device) {}
 
@@ -28,14 +31,20 @@ class Page {
     const manifest = await this.device.release();
     if (manifest === this.manifest) return;
     this.manifest = manifest;
+    this.words = wordsOf(manifest);
+    called(this.words);
     this.modes = await this.device.modes();
     const wanted = await this.device.mode();
     this.mode = this.modes.some((mode) => mode.id === wanted) ? wanted : (this.modes[0]?.id ?? NOT_PERSONAL);
     const { name, version, guarantee, why_unprotected: why } = manifest;
     this.standing = manifest.protected ? "" : `This model is not protected: ${why.join("; ")}`;
     say("release", `Release ${name}, version ${version}, signature checked. Those it learnt from: ${line(guarantee)}.`);
-    showModes(this.modes, this.mode, (mode) => this.chosen(mode));
+    showModes(this.modes, this.mode, this.words, (mode) => this.chosen(mode));
     this.describe();
+  }
+
+  get ranksCatalogue(): boolean {
+    return this.manifest?.family === "catalogue";
   }
 
   warn(message: string): void {
@@ -61,7 +70,7 @@ class Page {
     const button = made("button", { text: `Trust ${key.slice(0, 16)} from now on` });
     button.type = "button";
     button.addEventListener("click", () => {
-      const text = "Only do this if whoever makes the releases told you so. A wrong key can show you wrong news.";
+      const text = "Only do this if whoever makes the releases told you so. A wrong key can show you wrong things.";
       void sure("Trust another key?", text, "Trust it").then(async (yes) => {
         if (!yes) return;
         await this.device.trust(key);
@@ -116,7 +125,7 @@ class Page {
   }
 
   async show(how: { ask?: boolean; again?: boolean } = {}): Promise<void> {
-    if (how.ask === true) say("status", "Fetching the news …");
+    if (how.ask === true) say("status", this.words.fetching);
     const front = await this.device.front(this.mode, SHOWN, how);
     await this.about();
     find("stories").replaceChildren(...front.stories.map((story) => this.card(story, "h2")));
@@ -126,24 +135,25 @@ class Page {
     if (this.standing !== "") this.warn(this.standing);
     find("notice").hidden = front.notice === "";
     say("notice", front.notice);
-    say("status", described(front));
+    say("status", described(front, this.words));
     document.documentElement.dataset["ready"] = String(Number(document.documentElement.dataset["ready"] ?? "0") + 1);
     await this.panel();
   }
 
   async panel(): Promise<void> {
-    showAccounts(await this.device.accounts());
+    const asks = this.manifest === null || this.modes.some(({ offer }) => offer !== null);
+    showAccounts(await this.device.accounts(), this.words, asks);
     showJournal(await this.device.journal());
-    showRead(await this.device.clicks());
+    showRead(await this.device.clicks(), this.words);
   }
 
   private card(story: Story, heading: "h2" | "h3"): HTMLElement {
     const headline = made("button", { class: "headline", text: story.title || story.id });
     headline.type = "button";
     headline.addEventListener("click", () => this.open(story));
-    const words = made("div", { class: "words" }, made("p", { class: "category", text: story.category || "news" }));
+    const words = made("div", { class: "words" }, made("p", { class: "category", text: this.named(story.category) }));
     words.append(made(heading, {}, headline));
-    if (story.because) words.append(made("p", { class: "because", text: `Because you read “${shorter(story.because)}”` }));
+    if (story.because) words.append(made("p", { class: "because", text: `Because you ${this.words.did} “${shorter(story.because)}”` }));
     const frame = made("div", { class: "picture" });
     frame.setAttribute("aria-hidden", "true");
     frame.append(picture(story.id));
@@ -153,14 +163,18 @@ class Page {
     return card;
   }
 
+  private named(category: string): string {
+    return category.replaceAll("|", ", ") || this.words.uncategorised;
+  }
+
   private open(story: Story): void {
     this.opened = story;
     const reader = find<HTMLDialogElement>("reader");
     coloured(reader, story.category);
     find("reader-picture").replaceChildren(picture(story.id));
-    say("reader-category", story.category || "news");
+    say("reader-category", this.named(story.category));
     say("reader-title", story.title || story.id);
-    say("reader-because", story.because ? `Shown because you read “${story.because}”` : "");
+    say("reader-because", story.because ? `Shown because you ${this.words.did} “${story.because}”` : "");
     void this.run(() => this.device.read(story));
     reader.showModal();
   }
@@ -189,11 +203,22 @@ function shorter(text: string): string {
   return `${text.slice(0, 44).replace(/\s+\S*$/, "")} …`;
 }
 
-function described(front: Front): string {
-  if (front.mode === NOT_PERSONAL) return "The same list for everybody.";
-  const count = front.clicks === 1 ? "1 story" : `${front.clicks} stories`;
-  if (!front.personal) return "You have read nothing yet: the list of somebody new. Open a story, and it learns.";
-  return `Ranked in this browser by ${count} that you read (${nameOf(front.mode).toLowerCase()}).`;
+function described(front: Front, words: Words): string {
+  if (front.mode === NOT_PERSONAL) return `The same list for everybody. ${front.restsOn}`.trim();
+  if (!front.personal) return `${words.nothingYet} ${front.restsOn}`.trim();
+  const count = front.clicks === 1 ? words.one : `${front.clicks} ${words.many}`;
+  return front.restsOn || `Ranked in this browser by ${count} that you ${words.did} (${nameOf(front.mode).toLowerCase()}).`;
+}
+
+/** Call things by the names of what this server has. */
+function called(words: Words): void {
+  document.title = `${words.name} – ${words.motto.charAt(0).toLowerCase()}${words.motto.slice(1)}`;
+  const texts = { motto: words.motto, skip: words.skip, "front-title": words.heading, refresh: words.refresh };
+  for (const [id, text] of Object.entries(texts)) say(id, text);
+  say("read-title", words.didHeading);
+  say("reader-body", words.body);
+  say("close", words.back);
+  find("stories").setAttribute("aria-label", words.list);
 }
 
 /** Asks a person; true for yes. */
@@ -233,11 +258,13 @@ function theme(): void {
 
 async function main(): Promise<void> {
   theme();
-  const page = new Page(await Device.open());
+  const device = await Device.open();
+  const page = new Page(device);
   find("reader").addEventListener("close", () => page.closed());
   find("refresh").addEventListener("click", () => void page.run(() => page.show({ ask: true })));
   find("forget").addEventListener("click", () => void page.forget());
   await page.run(() => page.start());
+  if (page.ranksCatalogue) await new Learning(device, () => page.panel()).start();
 }
 
 void main();

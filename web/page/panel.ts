@@ -1,6 +1,7 @@
 /** The panel: modes, the ledger as bars that fill, every request with its bytes, and what was read. */
 import type { AccountReport, Click, Entry, Mode, Spent } from "../src/index.js";
 import { find, made } from "./dom.js";
+import type { Words } from "./words.js";
 
 const NAMES: Record<string, string> = {
   "none-sent": "Send nothing",
@@ -10,16 +11,13 @@ const NAMES: Record<string, string> = {
   plain: "My interests as they are",
   "not-personal": "Not personal",
 };
-const HINTS: Record<string, string> = {
-  "none-sent": "The browser downloads the news that everybody gets, and ranks them itself.",
-  "not-personal": "The list that everybody gets. What you read stays here, unused.",
-};
 
 export function nameOf(mode: string): string {
   return NAMES[mode] ?? mode;
 }
 
-export function showModes(modes: readonly Mode[], active: string, chosen: (mode: Mode) => void): void {
+export function showModes(modes: readonly Mode[], active: string, words: Words, chosen: (mode: Mode) => void): void {
+  const hints: Record<string, string> = { "none-sent": words.sendNothing, "not-personal": words.notPersonal };
   const form = find<HTMLFormElement>("modes");
   const labels = modes.map((mode) => {
     const input = made("input");
@@ -28,7 +26,7 @@ export function showModes(modes: readonly Mode[], active: string, chosen: (mode:
     input.value = mode.id;
     input.checked = mode.id === active;
     input.addEventListener("change", () => chosen(mode));
-    const hint = made("span", { class: "hint", text: HINTS[mode.id] ?? `One message of ${mode.bytes} bytes per release.` });
+    const hint = made("span", { class: "hint", text: hints[mode.id] ?? `One message of ${mode.bytes} bytes per release.` });
     hint.id = `hint-${mode.id}`;
     input.setAttribute("aria-describedby", hint.id);
     return made("label", {}, input, made("span", { text: nameOf(mode.id) }), hint);
@@ -52,7 +50,12 @@ function bar(label: string, spent: Spent): HTMLElement[] {
   return [words, meter];
 }
 
-export function showAccounts(accounts: readonly AccountReport[]): void {
+/** Bars that fill; where nothing was spent and nothing can be, a sentence. */
+export function showAccounts(accounts: readonly AccountReport[], words: Words, asks: boolean): void {
+  if (!asks && accounts.every(({ messages, uncovered }) => messages === 0 && uncovered === 0)) {
+    find("accounts").replaceChildren(made("p", { class: "sum", text: words.nothingToSpend }));
+    return;
+  }
   const shown = accounts.map((account) => {
     const { period, lifetime, uncovered } = account;
     const whose = account.unit === "history" ? "All that you read" : "Any one story";
@@ -77,6 +80,11 @@ export function personal(entry: Entry): boolean {
   return entry.type === "application/octet-stream";
 }
 
+/** Whether a request went to the coordinator of a federation, which is another server than the page’s. */
+function toFederation(entry: Entry): boolean {
+  return entry.path.endsWith("/v1/answer");
+}
+
 function size(bytes: number): string {
   if (bytes < 2000) return `${bytes} bytes`;
   return bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
@@ -88,7 +96,7 @@ function request(entry: Entry): HTMLElement {
   const mark = personal(entry) ? (entry.charged ? "charged" : "free: the same as before") : "nothing of you";
   summary.append(
     made("span", { class: personal(entry) ? "sent" : "", text: `${entry.what} · ` }),
-    made("span", { text: `${sent} bytes · ${mark}` }),
+    made("span", { text: `${sent} bytes · ${mark}${entry.times === undefined ? "" : ` · ${entry.times} times`}` }),
   );
   const list = made("dl");
   const add = (term: string, value: string, code = false): void => {
@@ -103,19 +111,19 @@ function request(entry: Entry): HTMLElement {
 }
 
 export function showJournal(entries: readonly Entry[]): void {
-  const told = entries.filter(personal);
+  const told = entries.filter((entry) => personal(entry) && !toFederation(entry));
+  const others = entries.filter((entry) => personal(entry) && toFederation(entry));
   const bytes = told.reduce((sum, entry) => sum + entry.body.length / 2, 0);
   const requests = entries.length === 1 ? "1 request" : `${entries.length} requests`;
-  find("sum").textContent =
-    told.length === 0
-      ? `${requests}. None of them carried anything of you: 0 bytes.`
-      : `${requests}. ${told.length} carried something of you under noise: ${bytes} bytes.`;
+  const learning = others.length === 0 ? "" : ` ${others.length} went to a federation, whose coordinator puts the noise on: see there.`;
+  const none = others.length === 0 ? "None of them carried anything of you: 0 bytes." : "";
+  find("sum").textContent = `${requests}. ${told.length === 0 ? none : `${told.length} carried something of you under noise: ${bytes} bytes.`}${learning}`;
   find("journal").replaceChildren(...entries.map(request));
 }
 
-export function showRead(clicks: readonly Click[]): void {
-  const count = clicks.length === 1 ? "1 story" : `${clicks.length} stories`;
+export function showRead(clicks: readonly Click[], words: Words): void {
+  const count = clicks.length === 1 ? words.one : `${clicks.length} ${words.many}`;
   find("read-count").textContent = clicks.length === 0 ? "Nothing yet." : `${count}, encrypted, in this browser only.`;
-  const lines = [...clicks].reverse().map((click) => made("li", { text: `${click.category || "news"}: ${click.title}` }));
+  const lines = [...clicks].reverse().map((click) => made("li", { text: `${click.category.replaceAll("|", ", ") || words.uncategorised}: ${click.title || click.id}` }));
   find("read").replaceChildren(...lines);
 }

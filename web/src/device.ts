@@ -8,10 +8,12 @@
 import { draw, messageKey, promiseOf, statementOf, type Person } from "./asking.js";
 import type { Budget } from "./budget.js";
 import { text, utf8, type Bytes } from "./bytes.js";
+import { Catalogue, CATALOGUE_FILES } from "./catalogue.js";
 import { UserEncoder } from "./encoder.js";
 import { BadInput, BadRelease, BudgetExhausted } from "./errors.js";
 import { line, NO_GUARANTEE, NOTHING_SENT, type Guarantee } from "./guarantee.js";
 import { History, type Click } from "./history.js";
+import { TakingPart } from "./federation.js";
 import { Ledger, type AccountReport } from "./ledger.js";
 import { decompose } from "./mechanisms.js";
 import { NoAnswer, Outbox, type Entry } from "./outbox.js";
@@ -24,7 +26,7 @@ import { Store } from "./store.js";
 const LARGEST_POOL = 1 << 25;
 const LARGEST_RELEASE = 1 << 22;
 const FEWEST = 100; // news asked for at least: the same number for everybody, so that what was read can be left out here
-const FILES = ["encoder.safetensors", "serving.safetensors"]; // all that a browser needs of a release
+const NEWS_FILES = ["encoder.safetensors", "serving.safetensors"]; // all that a browser needs of a release
 const OTHERS = 9; // of categories that a list has nothing of
 const NO_TRUST: Trust = { key: null, newest: {} };
 
@@ -74,6 +76,7 @@ export interface Front {
   readonly personal: boolean;
   readonly notice: string; // why it is not what was asked for; empty if it is
   readonly clicks: number; // how many the list rests on
+  readonly restsOn: string; // in words, where it is the release's own list that was ranked; empty otherwise
 }
 
 export interface How {
@@ -85,8 +88,18 @@ export interface How {
 /** News of another version than the release at hand. */
 class OtherRelease extends BadRelease {}
 
+/** What can be listed: a pool of news, or a catalogue. */
+interface Shelf {
+  readonly ids: readonly string[];
+  readonly titles: readonly string[];
+  readonly size: number;
+  categoryOf(at: number): string;
+}
+
 interface Loaded {
   readonly manifest: Manifest;
+  readonly catalogue: Catalogue | null; // where the release is one: all is here, and nothing is asked
+  readonly away: boolean; // the server: it is the one that was verified before
   readonly encoder: UserEncoder | null;
   readonly serving: Tensors | null;
   readonly period: string;
@@ -96,19 +109,25 @@ interface Loaded {
 export class Device {
   private loaded: Loaded | null = null;
   private pools = new Map<string, Pool>();
+  private shown = false; // whether there was a list of this catalogue before
+  /** Learning with others: off until a person joins, by an invitation. */
+  readonly federation: TakingPart;
   private constructor(
     private readonly store: Store,
     private readonly outbox: Outbox,
     private readonly ledger: Ledger,
     private readonly history: History,
     private readonly source: Source,
-  ) {}
+    onRequest?: () => void,
+  ) {
+    this.federation = new TakingPart(store, async () => (await history.clicks()).map(({ id }) => id), onRequest);
+  }
 
   static async open(options: Options = {}): Promise<Device> {
     const store = await Store.open(options.database ?? "veilrec");
     const ledger = await Ledger.open(store, options.budgets ?? BUDGETS);
     const outbox = new Outbox(store, options.server ?? "", options.onRequest);
-    return new Device(store, outbox, ledger, new History(store), options.source ?? new SecureSource());
+    return new Device(store, outbox, ledger, new History(store), options.source ?? new SecureSource(), options.onRequest);
   }
 
   // -- the release ---------------------------------------------------------------------------------------------------
@@ -129,31 +148,35 @@ export class Device {
   private async load(): Promise<Loaded> {
     const trust = (await this.store.get<Trust>("trust", "trust")) ?? NO_TRUST;
     let envelope: Envelope;
+    let away = false;
     try {
       const request = { method: "GET", path: "/v1/release", what: "the release", cost: line(NOTHING_SENT) } as const;
       envelope = JSON.parse(text(await this.outbox.send({ ...request, most: LARGEST_RELEASE }))) as Envelope;
     } catch (error) {
       const kept = await this.store.get<Envelope>("release", "envelope");
       if (!(error instanceof NoAnswer && error.away) || kept === undefined) throw error;
-      envelope = kept;
+      [envelope, away] = [kept, true];
     }
     const verified = await verifyRelease(envelope, trust);
     const { manifest } = verified;
-    const [encoderFile, serving] = await Promise.all(FILES.map((path) => this.file(manifest, path)));
+    const paths = manifest.family === "catalogue" ? CATALOGUE_FILES : NEWS_FILES;
+    const [first, second] = await Promise.all(paths.map((path) => this.file(manifest, path)));
     await this.store.change(["trust", "release"], async (change) => {
       const now = (await change.get<Trust>("trust", "trust")) ?? NO_TRUST; // another tab may have seen a newer one
       if ((now.newest[manifest.name]?.version ?? 0) > manifest.version || (now.key !== trust.key && now.key !== verified.trust.key))
         throw new BadRelease("a newer release, or another key, came in between: reload the page");
       change.put("trust", "trust", verified.trust);
       change.put("release", "envelope", envelope);
-      const wanted = new Set(["envelope", ...FILES.map((path) => manifest.files[path]?.sha256)]);
+      const wanted = new Set(["envelope", ...paths.map((path) => manifest.files[path]?.sha256)]);
       for (const key of await change.keys("release")) if (!wanted.has(key)) change.delete("release", key);
     });
-    const program = manifest.encoder;
+    const [program, news] = [manifest.encoder, manifest.family !== "catalogue"];
     return {
       manifest,
-      encoder: program !== null && encoderFile ? new UserEncoder(program, readSafetensors(encoderFile)) : null,
-      serving: serving ? readSafetensors(serving) : null,
+      away,
+      catalogue: !news && first && second ? Catalogue.read(manifest, first, second) : null,
+      encoder: program !== null && "user" in program && first ? new UserEncoder(program, readSafetensors(first)) : null,
+      serving: news && second ? readSafetensors(second) : null,
       period: `${manifest.name} ${manifest.version}`,
       model: manifest.files["encoder.safetensors"]?.sha256 ?? manifest.files["vectors.safetensors"]?.sha256 ?? "",
     };
@@ -191,7 +214,7 @@ export class Device {
   }
 
   private get ranksHere(): boolean {
-    return this.loaded?.encoder !== null && this.loaded?.serving !== null;
+    return this.loaded?.catalogue !== null || (this.loaded.encoder !== null && this.loaded.serving !== null);
   }
 
   // -- reading and forgetting ----------------------------------------------------------------------------------------
@@ -250,6 +273,7 @@ export class Device {
     if ((this.loaded as Loaded).manifest.family === "ranker")
       throw new BadRelease("This release is ranked by devices in Python alone (veilrec query): there is no list for a browser.");
     const wanted = known.find((each) => each.id === mode);
+    if (this.loaded?.catalogue) return this.ofCatalogue(wanted === undefined ? NOT_PERSONAL : mode, count, how);
     let [actual, notice] = wanted === undefined ? [NOT_PERSONAL, `This release does not offer ${mode}.`] : [mode, ""];
     if (!this.ranksHere) notice = "Personal lists of this release are made by devices in Python: here it is everybody's.";
     let pool = how.ask === true ? undefined : this.pools.get(actual);
@@ -285,21 +309,30 @@ export class Device {
     const person = personal ? this.person(this.known(clicks)) : null;
     const scores = person === null ? this.forAnybody(pool) : this.scores(pool, person);
     const like = person === null ? [] : this.known(clicks).slice(-20);
-    const order = best(scores, pool.ids, read, pool.size);
-    const story = (at: number): Story => {
-      const because = like.length ? likest(pool.vector(at), like) : "";
-      return { id: pool.ids[at] as string, title: pool.titles[at] as string, category: pool.categoryOf(at), because };
-    };
-    const stories = order.slice(0, count).map(story);
-    const shown = new Set(stories.map(({ category }) => category));
-    const others: Story[] = [];
-    for (const at of order.slice(count)) {
-      if (others.length === OTHERS) break;
-      if (shown.has(pool.categoryOf(at))) continue;
-      shown.add(pool.categoryOf(at));
-      others.push({ ...story(at), because: "" });
+    const shown = laidOut(pool, best(scores, pool.ids, read, pool.size), count, (at) => likest(pool.vector(at), like));
+    return { ...shown, mode, personal: personal && like.length > 0, notice, clicks: like.length, restsOn: "" };
+  }
+
+  /** The list of a catalogue, all of which is here: `ask` looks for a newer release, and nothing else is ever fetched. */
+  private async ofCatalogue(mode: string, count: number, how: How): Promise<Front> {
+    if (how.ask === true && this.shown) {
+      const [now, found] = [this.loaded as Loaded, await this.load()];
+      this.loaded = found.period === now.period ? { ...now, away: found.away } : found; // the same has its tables ready
+      if (found.catalogue === null) return this.front(mode, count, how);
     }
-    return { stories, others, mode, personal: personal && like.length > 0, notice, clicks: like.length };
+    this.shown = true;
+    const { catalogue, away } = this.loaded as Loaded & { catalogue: Catalogue };
+    const clicks = await this.history.clicks();
+    const history = mode === NOT_PERSONAL ? [] : catalogue.known(clicks.map(({ id }) => id));
+    const order = best(catalogue.scores(history), catalogue.ids, new Set(clicks.map(({ id }) => id)), catalogue.size);
+    const recent = history.slice(-20);
+    const shown = laidOut(catalogue, order, count, (at) => {
+      const like = catalogue.likest(at, recent);
+      return like === null ? "" : (catalogue.titles[like] as string);
+    });
+    const notice = away ? "The server is away: this is the last release." : "";
+    const restsOn = catalogue.restsOn(history);
+    return { ...shown, mode, personal: history.length > 0, notice, clicks: history.length, restsOn };
   }
 
   /** Clicks with a vector of this model; after a new model, those whose news are at hand. */
@@ -334,8 +367,8 @@ export class Device {
   }
 
   private scores(pool: Pool, person: Person): Float64Array {
-    const { manifest } = this.loaded as Loaded;
-    if (manifest.encoder?.ranks_with === "interests" && person.alpha !== null) return pool.byAttention(person.alpha);
+    const { encoder } = this.loaded as Loaded;
+    if (encoder?.program.ranks_with === "interests" && person.alpha !== null) return pool.byAttention(person.alpha);
     return pool.byVector(person.user);
   }
 
@@ -402,6 +435,23 @@ export class Device {
     }
     return undefined;
   }
+}
+
+/** The best, and of the others the best of categories that those have nothing of. */
+function laidOut(shelf: Shelf, order: readonly number[], count: number, because: (at: number) => string): Pick<Front, "stories" | "others"> {
+  const story = (at: number, why: string): Story => {
+    return { id: shelf.ids[at] as string, title: shelf.titles[at] as string, category: shelf.categoryOf(at), because: why };
+  };
+  const stories = order.slice(0, count).map((at) => story(at, because(at)));
+  const shown = new Set(stories.map(({ category }) => category));
+  const others: Story[] = [];
+  for (const at of order.slice(count)) {
+    if (others.length === OTHERS) break;
+    if (shown.has(shelf.categoryOf(at))) continue;
+    shown.add(shelf.categoryOf(at));
+    others.push(story(at, ""));
+  }
+  return { stories, others };
 }
 
 /** A server that has just started has no pool yet: wait for it a little. */

@@ -18,6 +18,7 @@ export interface Entry {
   readonly charged: boolean; // whether it was charged for this request, or was free
   readonly status: number; // 0: there was no answer
   readonly received: number; // bytes of the answer
+  readonly times?: number; // how often it was sent so, one after the other, where only a number used once differs
 }
 
 export interface Outgoing {
@@ -28,6 +29,8 @@ export interface Outgoing {
   readonly what: string;
   readonly cost: string;
   readonly charged?: boolean;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly repeats?: boolean; // asked again and again: written down once, with how often
   readonly most: number; // bytes of an answer that is read
 }
 
@@ -74,7 +77,7 @@ export class Outbox {
 
   async send(request: Outgoing): Promise<Bytes> {
     let [status, received] = [0, 0];
-    const { method, path, type = "", body, what, cost, charged = false } = request;
+    const { method, path, type = "", body, what, cost, charged = false, headers = {}, repeats = false } = request;
     try {
       const response = await fetch(this.server + path, {
         method,
@@ -82,7 +85,7 @@ export class Outbox {
         referrerPolicy: "no-referrer",
         redirect: "error",
         signal: AbortSignal.timeout(PATIENCE_MS),
-        ...(body === undefined ? {} : { body, headers: { "Content-Type": type } }),
+        ...(body === undefined ? {} : { body, headers: { ...headers, "Content-Type": type } }),
       });
       status = response.status;
       const content = await bounded(response, request.most);
@@ -94,7 +97,8 @@ export class Outbox {
       throw new NoAnswer(`the server does not answer ${path}`, 0);
     } finally {
       const at = new Date().toISOString();
-      await this.note({ at, method, path, type, body: hex(body ?? utf8("")), what, cost, charged, status, received });
+      const asked = this.server + path;
+      await this.note({ at, method, path: asked, type, body: hex(body ?? utf8("")), what, cost, charged, status, received }, repeats);
     }
   }
 
@@ -104,9 +108,14 @@ export class Outbox {
     return entries.sort((a, b) => b.number - a.number);
   }
 
-  private async note(entry: Omit<Entry, "number">): Promise<void> {
+  private async note(entry: Omit<Entry, "number">, repeats: boolean): Promise<void> {
     await this.store.change(["journal", "settings"], async (change) => {
       const number = ((await change.get<number>("settings", "requests")) ?? 0) + 1;
+      const last = repeats ? await change.get<Entry>("journal", String(number - 1)) : undefined;
+      if (last !== undefined && last.what === entry.what && last.status === entry.status) {
+        change.put("journal", String(number - 1), { ...entry, number: number - 1, times: (last.times ?? 1) + 1 } satisfies Entry);
+        return;
+      }
       change.put("settings", "requests", number);
       change.put("journal", String(number), { ...entry, number } satisfies Entry);
       change.delete("journal", String(number - KEPT));

@@ -4,8 +4,9 @@ import type { Program } from "./encoder.js";
 import { BadRelease, UnknownKey } from "./errors.js";
 import type { Adjacency, Guarantee, Unit } from "./guarantee.js";
 import type { Kind } from "./queries.js";
+import type { RankingProgram } from "./veil.js";
 
-export const CLIENT = 1; // the newest `minimum_client` that this code satisfies
+export const CLIENT = 2; // the newest `minimum_client` that this code satisfies
 const SIGNED = utf8("veilrec release\n");
 const ROTATED = utf8("veilrec key rotation\n");
 const LARGEST_MANIFEST = 1 << 20;
@@ -46,7 +47,7 @@ export interface Manifest {
   readonly why_unprotected: readonly string[];
   readonly guarantee: Guarantee;
   readonly sizes: { readonly items: number; readonly dim: number; readonly interests: number };
-  readonly encoder: Program | null;
+  readonly encoder: Program | RankingProgram | null; // how a user vector is made, or how a catalogue is ranked
   readonly offers: readonly Offer[];
   readonly files: Readonly<Record<string, FileEntry>>;
 }

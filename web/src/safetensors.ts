@@ -2,8 +2,9 @@
 import { text, type Bytes } from "./bytes.js";
 import { BadInput } from "./errors.js";
 
-export type Dtype = "F64" | "F32" | "I64" | "I32" | "I8" | "U8";
-export type Values = Float64Array | Float32Array | BigInt64Array | Int32Array | Int8Array | Uint8Array;
+export type Dtype = "F64" | "F32" | "F16" | "I64" | "I32" | "I16" | "U16" | "I8" | "U8";
+export type Whole = Int32Array | Int16Array | Uint16Array | Int8Array | Uint8Array;
+export type Values = Float64Array | Float32Array | BigInt64Array | Whole;
 
 export interface Tensor {
   readonly dtype: Dtype;
@@ -17,12 +18,15 @@ export interface Tensors {
 }
 
 const LONGEST_HEADER = 4_000_000;
-const WIDTHS: Record<Dtype, number> = { F64: 8, F32: 4, I64: 8, I32: 4, I8: 1, U8: 1 };
+const WIDTHS: Record<Dtype, number> = { F64: 8, F32: 4, F16: 2, I64: 8, I32: 4, I16: 2, U16: 2, I8: 1, U8: 1 };
 const VIEWS: Record<Dtype, new (buffer: ArrayBuffer) => Values> = {
   F64: Float64Array,
   F32: Float32Array,
+  F16: Uint16Array, // as bits: see `halves`
   I64: BigInt64Array,
   I32: Int32Array,
+  I16: Int16Array,
+  U16: Uint16Array,
   I8: Int8Array,
   U8: Uint8Array,
 };
@@ -109,20 +113,54 @@ function named(file: Tensors, name: string, shape: readonly (number | null)[]): 
   return tensor;
 }
 
-/** Finite numbers of a tensor in double precision; null stands for a side of any length. */
-export function doubles(file: Tensors, name: string, shape: readonly (number | null)[]): Float64Array {
+const POWERS = Float64Array.from({ length: 32 }, (_, exponent) => (exponent === 31 ? Infinity : 2 ** (exponent - 25)));
+
+/** Numbers of 16 bits: a sign, five bits of exponent, ten of fraction. */
+function halves(bits: Uint16Array): Float32Array {
+  const out = new Float32Array(bits.length);
+  for (let at = 0; at < bits.length; at++) {
+    const word = bits[at] as number;
+    const exponent = (word >> 10) & 31;
+    const fraction = word & 1023;
+    const size = exponent === 0 ? fraction * 2 ** -24 : (1024 + fraction) * (POWERS[exponent] as number);
+    out[at] = word & 0x8000 ? -size : size;
+  }
+  return out;
+}
+
+function numbersOf(file: Tensors, name: string, shape: readonly (number | null)[]): Float64Array | Float32Array {
   const { dtype, values } = named(file, name, shape);
-  if (dtype !== "F64" && dtype !== "F32") throw new BadInput(`tensor ${name} is ${dtype}: floats are wanted`);
-  const numbers = Float64Array.from(values as Float32Array | Float64Array);
-  if (!numbers.every(Number.isFinite)) throw new BadInput(`tensor ${name} has numbers that are not finite`);
+  if (dtype !== "F64" && dtype !== "F32" && dtype !== "F16") throw new BadInput(`tensor ${name} is ${dtype}: floats are wanted`);
+  const numbers = dtype === "F16" ? halves(values as Uint16Array) : (values as Float32Array | Float64Array);
+  for (let at = 0; at < numbers.length; at++)
+    if (!Number.isFinite(numbers[at])) throw new BadInput(`tensor ${name} has numbers that are not finite`);
   return numbers;
 }
 
+/** Finite numbers of a tensor in double precision; null stands for a side of any length. */
+export function doubles(file: Tensors, name: string, shape: readonly (number | null)[]): Float64Array {
+  return Float64Array.from(numbersOf(file, name, shape));
+}
+
+/** The same in single precision, for what is large. */
+export function singles(file: Tensors, name: string, shape: readonly (number | null)[]): Float32Array {
+  const numbers = numbersOf(file, name, shape);
+  return numbers instanceof Float32Array ? numbers : Float32Array.from(numbers);
+}
+
 /** Whole numbers of a tensor. */
-export function integers(file: Tensors, name: string, shape: readonly (number | null)[]): Int32Array | Int8Array {
+export function integers(file: Tensors, name: string, shape: readonly (number | null)[]): Whole {
   const { dtype, values } = named(file, name, shape);
-  if (dtype !== "I32" && dtype !== "I8") throw new BadInput(`tensor ${name} is ${dtype}: I32 or I8 is wanted`);
-  return values as Int32Array | Int8Array;
+  if (dtype === "F64" || dtype === "F32" || dtype === "F16") throw new BadInput(`tensor ${name} is ${dtype}: whole numbers are wanted`);
+  if (dtype !== "I64") return values as Whole;
+  const wide = values as BigInt64Array;
+  if (!wide.every((value) => BigInt.asIntN(32, value) === value)) throw new BadInput(`tensor ${name} has numbers beyond 32 bits`);
+  return Int32Array.from(wide, Number);
+}
+
+/** How long a tensor is on each side; none where there is no such tensor. */
+export function shapeOf(file: Tensors, name: string): readonly number[] {
+  return file.tensors.get(name)?.shape ?? [];
 }
 
 /** The texts of NAME.offsets and NAME.data. */

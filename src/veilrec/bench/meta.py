@@ -31,7 +31,7 @@ from veilrec.methods.base import Problem
 from veilrec.methods.meta import popularity_head
 from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.models.feature_net import Activation, FeatureNet
-from veilrec.runs.training import peak_rss_mb
+from veilrec._memory import peak_rss_mb
 
 _SEED = 1
 _ITEMS, _GENRES, _OWN = 3706, 18, 100  # as in ML-1M; a genre more is the unknown one

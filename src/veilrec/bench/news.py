@@ -24,7 +24,7 @@ from veilrec.methods.news.ranker import NewsScorer
 from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
 from veilrec.privacy.mechanisms.messages import ElementwiseLaplace
 from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.runs.training import peak_rss_mb
+from veilrec._memory import peak_rss_mb
 from veilrec.simulate.simulation import Seeds, Simulation
 
 _SEED = 1

@@ -31,7 +31,7 @@ from veilrec.evaluate.protocols import make_split
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses_of, make_batch, news_input
 from veilrec.models.news_models import make_model
-from veilrec.runs.training import peak_rss_mb
+from veilrec._memory import peak_rss_mb
 
 _SEED = 1
 _NEGATIVES, _HISTORY = 4, 50

@@ -15,7 +15,7 @@ from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.ratings import fedmf
 from veilrec.methods.registry import get
-from veilrec.runs.training import peak_rss_mb
+from veilrec._memory import peak_rss_mb
 from veilrec.simulate.trainer import Trainer
 
 _SEED = 1

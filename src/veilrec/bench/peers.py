@@ -19,7 +19,7 @@ from veilrec.errors import VeilrecError
 from veilrec.methods.base import Method, Problem, configure
 from veilrec.methods.ratings import fedmf, fedncf
 from veilrec.report.machine import installed
-from veilrec.runs.training import peak_rss_mb
+from veilrec._memory import peak_rss_mb
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import Round as UpdateRound
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilrec.cli import attack_training
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import Json, data_names, method_names, print_json, say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from veilrec.runs.attacking import Asked, Attacked, Populations, Subject
+    from veilrec.runs.attacking import Asked, Attacked
 
 app = typer.Typer(help="Attack what devices send, and see what is recovered.")
 ATTACKS = {
     "gradient-rows": "which clicked news an upload of a news model reveals, from its rows of words and its layers",
     "repeated-queries": "what n noisy queries of one device reveal of its interests, with fresh noise and memoised",
+    "membership": "whether somebody's data was used, from all that a training releases, by canaries",
+    "row-support": "which items somebody has, from the rows of a message or of a sum that are there",
+    "inversion": "what of a history can be worked out from the numbers of a message, a sum, or a release",
+    "poisoning": "what some devices that lie do to everybody's lists, and what stops them",
 }
 Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
 Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
@@ -85,19 +88,18 @@ def gradient_rows(
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
     from veilrec.errors import BadInput
-    from veilrec.runs.attacking import Populations, attack_uploads
+    from veilrec.runs.attack_subjects import Populations, subjects_of
+    from veilrec.runs.attacking import attack_uploads
 
     if uploads < 1 or rounds < 1:
         name, value = ("uploads", uploads) if uploads < 1 else ("rounds", rounds)
         raise BadInput(f"--{name} is {value}: give at least 1")
-    if not runs and not methods:
-        raise BadInput("nothing to attack: give the folder of a run, or --method such as fednewsrec")
-    if methods is None and (calibrations or settings):
-        raise BadInput("--calibration and --set are for --method: a run is attacked as it was trained")
     if plot is not None:
         check_plot(plot)
     populations = Populations()
-    subjects = _subjects(runs or (), methods or (), calibrations or (), settings or (), data, seed, populations)
+    subjects = subjects_of(
+        runs or (), methods or (), calibrations or (), settings or (), data, seed, populations, needs_titles=True
+    )
     attacked = []
     for number, make in enumerate(subjects, 1):
         subject = make()
@@ -114,30 +116,6 @@ def gradient_rows(
         _print_uploads(attacked, rounds, plot)
 
 
-def _subjects(
-    runs: Sequence[Path],
-    methods: Sequence[str],
-    calibrations: Sequence[str],
-    settings: Sequence[str],
-    data: str,
-    seed: int,
-    populations: Populations,
-) -> list[Callable[[], Subject]]:
-    """What makes each subject, runs first; a method without calibrations is attacked once."""
-    from functools import partial
-
-    from veilrec.methods.registry import get
-    from veilrec.runs.attacking import subject_of_method, subject_of_run
-
-    made: list[Callable[[], Subject]] = [partial(subject_of_run, folder, populations) for folder in runs]
-    for name in methods:
-        has = "calibration" in get(name).config.model_fields or len(methods) == 1
-        for calibration in calibrations if has and calibrations else (None,):
-            chosen = [] if calibration is None else [f"calibration={calibration.strip().lower()}"]
-            made.append(partial(subject_of_method, name, data, populations, settings=[*settings, *chosen], seed=seed))
-    return made
-
-
 def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None) -> None:
     from rich.console import Console
 
@@ -151,7 +129,7 @@ def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None)
         about = f"model {subject.trained}; data {subject.data}{padding}"
         told = f"{one.findings[0].uploads} devices, {one.findings[0].recovery.clicks:,} clicks to find"
         console.print(f"{about}; {told}", soft_wrap=True, markup=False)
-        console.print(_table(one))
+        console.print(attack_training.recovery_table(one.findings))
     for view in dict.fromkeys(finding.view for one in attacked for finding in one.findings):
         console.print(f"{view}: {SEEN[view]}")
     together = "one upload" if rounds == 1 else f"{rounds} uploads of each device, taken together"
@@ -164,26 +142,10 @@ def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None)
         console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
 
 
-def _table(one: Attacked) -> Table:
-    from rich.table import Table
-
-    table = Table()
-    table.add_column("seen", no_wrap=True)
-    table.add_column("what gives it away")
-    for name in ("recall", "95 %", "false", "chance"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for finding in one.findings:
-        found = finding.recovery
-        low, high = found.interval
-        table.add_row(
-            finding.view,
-            f"{finding.by}: {finding.how}" if finding.by != "sum" else finding.how,
-            f"{found.recall:.3f}",
-            f"{low:.3f}-{high:.3f}",
-            f"{found.false_positive_rate:.4f}",
-            f"{found.chance:.4f}",
-        )
-    return table
+app.command("membership")(attack_training.membership)
+app.command("row-support")(attack_training.row_support)
+app.command("inversion")(attack_training.inversion)
+app.command("poisoning")(attack_training.poisoning)
 
 
 @app.command("repeated-queries")
@@ -221,7 +183,8 @@ def repeated_queries(
     from veilrec.errors import BadInput, known_name
     from veilrec.privacy.mechanisms.attention import Noise
     from veilrec.privacy.mechanisms.base import Calibration
-    from veilrec.runs.attacking import Populations, attack_queries, clip_norm_of
+    from veilrec.runs.attack_subjects import Populations
+    from veilrec.runs.attacking import attack_queries, clip_norm_of
     from veilrec.simulate.attacks.repeated_queries import COUNTS, Asking
 
     if not runs:

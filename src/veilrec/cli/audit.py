@@ -29,6 +29,10 @@ def audit(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting of a method, as in `veilrec train`.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Made-up people that a method is audited on: synthetic-ratings or synthetic-news."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw claimed against audited epsilon of mechanisms: .svg or .png.")
@@ -47,6 +51,8 @@ def audit(
 
         veilrec audit dp-fedmf --quick
 
+        veilrec audit veil --quick --data synthetic-news
+
         veilrec audit all --quick
 
         veilrec audit attention --json
@@ -58,15 +64,30 @@ def audit(
     if plot is not None:
         check_plot(plot)
     if exists(name):
-        passed = _audit_method(name, settings or (), seed=seed, quick=quick, plot=plot, json_output=json_output)
+        passed = _audit_method(name, settings or (), data, seed=seed, quick=quick, plot=plot, json_output=json_output)
     else:
+        _refuse_data(data)
         passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
     if not passed:
         raise typer.Exit(1)
 
 
+def _refuse_data(data: str | None) -> None:
+    from veilrec.errors import BadInput
+
+    if data is not None:
+        raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
+
+
 def _audit_method(
-    name: str, settings: Sequence[str], *, seed: int, quick: bool, plot: Path | None, json_output: bool
+    name: str,
+    settings: Sequence[str],
+    data: str | None,
+    *,
+    seed: int,
+    quick: bool,
+    plot: Path | None,
+    json_output: bool,
 ) -> bool:
     from veilrec.errors import BadInput
     from veilrec.methods.audit import audit_method
@@ -74,7 +95,7 @@ def _audit_method(
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
     say(f"audit 1/1  {name}")
-    found = audit_method(name, quick=quick, seed=seed, settings=settings)
+    found = audit_method(name, quick=quick, seed=seed, settings=settings, data=data)
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})
     else:
@@ -139,13 +160,13 @@ def _known(name: str) -> str:
 def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:
     """Every method that promises something with a proof; those that lack a package are named with what they lack."""
     from veilrec.errors import BadInput
-    from veilrec.methods.audit import audit_method, proven_methods
+    from veilrec.methods.audit import audit_method, proven_cases
 
-    found, skipped, names = [], {}, proven_methods()
-    for number, name in enumerate(names, 1):
-        say(f"audit of methods {number}/{len(names)}  {name}")
+    found, skipped, cases = [], {}, proven_cases()
+    for number, (name, data) in enumerate(cases, 1):
+        say(f"audit of methods {number}/{len(cases)}  {name}" + ("" if data is None else f" on {data}"))
         try:
-            found.append(audit_method(name, quick=quick, seed=seed))
+            found.append(audit_method(name, quick=quick, seed=seed, data=data))
         except BadInput as error:
             skipped[name] = str(error)
     return found, skipped

@@ -75,39 +75,40 @@ def demo(
                 _train(training.request, room / training.folder)
             say("Compare them, and recommend to one person.")
             findings.append(find(scenario, room))
-        service = _serve(findings, room, seed)
-        made = keep(findings, room, out, report, _command(kind, seed, out, report), service, _serving(out))
+        services = [
+            (_serve(finding, room, seed), _serving(out, finding)) for finding in findings if finding.scenario.serves
+        ]
+        made = keep(findings, room, out, report, _command(kind, seed, out, report), services)
     if json_output:
         print_json(made | {"seconds": round(time.perf_counter() - started, 1)})
     else:
-        _show(findings, report, out, service)
+        _show(findings, report, out, services)
 
 
-def _serve(findings: list[Finding], room: Path, seed: int) -> Service | None:
+def _serve(finding: Finding, room: Path, seed: int) -> Service:
     """Audit, release and serve the run that may be published, and ask for it as a device would."""
     from veilrec.report import service_story
     from veilrec.report.demo import categories_of, history_of
 
-    finding = next((finding for finding in findings if finding.scenario.serves), None)
-    if finding is None:
-        return None
-    method = str(finding.scenario.serves)
-    say(f"Audit {method}: attack the very plan that was trained.")
-    audit = service_story.audited(method, seed)
-    say("Release it: weights, encoder, texts and guarantee, signed.")
-    release = service_story.released(room / method, room)
+    method, audit = str(finding.scenario.serves), None
+    if finding.scenario.audits:
+        say(f"Audit {method}: attack the very plan that was trained.")
+        audit = service_story.audited(method, seed)
+    say(f"Release {method}: all that a device needs, and the guarantee, signed.")
+    release = service_story.released(room / method, room / finding.scenario.release)
+    history, categories = history_of(finding, room), categories_of(finding)
+    if release.family == "catalogue":
+        say("Rank it on one person's device, which asks nobody.")
+        return service_story.Service(audit, release, history, service_story.asked(release, None, history, categories))
     say("Serve it, and ask as one person's device, in every way that there is.")
-    history = history_of(finding, room)
     with service_story.served(release.folder) as address:
-        asked = service_story.asked(release, address, history, categories_of(finding))
+        asked = service_story.asked(release, address, history, categories)
     return service_story.Service(audit, release, history, asked)
 
 
-def _serving(out: Path) -> str:
-    """The command that keeps the service running."""
-    from veilrec.report.service_story import RELEASE
-
-    return shlex.join([typed_name(), "serve", str(out / RELEASE)])
+def _serving(out: Path, finding: Finding) -> str:
+    """The command that keeps a service running."""
+    return shlex.join([typed_name(), "serve", str(out / finding.scenario.release)])
 
 
 def _command(kind: Kind, seed: int, out: Path, report: Path) -> str:
@@ -139,13 +140,13 @@ def _train(request: Request, folder: Path) -> None:
         train(prepared, folder, listeners=(listener,))
 
 
-def _show(findings: list[Finding], report: Path, out: Path, service: Service | None) -> None:
+def _show(findings: list[Finding], report: Path, out: Path, services: list[tuple[Service, str]]) -> None:
     from rich.console import Console
 
     console = Console()
     for finding in findings:
         _show_part(console, finding)
-    if service is not None:
+    for service, _ in services:
         _show_service(console, service)
     console.print("A simulated run protects nobody.", markup=False)
     console.print(f"Report: {report}. Runs: {out}.", soft_wrap=True, markup=False)
@@ -158,10 +159,11 @@ def _show(findings: list[Finding], report: Path, out: Path, service: Service | N
         ["train", first.runs[0].method, "--data", "csv:YOUR-FILE.csv"],
     ):
         console.print(f"  {name} {shlex.join(step)}", soft_wrap=True, markup=False)
-    if service is not None:
-        console.print(f"  {_serving(out)}", soft_wrap=True, markup=False)
+    for _, command in services:
+        console.print(f"  {command}", soft_wrap=True, markup=False)
+    if services:
         console.print(
-            f"The last one keeps the service running (so does `make serve`): open {_ADDRESS} and read.",
+            f"The last one keeps the service running (so does `make serve`): open {_ADDRESS}.",
             soft_wrap=True,
             markup=False,
         )
@@ -170,14 +172,14 @@ def _show(findings: list[Finding], report: Path, out: Path, service: Service | N
 def _show_service(console: Console, service: Service) -> None:
     from rich.table import Table
 
-    verdict = "holds" if service.audit["holds"] else "DOES NOT HOLD"
-    console.print(
-        f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
-    )
+    if service.audit is not None:
+        verdict = "holds" if service.audit["holds"] else "DOES NOT HOLD"
+        console.print(
+            f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
+        )
     console.print(f"Released: {service.release.line()}. {service.release.guarantee.line()}.", markup=False)
-    table = Table(
-        "asking", "bytes sent", "promise of the query", "as on the device", title="One device asks the server"
-    )
+    title = f"One device, {service.release.method}"
+    table = Table("asking", "bytes sent", "promise of the query", "as on the device", title=title)
     for one in service.asked:
         answer = one.answer
         sent = 0 if answer.sent is None else len(answer.sent)

@@ -21,6 +21,7 @@ from veilrec.cli import (
     demo,
     doctor,
     evaluate,
+    federate,
     methods,
     new,
     privacy,
@@ -68,6 +69,7 @@ app.command("audit")(audit.audit)
 app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
 app.command("serve")(serve.serve)
+app.add_typer(federate.app, name="federate")
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 

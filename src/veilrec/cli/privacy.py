@@ -118,7 +118,7 @@ def _of_run(run: Path) -> Statement:
         method=str(result.get("method", "")),
         dataset=str(result.get("dataset", "")),
         noise=(*own, *_settings(config), *before.values()),
-        simulated=True,  # `veilrec train` simulates all devices in one place
+        simulated=config.get("real") != "devices",  # `veilrec train` simulates all devices in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
         publishable=reason is None,
         seeded=guarantee.basis == "proven" and reason is not None,

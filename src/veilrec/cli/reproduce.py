@@ -49,6 +49,9 @@ def reproduce(
         bool, typer.Option("--skip-missing", help="Leave out the rows that need a package or file that is not here.")
     ] = False,
     jobs: Annotated[int, typer.Option(help="Runs at the same time, each in a process with one thread.")] = 1,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Train nothing: show the runs that are there, with the seeds they have.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder; experiments in one folder share their runs. Default: runs/reproduce-TABLE."),
@@ -57,10 +60,10 @@ def reproduce(
 ) -> None:
     """Run a paper's experiment again: its numbers, ours with their spread, popularity, and the epsilon that holds.
 
-    Writes TABLE.json, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on where it
-    stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are looked for
-    before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1. Minutes in
-    the list are estimates for 3 seeds on two quiet cores with --jobs 2.
+    Writes TABLE.json, TABLE.csv, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on
+    where it stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are
+    looked for before the first is trained. Where a row fails, the others are run and printed, and the exit code is 1.
+    Minutes in the list are estimates for 3 seeds on two quiet cores with --jobs 2.
 
     Examples:
 
@@ -73,6 +76,8 @@ def reproduce(
         veilrec reproduce fednewsrec-table2 --data mind:MINDsmall --set text.words=glove.6B.300d.txt
 
         veilrec reproduce privaterec-serving --quick
+
+        veilrec reproduce frontier --seeds 3 --data ml-1m --protocol loo-99
     """
     from veilrec.report.reproduce.registry import experiment
     from veilrec.report.reproduce.study import Options
@@ -92,6 +97,7 @@ def reproduce(
         methods=tuple(method or ()),
         settings=tuple(settings or ()),
         skip_missing=skip_missing,
+        finished=finished,
     )
     summary, folder = _run(table, options, jobs, out)
     _finish(summary, _command(table, options), folder, json_output)
@@ -121,9 +127,9 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
     from veilrec._files import check_place
     from veilrec.cli.progress import following
     from veilrec.errors import BadInput
-    from veilrec.report.reproduce.probes import take
+    from veilrec.report.reproduce.probes import recall, take
     from veilrec.report.reproduce.registry import experiment
-    from veilrec.report.reproduce.running import execute
+    from veilrec.report.reproduce.running import execute, read
     from veilrec.report.reproduce.study import make_study
     from veilrec.report.reproduce.summary import summarise
 
@@ -141,8 +147,12 @@ def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Sum
     where = ", ".join(dict.fromkeys(panel.data for panel in study.panels))
     todo = f"{counted(len(study.trials()), 'run')} on {where}" if where else "nothing to train"
     say(f"{table}: {todo}, in {folder}{_how_long(study)}")
-    runs = execute(study.trials(), jobs=jobs, say=say, follow=following)
-    return summarise(study, {**runs, **take(study.probes(), runs, jobs=jobs, say=say)}), folder
+    trials, probes = study.trials(), study.probes()
+    if options.finished:
+        runs = read(trials)
+        return summarise(study, {**runs, **recall(probes, runs)}), folder
+    runs = execute(trials, jobs=jobs, say=say, follow=following)
+    return summarise(study, {**runs, **take(probes, runs, jobs=jobs, say=say)}), folder
 
 
 def _how_long(study: Study) -> str:
@@ -155,14 +165,15 @@ def _how_long(study: Study) -> str:
 def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> None:
     from veilrec._files import write_json, write_text
     from veilrec.report.reproduce import figures
+    from veilrec.report.reproduce.price import to_csv
     from veilrec.report.reproduce.summary import grids, problems, to_json, to_markdown
 
     name = summary.study.experiment.name
     report = to_json(summary, command)
     write_json(folder / f"{name}.json", report)
     write_text(folder / f"{name}.md", to_markdown(summary, command, f"images/{name}.png"))
-    for ending in ("svg", "png"):
-        figures.save(summary, folder / f"{name}.{ending}")
+    write_text(folder / f"{name}.csv", to_csv(summary))
+    pictures = figures.save_all(summary, folder)
     if json_output:
         print_json(report | {"out": str(folder)})
         return
@@ -172,7 +183,7 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
     for line in (*summary.notes, *problems(summary)):
         typer.echo(line)
     runs = " and the runs" if summary.panels else ""
-    typer.echo(f"Saved in {folder}: {name}.json, .md, .svg, .png{runs}.")
+    typer.echo(f"Saved in {folder}: {name}.json, .csv, .md, {', '.join(f'{one}.svg, .png' for one in pictures)}{runs}.")
 
 
 def _print(grid: Grid, *, width: int | None) -> None:
@@ -200,6 +211,7 @@ def _command(table: str, options: Options) -> str:
     words += [f"--method {method}" for method in options.methods]
     words += [f"--set {_without_folder(setting)}" for setting in options.settings]
     words += ["--skip-missing"] if options.skip_missing else []
+    words += ["--finished"] if options.finished else []
     return " ".join(words)
 
 

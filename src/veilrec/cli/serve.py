@@ -35,6 +35,9 @@ def serve(
         str | None, typer.Option(help="Public key (hex, or a file with it) that has to have signed the release.")
     ] = None,
     rate: Annotated[float, typer.Option(min=0.0, help="Requests a second of one address; 0: no limit.")] = 200.0,
+    coordinator: Annotated[
+        str | None, typer.Option(help="Address of a federation's coordinator that the page may take part in.")
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the address as one JSON object on standard output.")
     ] = False,
@@ -49,11 +52,13 @@ def serve(
     from veilrec.server.http.running import Place
     from veilrec.server.http.running import serve as run
     from veilrec.server.http.service import Service
+    from veilrec.wire.addresses import checked_origin
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import read_public
 
     place = Place(host, port, tls_cert, tls_key, insecure_plaintext)
     place.check()
+    other = None if coordinator is None else checked_origin(coordinator)
     token = None if admin_token_file is None else read_token(admin_token_file)
     trusted = None if trust is None else read_public(trust)
     opened = open_release(release, trusted=trusted)
@@ -69,7 +74,7 @@ def serve(
     if not opened.protected:
         why = "; ".join(opened.manifest["why_unprotected"]) or "it says no more"
         service.log.event(f"this release is UNPROTECTED: {why}", level="warning")
-    run(service, Settings(rate=rate, admin_token=token), place, announce)
+    run(service, Settings(rate=rate, admin_token=token, coordinator=other), place, announce)
 
 
 def _embedder_of(release: Release) -> Embed | None:

@@ -13,6 +13,7 @@ from veilrec.cli.output import Json, data_names, method_names, metrics_table, pr
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
+    from veilrec.runs.engines import Engine
     from veilrec.runs.request import Request
 
 
@@ -21,6 +22,14 @@ class Noise(StrEnum):
 
     seeded = "seeded"
     secure = "secure"
+
+
+class EngineName(StrEnum):
+    """Where simulated devices learn."""
+
+    local = "local"
+    processes = "processes"
+    ray = "ray"
 
 
 _PARAMETERS = {"patience": "early_stop"}  # named otherwise on the command line than in a request
@@ -88,6 +97,22 @@ def train(
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
     ] = None,
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            case_sensitive=False,
+            help="Where devices learn: local (this process), processes (more of them), ray (a cluster). Same model.",
+        ),
+    ] = EngineName.local,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes of --engine processes or ray. Default: the cores of this machine.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster, e.g. auto or HOST:6379. Default: Ray is started here.")
+    ] = None,
+    shared: Annotated[
+        Path | None, typer.Option(help="Folder that every machine of the cluster sees: the workers' data lies there.")
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Train a method on a data set, compare it with popularity and chance, and save the run.
@@ -105,10 +130,13 @@ def train(
         veilrec train dp-fedmf --data ml-1m --noise secure --out runs/to-publish
 
         veilrec train --config runs/mine/config.yaml --seed 2
+
+        veilrec train fedmf --data ml-1m --set cohort.size=2000 --engine processes --workers 2
     """
     from veilrec.errors import BadInput, VeilrecError, file_trouble, is_full
     from veilrec.methods.registry import get, refused
     from veilrec.runs.config_file import make_request, read_config_file
+    from veilrec.runs.engines import Engine
     from veilrec.runs.folder import CONFIG, check_out
     from veilrec.runs.loop import Interrupted
     from veilrec.runs.refit import with_found_rounds
@@ -116,6 +144,7 @@ def train(
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
+    where = Engine(engine.value, workers, address, shared)
     chosen = [] if calibration is None else [f"calibration={calibration.strip().lower()}"]
     options = {
         "method": method,
@@ -142,14 +171,14 @@ def train(
     unit = "round" if get(as_meant(request).method).kind == "federated" else "epoch"
 
     def search(asked: Request, place: Path, goes_on: bool) -> dict[str, Any]:
-        return _train(asked, place, goes_on, list(log or ()), unit)
+        return _train(asked, place, goes_on, list(log or ()), unit, where)
 
     try:
         if refit:
             resumed, resume = resume, resume and folder.exists()  # which it does not before the search is done
             check_out(folder, resume=resume)
             request = with_found_rounds(request, folder, search, resume=resumed)
-        result = _train(request, folder, resume, list(log or ()), unit)
+        result = _train(request, folder, resume, list(log or ()), unit, where)
     except Interrupted as stop:
         raise Interrupted(f"{stop}\nGo on with: the same command and --out {folder} --resume") from None
     except OSError as error:
@@ -170,9 +199,10 @@ def _typed(context: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if (found := sources[name]) and found.name not in usual}
 
 
-def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str) -> dict[str, Any]:
+def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str, engine: Engine) -> dict[str, Any]:
     from veilrec.cli.progress import following
     from veilrec.runs import training
+    from veilrec.runs.engines import hired
     from veilrec.runs.folder import check_out
     from veilrec.runs.loggers import check_loggers, make_loggers
     from veilrec.runs.noise import kept_secret
@@ -185,7 +215,7 @@ def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: s
         say(f"{prepared.method.name}: {note}")
     title = f"{prepared.method.name} on {prepared.population.name}"
     loggers = make_loggers(log, folder)
-    with following(title, prepared.schedule.rounds, unit=unit) as listener:
+    with hired(prepared, engine), following(title, prepared.schedule.rounds, unit=unit) as listener:
         return training.train(prepared, folder, resume=resume, listeners=(listener, *loggers))
 
 

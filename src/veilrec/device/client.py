@@ -22,6 +22,7 @@ from veilrec.device.asking import AskingDevice, numbers_of
 from veilrec.device.history_store import HistoryStore
 from veilrec.device.released import SERVING_FILE, ReleasedFactors, ReleasedModel, ReleasedNews, asking_of, offers_of
 from veilrec.device.server_link import ServerAway, ServerLink
+from veilrec.device.veil_released import ReleasedCatalogue
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import NonPrivateEvent
@@ -149,12 +150,18 @@ class Client:
     def _by_itself(self, k: int, notes: tuple[str, ...] = ()) -> Answer:
         history = self.known()
         scores = self.model.scores(history)
-        return Answer(self._best(scores, history, k), "none-sent", "device", notes=notes)
+        return Answer(self._best(scores, history, k), "none-sent", "device", notes=notes + self._rests_on(history))
 
     def _for_nobody(self, k: int, notes: tuple[str, ...]) -> Answer:
         """What anybody gets; here, so that nobody learns that somebody has run out of budget."""
-        scores = self.model.scores(np.zeros(0, np.int32))
+        nothing = np.zeros(0, np.int32)
+        scores = self.model.scores(nothing)
+        notes += self._rests_on(nothing)
         return Answer(self._best(scores, self.known(), k), "nobody", "device", notes=notes)
+
+    def _rests_on(self, history: Indices) -> tuple[str, ...]:
+        """What a list of a catalogue rests on; other models are not asked for it."""
+        return (self.model.rests_on(history),) if isinstance(self.model, ReleasedCatalogue) else ()
 
     def _best(self, scores: Floats, read: Indices, k: int) -> list[Item]:
         worse = -np.nan_to_num(scores.astype(np.float64), nan=-np.inf)

@@ -41,6 +41,7 @@ from veilrec.device.taking_part import examples_if_asked, nothing_if_overflown, 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget
+from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Trust
 from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
 from veilrec.privacy.mechanisms.base import Mechanism
@@ -49,11 +50,14 @@ from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.privacy.seal import Seal, key_in
-from veilrec.updates import Round, Schema
+from veilrec.updates import Round, Schema, Uploads
 from veilrec.wire import bits, codec, gains, rounds
 
 NoiseOf = Callable[[int], Source]
 """The source of a message's noise, or of that of its learning, by its round; or of a report's by its period."""
+
+Make = Callable[[Uploads, Round, Schema, Source], tuple[bytes, Event]]
+"""From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
 
 _IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
@@ -152,7 +156,7 @@ class Device(Generic[Data]):
         self._noise_of_learning = noise_of_learning
         with ledger.transaction() as kept:
             self._identity = _Identity(**json.loads(_known(kept, _IDENTITY)))
-        if self._identity.plan != _digest(plan):
+        if self._identity.plan != plan_digest(plan):
             raise BadInput("this device was made for another plan: open it with its own, or make another one")
 
     @classmethod
@@ -175,7 +179,7 @@ class Device(Generic[Data]):
         """A device that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
         _check_statements(plan, budgets, unprotected=unprotected)
         seed = secrets.randbits(63) if draws_seed is None else draws_seed
-        identity = _Identity(number, seed, unprotected, _digest(plan))
+        identity = _Identity(number, seed, unprotected, plan_digest(plan))
         private = plan.learner.fresh_private_state(np.array([number], np.int64), seed)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ledger = Ledger.create(
@@ -227,20 +231,25 @@ class Device(Generic[Data]):
     ) -> None:
         self.close()
 
-    def take_part(self, broadcast: bytes, round_number: int) -> bytes:
-        """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for."""
+    def take_part(self, broadcast: bytes, round_number: int, *, make: Make | None = None) -> bytes:
+        """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for.
+
+        `make` makes the message of what was learnt: under masks, where the server must not see it.
+        """
         with self.ledger.transaction() as kept:
             answered = _last(kept, _OUTBOX, round_number, "round")
             if answered is not None:
                 return answered
             self._check_learner(kept)
             self._check(kept, self.plan.mechanism, round_number)
-            message, private = self._learn(broadcast, round_number, kept)
+            message, private = self._learn(broadcast, round_number, kept, make or self._message)
             kept.keep(_PRIVATE, save(dict(private)))
             kept.keep(_OUTBOX, _NUMBER.pack(round_number) + message)
         return message
 
-    def _learn(self, broadcast: bytes, round_number: int, kept: Transaction) -> tuple[bytes, Mapping[str, Floats]]:
+    def _learn(
+        self, broadcast: bytes, round_number: int, kept: Transaction, make: Make
+    ) -> tuple[bytes, Mapping[str, Floats]]:
         plan, identity = self.plan, self._identity
         about, model = rounds.decode(broadcast, plan.schema, round_number)
         view = about.view(plan.schema)
@@ -254,12 +263,14 @@ class Device(Generic[Data]):
         learned = plan.learner.learn(cohort, weights, about)
         source = _protecting(self._noise_of_message(round_number))
         uploads = nothing_if_overflown(examples_if_asked(learned.uploads, plan.tells_examples))
-        released = plan.mechanism.message(uploads, about, source)
+        message, event = make(uploads, about, view, source)
         mechanism = plan.mechanism
-        kept.charge(
-            released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
-        )
-        return codec.encode(released.value, view), private
+        kept.charge(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected)
+        return message, private
+
+    def _message(self, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
+        released = self.plan.mechanism.message(uploads, about, source)
+        return codec.encode(released.value, view), released.event
 
     def judge(self, start: bytes, trained: bytes, number: int) -> bytes:
         """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
@@ -391,7 +402,7 @@ def _mechanisms(plan: DevicePart) -> tuple[Mechanism[Any, Any], ...]:
     return (plan.mechanism, *(one.mechanism for one in asked if one is not None))
 
 
-def _digest(plan: DevicePart) -> str:
+def plan_digest(plan: DevicePart) -> str:
     """Of the model's shape and of what is stated about messages: both have to stay as they were agreed to."""
     stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
     return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()

@@ -88,7 +88,7 @@ class ReleasedNews:
 
     def scores(self, history: Indices) -> Floats:
         """Of every news."""
-        found: Floats = self.news @ self.users(_one(history))[0]
+        found: Floats = self.news @ self.users(one_history(history))[0]
         return found
 
 
@@ -128,7 +128,7 @@ class ReleasedFactors:
 
     def scores(self, history: Indices) -> Floats:
         """Of every item."""
-        found: Floats = self.news @ self.users(_one(history))[0]
+        found: Floats = self.news @ self.users(one_history(history))[0]
         return found
 
 
@@ -141,11 +141,12 @@ class ReleasedRanker:
 
     def scores(self, history: Indices) -> Floats:
         """Of every item."""
-        found: Floats = self._model.fold_in(_one(history)).score_all(_ONE)[0]
+        found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
         return found
 
 
-def _one(history: Indices) -> Csr:
+def one_history(history: Indices) -> Csr:
+    """Of one user."""
     return Csr(np.array([0, len(history)], np.int64), np.ascontiguousarray(history, dtype=np.int32))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilrec._arrays import Floats
+from veilrec.lattice import MOST_EXAMPLES
 from veilrec.updates import Factors, Rows, Schema, Uploads
 from veilrec.wire import codec
 
@@ -15,8 +16,10 @@ _LARGEST = 2.0**60  # its square is still a number in single precision, in which
 
 
 def examples_if_asked(uploads: Uploads, tell_examples: bool) -> Uploads:
-    """Leave the number of examples out of the messages unless the aggregation needs it."""
-    return uploads if tell_examples else replace(uploads, examples=None)
+    """Leave the number of examples out of the messages unless the aggregation needs it; no more than it takes."""
+    if not tell_examples or uploads.examples is None:
+        return replace(uploads, examples=None)
+    return replace(uploads, examples=np.minimum(uploads.examples, MOST_EXAMPLES))
 
 
 def nothing_if_overflown(uploads: Uploads) -> Uploads:

@@ -3,6 +3,7 @@
 A candidate's score is w . f(history, item) + taste(history)^T M basis(item). A device compares each of its latest items
 with a few that it never used (softmax), and sends the mean gradient. Weights live in whitened coordinates, in which
 features of made-up histories are uncorrelated, so that a step is as long in every direction as the noise is.
+Where the budget pays for it, one round before all others asks where in content space items are used.
 
 Every part of a message is cut to a length of its own first, so that none crowds out another; what the promise rests on
 is the bound of the mechanism on all of it.
@@ -11,20 +12,30 @@ is the bound of the mechanism on all of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec._arrays import Floats, Offsets
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
-from veilrec.device.veil_history import Examples, OwnHistory, Reader, Reading
-from veilrec.device.veil_items import ItemSteps, directions_of
+from veilrec.device.veil_history import (
+    PLACE_CLIP,
+    Examples,
+    OwnHistory,
+    Reader,
+    Reading,
+    Seen,
+    Told,
+    places_of,
+    share_of_places,
+)
 from veilrec.models.veil_content import Content
+from veilrec.models.veil_places import no_places, placed, unknown_places
 from veilrec.updates import Round, Uploads
 
-VOTES, POPULARITY, WEIGHTS, MAP, ITEMS = "votes", "popularity", "weights", "map", "items"
-CLIPS = {WEIGHTS: 1.0, MAP: 0.05, ITEMS: 0.1}  # of a device's gradient, each part by itself
+VOTES, POPULARITY, WEIGHTS, MAP, PLACES = "votes", "popularity", "weights", "map", "places"
+CLIPS = {WEIGHTS: 1.0, MAP: 0.05, PLACES: PLACE_CLIP}  # of what a device has to say, each part by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +44,7 @@ class Steps:
 
     units: Mapping[str, float]  # of what is learnt, for each number of the sum
     shares: Mapping[str, float]  # of the squared bound, where a round is about several tensors
-    items: ItemSteps | None = None  # None: items have no vectors of their own
+    noise: Mapping[str, float] = field(default_factory=dict)  # standard deviation on sums of which the server estimates
 
     def of(self, model: Mapping[str, Floats], name: str, missing: tuple[int, ...]) -> Floats:
         """A tensor in its own units; zeros where the model has none."""
@@ -41,11 +52,16 @@ class Steps:
             return np.zeros(missing, np.float32)
         return model[name] * np.float32(self.units[name])
 
-    def items_of(self, model: Mapping[str, Floats], learnt_map: Floats) -> tuple[Floats, Floats]:
-        """Vectors of the items, and the directions along which a taste meets them; nothing where there are none."""
-        if self.items is None:
-            return np.zeros((len(model[POPULARITY]), 0), np.float32), np.zeros((len(learnt_map), 0), np.float32)
-        return model[ITEMS] * self.items.of_items(model[POPULARITY]), directions_of(learnt_map)
+    def told(self, model: Mapping[str, Floats], content: Content) -> Told:
+        """What devices make of what was released."""
+        popularity = model[POPULARITY]
+        places = no_places(len(popularity))
+        if PLACES in model and model[PLACES].any():  # before its round nothing is known
+            uses = np.exp(popularity[:, 0].astype(np.float64))
+            places = placed(self.of(model, PLACES, ()), self.noise[PLACES], uses, content.basis)
+        elif PLACES in model:
+            places = unknown_places(model[PLACES].shape)
+        return Told.of(popularity, places, content)
 
 
 def lengths_of(shares: Mapping[str, float], names: tuple[str, ...], bound: float) -> dict[str, float]:
@@ -72,9 +88,12 @@ class VeilLearner:
     def learn(self, cohort: Cohort[OwnHistory], model: Mapping[str, Floats], about: Round) -> Learned:
         """The messages of some devices, and their loss."""
         reader = Reader(self.reading, self.content, cohort.draws_seed)
-        read = reader.examples_of_all(cohort.data, cohort.devices, model[POPULARITY])
         asked = tuple(name for name in self.names if about.concerns(name))
+        told = self.steps.told(model, self.content)
+        read = reader.examples_of_all(cohort.data, cohort.devices, told)
         gradients, loss = self._gradients(read, model, asked)
+        if PLACES in asked:
+            gradients[PLACES] = self._places(cohort.data, model[PLACES].shape)
         bound = 1.0 if about.clip_norm is None else about.clip_norm
         dense = {
             name: _cut(gradients[name], CLIPS[name], length)
@@ -84,35 +103,39 @@ class VeilLearner:
         return Learned(Uploads(about.number, len(read), dense=dense), counts, loss)
 
     def _gradients(
-        self, read: list[tuple[Examples, Floats]], model: Mapping[str, Floats], asked: tuple[str, ...]
+        self, read: list[tuple[Examples, Seen]], model: Mapping[str, Floats], asked: tuple[str, ...]
     ) -> tuple[dict[str, Floats], Floats]:
-        n, basis = len(read), self.content.basis
-        shape = (self.reading.tastes(self.content), basis.shape[1])
+        n = len(read)
+        width = self.content.basis.shape[1] + (model[PLACES].shape[1] if PLACES in model else 0)
+        shape = (self.reading.tastes(width), width)
         weights = whitened(self.whitening, self.steps.of(model, WEIGHTS, (len(self.whitening),)))
         learnt_map = self.steps.of(model, MAP, shape)
-        items, directions = self.steps.items_of(model, learnt_map)
         of_weights = np.zeros((n, len(weights)), np.float32)
         of_map = np.zeros((n, *(shape if MAP in asked else (0, 0))), np.float32)
-        of_items = np.zeros((n, *(items.shape if ITEMS in asked else (0, 0))), np.float32)
         loss = np.zeros(n, np.float32)
-        for place, (one, popularity) in enumerate(read):
+        for place, (one, seen) in enumerate(read):
             if len(one.ends):
                 loss[place] = _add_gradient(
-                    one.candidates,
-                    popularity,
+                    seen.popularity,
                     one.kernels,
-                    one.tastes,
-                    basis,
+                    seen.tastes,
+                    seen.beside,
                     weights,
                     learnt_map,
-                    items,
-                    one.tastes @ directions,
                     self.whitening,
                     of_weights[place],
                     of_map[place],
-                    of_items[place],
                 )
-        return {WEIGHTS: of_weights, MAP: of_map, ITEMS: of_items}, loss
+        return {WEIGHTS: of_weights, MAP: of_map}, loss
+
+    def _places(self, data: OwnHistory, shape: tuple[int, ...]) -> Floats:
+        """Where each device used its items: [n, items, directions]."""
+        out = np.zeros((len(data.rows), *shape), np.float32)
+        for row in range(len(out)):
+            history = np.ascontiguousarray(data.rows.row(row))
+            places = places_of(self.reading, self.content, shape[1], history)
+            np.add.at(out[row], history, places * np.float32(share_of_places(places) / np.sqrt(shape[1])))
+        return out
 
 
 def whitened(whitening: Floats, coordinates: Floats) -> Floats:
@@ -130,23 +153,19 @@ def _cut(gradients: Floats, clip: float, length: float) -> Floats:
 
 @jit
 def _add_gradient(
-    candidates: Indices,
     popularity: Floats,
     kernels: Floats,
     tastes: Floats,
-    basis: Floats,
+    beside: Floats,
     weights: Floats,
     learnt_map: Floats,
-    items: Floats,
-    meets: Floats,
     whitening: Floats,
     of_weights: Floats,
     of_map: Floats,
-    of_items: Floats,
 ) -> float:
     """Add the mean direction in which the loss falls; returns the mean loss."""
     n_targets, n_others = kernels.shape[0], kernels.shape[1]
-    n_popular, n_kernels, dim = popularity.shape[2], kernels.shape[2], basis.shape[1]
+    n_popular, n_kernels, dim = popularity.shape[2], kernels.shape[2], beside.shape[2]
     moved = np.zeros(n_popular + n_kernels, np.float32)
     looked_for, residual = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
     scores = np.zeros(n_others, np.float32)
@@ -156,18 +175,11 @@ def _add_gradient(
         for a in range(tastes.shape[1]):
             for d in range(dim):
                 looked_for[d] += tastes[target, a] * learnt_map[a, d]
-        own = np.float32(0.0)
-        for d in range(dim):
-            own += looked_for[d] * basis[candidates[target, 0], d]
-        for d in range(items.shape[1]):
-            own += meets[target, d] * items[candidates[target, 0], d]
         highest = np.float32(0.0)
         for other in range(n_others):
-            score = -own
+            score = np.float32(0.0)
             for d in range(dim):
-                score += looked_for[d] * basis[candidates[target, 1 + other], d]
-            for d in range(items.shape[1]):
-                score += meets[target, d] * items[candidates[target, 1 + other], d]
+                score += looked_for[d] * beside[target, other, d]
             for f in range(n_popular):
                 score += weights[f] * popularity[target, other, f]
             for f in range(n_kernels):
@@ -182,15 +194,12 @@ def _add_gradient(
         residual[:] = 0.0
         for other in range(n_others):
             chance = scores[other] / (total * n_targets)
-            for d in range(of_items.shape[1]):
-                of_items[candidates[target, 1 + other], d] -= chance * meets[target, d]
-                of_items[candidates[target, 0], d] += chance * meets[target, d]
             for f in range(n_popular):
                 moved[f] -= chance * popularity[target, other, f]
             for f in range(n_kernels):
                 moved[n_popular + f] -= chance * kernels[target, other, f]
             for d in range(dim):
-                residual[d] -= chance * (basis[candidates[target, 1 + other], d] - basis[candidates[target, 0], d])
+                residual[d] -= chance * beside[target, other, d]
         for a in range(of_map.shape[0]):
             for d in range(dim):
                 of_map[a, d] += tastes[target, a] * residual[d]

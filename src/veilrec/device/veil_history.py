@@ -8,6 +8,7 @@ scales, by how popular it is (also beside how popular the context was), and by t
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +22,14 @@ from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.device.learner import narrow
 from veilrec.models.veil_content import Content, decays_of, profiles
+from veilrec.models.veil_places import Places
 
 FEWEST_BEFORE = 4  # items before a target
 _TRIES = 20  # to draw an item that was not used
 _FURTHER_VOTES = 5.0  # in the second form of popularity: 2 ln(e^t + 5)
 _OF_ITEM = 3  # popularity features that are of the item alone
+PLACE_CLIP = 0.8  # of all places of a history together, where one along each direction is about 1
+_IN_BASIS = 0.5  # how long a place beyond content is beside content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +37,9 @@ class Reading:
     """What of a history is looked at, and how."""
 
     recency: tuple[float, ...] = (1.0, 3.0, 8.0, 25.0, 100.0)  # scales of kernels, in items
-    taste_recency: tuple[float, ...] = (3.0, 30.0)  # of the place in content space
+    taste_recency: tuple[float, ...] = (1.0, 5.0, 40.0)  # of the place in content space
     popularity_recency: tuple[float, ...] = (2.0, 8.0, 40.0)  # of how popular the context was
+    place_recency: float = 8.0  # of the places that items are used at
     latest: int = 100  # items of a context that kernels look at
     targets: int = 40
     negatives: int = 5  # beside each target
@@ -47,9 +52,28 @@ class Reading:
         """Of a candidate: popularity first, then kernels."""
         return self.popularity_features() + content.n_kernels * len(self.recency)
 
-    def tastes(self, content: Content) -> int:
-        """Length of a context's place in content space, with a constant."""
-        return 1 + len(self.taste_recency) * int(content.basis.shape[1])
+    def tastes(self, width: int) -> int:
+        """Length of a context's place among items that are so wide, with a constant."""
+        return 1 + len(self.taste_recency) * width
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was released, as devices read it."""
+
+    popularity: Floats  # [items, 2]: t, and how much a vote moves it
+    places: Places  # beyond content
+    basis: Floats  # [items, D]: content, then places beyond it
+    mark: bytes  # the same where all of it is the same
+
+    @classmethod
+    def of(cls, popularity: Floats, places: Places, content: Content) -> Told:
+        """What follows from what was released."""
+        basis = np.column_stack([content.basis, np.float32(_IN_BASIS) * places.values])
+        mark = hashlib.blake2b(popularity.tobytes(), digest_size=16)
+        for known in (places.values, places.gains, places.expected):
+            mark.update(known.tobytes())
+        return cls(popularity, places, basis, mark.digest())
 
 
 @dataclass(frozen=True)
@@ -81,16 +105,24 @@ class Examples:
     ends: Offsets  # [T]: the position of each target
     candidates: Indices  # [T, 1 + negatives]: the target, then items that were not used
     kernels: Floats  # [T, negatives, kernels * scales]: of each beside the target, the difference
-    tastes: Floats  # [T, 1 + scales * K]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The same examples in the light of what was released."""
+
+    popularity: Floats  # [T, negatives, features]: of each beside the target, the difference
+    tastes: Floats  # [T, 1 + scales * D]
+    beside: Floats  # [T, negatives, D]: rows of the basis, less that of the target as others see it
 
 
 @dataclass
 class Remembered:
-    """What follows from one history, and from how popular items are as it was last told."""
+    """What follows from one history, and from what was last told."""
 
     examples: Examples
-    told: bytes = b""
-    popularity: Floats = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
+    mark: bytes = b""
+    seen: Seen | None = None
 
 
 class Reader:
@@ -100,22 +132,19 @@ class Reader:
         self.reading, self.content, self.seed = reading, content, seed
         self._key = f"{seed} {reading}".encode()
 
-    def examples_of_all(self, data: OwnHistory, devices: Offsets, popularity: Floats) -> list[tuple[Examples, Floats]]:
-        """The examples of each device, drawn by the seed and its number, and their popularity features."""
-        told = hashlib.blake2b(popularity.tobytes(), digest_size=16).digest()
-        return [self._examples(data, row, int(device), popularity, told) for row, device in enumerate(devices)]
+    def examples_of_all(self, data: OwnHistory, devices: Offsets, told: Told) -> list[tuple[Examples, Seen]]:
+        """The examples of each device, drawn by the seed and its number, and how it sees them."""
+        return [self._examples(data, row, int(device), told) for row, device in enumerate(devices)]
 
-    def _examples(
-        self, data: OwnHistory, row: int, device: int, popularity: Floats, told: bytes
-    ) -> tuple[Examples, Floats]:
+    def _examples(self, data: OwnHistory, row: int, device: int, told: Told) -> tuple[Examples, Seen]:
         history = data.rows.row(row)
         key = hashlib.blake2b(b"%d %s" % (device, self._key) + history.tobytes(), digest_size=16).digest()
         known = data.remembered.get(key)
         if known is None:
             known = data.remembered[key] = Remembered(self.made(history, device))
-        if known.told != told:
-            known.popularity, known.told = popular_examples(self.reading, popularity, known.examples), told
-        return known.examples, known.popularity
+        if known.seen is None or known.mark != told.mark:
+            known.seen, known.mark = seen(self.reading, self.content, told, known.examples), told.mark
+        return known.examples, known.seen
 
     def made(self, history: Indices, device: int) -> Examples:
         """The examples of a history that nobody remembers."""
@@ -129,15 +158,47 @@ def _made(reading: Reading, content: Content, history: Indices, device: int, see
     candidates = np.zeros((len(ends), 1 + reading.negatives), np.int32)
     _draw_unused(history, ends, content.n_items, np.uint64(_draws.stream(seed, _draws.LEARNING, 0, device)), candidates)
     described = content.features(history, ends, candidates, decays_of(reading.recency), reading.latest)
-    return Examples(
-        history, ends, candidates, described[:, 1:] - described[:, :1], tastes(reading, content, history, ends)
+    return Examples(history, ends, candidates, described[:, 1:] - described[:, :1])
+
+
+def seen(reading: Reading, content: Content, told: Told, examples: Examples) -> Seen:
+    """Of what was released a device takes its own part away where it looks at its own target."""
+    return Seen(
+        popular_examples(reading, told.popularity, examples),
+        tastes(reading, told.basis, examples.history, examples.ends),
+        told.basis[examples.candidates[:, 1:]] - _by_others(reading, content, told, examples)[:, np.newaxis],
     )
 
 
-def tastes(reading: Reading, content: Content, history: Indices, ends: Offsets) -> Floats:
-    """Where contexts lie in content space, at every recency scale, after a constant: [T, 1 + scales * K]."""
-    means = profiles(history, ends, content.basis, decays_of(reading.taste_recency))
+def tastes(reading: Reading, basis: Floats, history: Indices, ends: Offsets) -> Floats:
+    """Where contexts lie among items, at every recency scale, after a constant: [T, 1 + scales * D]."""
+    means = profiles(history, ends, basis, decays_of(reading.taste_recency))
     return np.column_stack([np.full(len(ends), 0.5, np.float32), means])
+
+
+def places_of(reading: Reading, content: Content, directions: int, history: Indices) -> Floats:
+    """Where in content space each item of a history was used, along the first directions: [n, directions]."""
+    spread = np.maximum(content.basis[:, :directions].std(axis=0), np.float32(1e-6))
+    leading = np.ascontiguousarray(content.basis[:, :directions] * (np.float32(2.0) / spread))
+    return profiles(history, np.arange(len(history)), leading, decays_of((reading.place_recency,)))
+
+
+def share_of_places(places: Floats) -> float:
+    """What each place of a history [n, directions] counts, so that all together are as long as the clip at most."""
+    mean_square = float(np.square(places, dtype=np.float64).sum()) / max(places.size, 1)
+    return min(1.0, PLACE_CLIP / max(math.sqrt(mean_square), 1e-9)) / math.sqrt(max(len(places), 1))
+
+
+def _by_others(reading: Reading, content: Content, told: Told, examples: Examples) -> Floats:
+    """Rows of the basis of the targets, without what the device itself added to the sums: [T, D]."""
+    targets = examples.candidates[:, 0]
+    rows = told.basis[targets]
+    directions = told.places.values.shape[1]
+    if directions and len(rows):
+        places = places_of(reading, content, directions, examples.history)
+        own = share_of_places(places) * (places[examples.ends] - told.places.expected[targets])
+        rows[:, -directions:] -= np.float32(_IN_BASIS) * told.places.gains[targets] * own
+    return rows
 
 
 def popular(reading: Reading, popularity: Floats, history: Indices, ends: Offsets, candidates: Indices) -> Floats:

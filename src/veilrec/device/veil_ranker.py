@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -13,12 +13,21 @@ from pydantic import TypeAdapter
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec.device.rankers import Arrays
-from veilrec.device.veil import MAP, POPULARITY, WEIGHTS, Steps, whitened
-from veilrec.device.veil_history import Examples, Reader, Reading, popular, popular_examples, tastes
+from veilrec.device.veil import MAP, WEIGHTS, Steps, whitened
+from veilrec.device.veil_history import Reader, Reading, Told, popular, seen, tastes
 from veilrec.models.veil_content import Content, decays_of
 
-_CONTENT, _WHITENING = "content.", "whitening"
+_CONTENT, _WHITENING, _PLACES = "content.", "whitening", "places."
 _NEWTON_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What was learnt, in the units that scores are made of."""
+
+    told: Told
+    weights: Floats  # [features], everybody's
+    map: Floats  # [tastes, D]
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,10 @@ class VeilRanker:
         }
 
     def tables(self, weights: Arrays) -> Arrays:
-        """The public content, and the coordinates of the weights."""
-        return {**self.content.arrays(_CONTENT), _WHITENING: self.whitening}
+        """The public content, the coordinates of the weights, and what follows from released places of items."""
+        told = self.steps.told(weights, self.content).places
+        places = {_PLACES + field.name: getattr(told, field.name) for field in fields(told)}
+        return {**self.content.arrays(_CONTENT), _WHITENING: self.whitening, **places}
 
     @classmethod
     def restored(cls, settings: Mapping[str, Any], tables: Arrays) -> Self:
@@ -58,22 +69,28 @@ class VeilRanker:
             int(settings["draws_seed"]),
         )
 
+    def learnt(self, weights: Arrays) -> Learnt:
+        """What the released sums say, in the units of scores."""
+        told = self.steps.told(weights, self.content)
+        width = told.basis.shape[1]
+        return Learnt(
+            told,
+            whitened(self.whitening, self.steps.of(weights, WEIGHTS, (len(self.whitening),))),
+            self.steps.of(weights, MAP, (self.reading.tastes(width), width)),
+        )
+
     def model(self, weights: Arrays, private: Arrays, histories: Csr) -> VeilModel:
         """Known users are those with a history."""
-        return VeilModel(self, weights, histories)
+        return VeilModel(self, self.learnt(weights), histories)
 
 
 class VeilModel:
     """Scores from histories; whoever asks first fits own weights to the own history."""
 
-    def __init__(self, ranker: VeilRanker, weights: Arrays, histories: Csr) -> None:
-        self._ranker, self._released, self._histories = ranker, weights, histories
+    def __init__(self, ranker: VeilRanker, learnt: Learnt, histories: Csr) -> None:
+        self._ranker, self._learnt, self._histories = ranker, learnt, histories
         self.n_items = ranker.content.n_items
-        content, reading, steps = ranker.content, ranker.reading, ranker.steps
-        self._popularity = weights[POPULARITY]
-        self._weights = whitened(ranker.whitening, steps.of(weights, WEIGHTS, (len(ranker.whitening),)))
-        self._map = steps.of(weights, MAP, (reading.tastes(content), content.basis.shape[1]))
-        self._items, self._directions = steps.items_of(weights, self._map)
+        self._told, self._weights, self._map = learnt.told, learnt.weights, learnt.map
 
     @cached_property
     def _reader(self) -> Reader:
@@ -85,9 +102,9 @@ class VeilModel:
         examples = self._reader.made(history, 0)
         if not len(examples.ends) or not ranker.caution:
             return self._weights
-        popularity = popular_examples(ranker.reading, self._popularity, examples)
-        beside = np.concatenate([popularity, examples.kernels], axis=2).astype(np.float64)  # [T, N, features]
-        scores = beside @ self._weights + self._by_taste(examples)
+        known = seen(ranker.reading, ranker.content, self._told, examples)
+        beside = np.concatenate([known.popularity, examples.kernels], axis=2).astype(np.float64)  # [T, N, features]
+        scores = beside @ self._weights + np.einsum("tnd,td->tn", known.beside, known.tastes @ self._map)
         white = beside @ ranker.whitening.astype(np.float64)
         moved = np.zeros(white.shape[2])
         for _ in range(_NEWTON_STEPS):
@@ -99,13 +116,6 @@ class VeilModel:
             moved += np.linalg.solve(curvature, -mean.sum(axis=0) - ranker.caution * moved)
         return self._weights + whitened(ranker.whitening, moved.astype(np.float32))
 
-    def _by_taste(self, examples: Examples) -> Floats:
-        """What the map and the items' own vectors say of the items beside targets: [T, N]."""
-        basis, own = self._ranker.content.basis[examples.candidates], self._items[examples.candidates]
-        scores = np.einsum("tcd,td->tc", basis, examples.tastes @ self._map)
-        scores += np.einsum("tcd,td->tc", own, examples.tastes @ self._directions)
-        return np.asarray(scores[:, 1:] - scores[:, :1])
-
     def _score(self, history: Indices, items: Indices) -> Floats:
         """Scores of some items [C] after the whole history."""
         ranker = self._ranker
@@ -115,15 +125,13 @@ class VeilModel:
         end, candidates = np.array([len(known)]), np.ascontiguousarray(items[np.newaxis])
         described = np.concatenate(
             [
-                popular(reading, self._popularity, known, end, candidates)[0],
+                popular(reading, self._told.popularity, known, end, candidates)[0],
                 content.features(known, end, candidates, decays_of(reading.recency), reading.latest)[0],
             ],
             axis=1,
         )
-        taste = tastes(reading, content, known, end)[0]
-        scores = described @ weights + content.basis[items] @ (taste @ self._map)
-        scores += self._items[items] @ (taste @ self._directions)
-        return np.asarray(scores, np.float32)
+        taste = tastes(reading, self._told.basis, known, end)[0]
+        return np.asarray(described @ weights + self._told.basis[items] @ (taste @ self._map), np.float32)
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""
@@ -139,7 +147,7 @@ class VeilModel:
 
     def fold_in(self, histories: Csr) -> VeilModel:
         """New users do what all others do."""
-        return VeilModel(self._ranker, self._released, histories)
+        return VeilModel(self._ranker, self._learnt, histories)
 
 
 def _chances(scores: Any) -> Any:

@@ -24,6 +24,8 @@ from veilrec.simulate.audit import audit_plan
 from veilrec.simulate.canary import ALPHA, Canary, canary
 from veilrec.simulate.checks import Check
 
+_MADE_UP = ("synthetic-ratings", "synthetic-news")
+_NEWS = _MADE_UP[1]
 _DATA_SEED = 1  # of the made-up people
 _PUBLIC_SEED = 3
 _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as the others for ten
@@ -102,6 +104,11 @@ class MethodAudit:
         }
 
 
+def proven_cases() -> list[tuple[str, str | None]]:
+    """All of them, on each kind of made-up people that they learn from in a way of their own (None: the usual one)."""
+    return [(name, data) for name in proven_methods() for data in (None, *get(name).made_up[1:])]
+
+
 def proven_methods() -> list[str]:
     """Every method that promises something with a proof, unless told otherwise."""
     return [name for name in METHODS if (method := get(name)).plan is not None and _basis(method) == "proven"]
@@ -111,7 +118,19 @@ def _basis(method: Method[Any]) -> str:
     return method.guarantee(configure(method, preset="tuned", dataset="")[0]).basis
 
 
-def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[str] = ()) -> MethodAudit:
+def made_up_for(method: Method[Any], data: str | None = None) -> str:
+    """The made-up people that a method is audited on: as asked for, or the first kind that it learns from."""
+    known = [name for name in _MADE_UP if name in method.datasets]
+    if data is None:
+        return known[0] if known else _NEWS
+    if data not in known:
+        raise BadInput(f"{method.name} is not audited on {data}: choose from {', '.join(known)}")
+    return data
+
+
+def audit_method(
+    name: str, *, quick: bool, seed: int = 0, settings: Sequence[str] = (), data: str | None = None
+) -> MethodAudit:
     """Attack a method as it is configured, on a few hundred made-up people, and with a canary among twelve."""
     started = time.perf_counter()
     method, effort = get(name), QUICK if quick else FULL
@@ -121,7 +140,7 @@ def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[st
             f"{name} learns where all data is, and sends no messages: audit a federated method, such as dp-fedmf"
         )
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
-    problem = small_problem(method, effort.users, rounds)
+    problem = small_problem(method, effort.users, rounds, data)
     config = _fitting(config, devices_with_data(problem))
     guarantee = promised(method, config, problem)
     checks = audit_plan(
@@ -135,12 +154,13 @@ def audit_method(name: str, *, quick: bool, seed: int = 0, settings: Sequence[st
     )
     found = None
     if guarantee.basis == "proven":
-        plan, tiny = tiny_plan(method, settings)
+        plan, tiny = tiny_plan(method, settings, data)
         config = tiny_config(method, settings)
         claim = promised(method, config, tiny)
         runs = effort.runs // (1 if tiny.news is None else _FEWER)
         found = canary(plan, method.devices(config, tiny), tiny.train, claim, runs=runs, seed=seed)
-    return MethodAudit(name, guarantee, checks, found, time.perf_counter() - started)
+    label = name if data is None else f"{name} on {data}"
+    return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
 
 
 def _fitting(config: Any, devices: int) -> Any:
@@ -150,9 +170,9 @@ def _fitting(config: Any, devices: int) -> Any:
     return config.model_copy(update={"cohort": replace(config.cohort, size=devices // 4)})
 
 
-def small_problem(method: Method[Any], users: int, rounds: int) -> Problem:
+def small_problem(method: Method[Any], users: int, rounds: int, data: str | None = None) -> Problem:
     """Made-up people of the kind that the method learns from."""
-    if "synthetic-ratings" in method.datasets:
+    if made_up_for(method, data) != _NEWS:
         rows, known = _ratings(users)
         n_items = int(rows.items.max()) + 1
         features = Features(known.users, known.items.take(np.arange(n_items)))
@@ -201,12 +221,12 @@ def _tiny_features() -> Features:
     return Features(*sides)
 
 
-def tiny_plan(method: Method[Any], settings: Sequence[str] = ()) -> tuple[Plan, Problem]:
+def tiny_plan(method: Method[Any], settings: Sequence[str] = (), data: str | None = None) -> tuple[Plan, Problem]:
     """A plan of a few numbers for twelve people, everybody in every round, and what they learn from."""
     if method.plan is None:
         raise ValueError(f"{method.name} has no plan")
     _, rounds = configure(method, preset="tuned", dataset="", settings=settings)
-    if "synthetic-ratings" in method.datasets:
+    if made_up_for(method, data) != _NEWS:
         generator = np.random.default_rng(_DATA_SEED)
         rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
         train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))

@@ -115,6 +115,8 @@ class Method(Generic[C]):
     private_relative: str | None = None  # the method to name to those who ask this one for privacy
     published: Mapping[str, Any] = field(default_factory=dict)  # the paper's own numbers, by data set
     rankers: tuple[type[Ranker], ...] = ()  # of outside methods that rank in a way of their own: what opens their runs
+    # kinds of made-up people from which it learns in a way of its own each: all of them are checked and audited
+    made_up: tuple[str, ...] = ()
     trial: Trial = Trial()  # how the contract sees that it learns
     exemptions: tuple[Exemption, ...] = ()  # from the contract, with reasons
 

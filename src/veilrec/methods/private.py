@@ -61,11 +61,6 @@ PRIVATE_TRIAL = Trial(
 )
 # Of methods that send the largest entries as published.
 LARGEST_ENTRIES = (
-    Exemption(
-        "cohort",
-        "Which entries are the largest jumps where two are almost equal: a sum in another order may send another one.",
-        calibration="as-published",
-    ),
     Exemption("honest", "Which entries are sent is told exactly, so that no epsilon is finite.", "as-published"),
 )
 

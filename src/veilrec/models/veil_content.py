@@ -7,7 +7,7 @@ counting most: the item that lies a places back has weight e^(-a / tau), for eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._jit import jit
+from veilrec._jit import compiles, jit
 
 ALONE = -1  # of a kernel that is one similarity
+_AT_ONCE = 4096  # candidates, without a compiler
 _FROM_TEXTS = 2  # similarities that text vectors give: the cosine, and its third power where it is above 0
 
 
@@ -65,9 +66,36 @@ class Content:
         Only the `latest` items before a position count.
         """
         out = np.zeros((*candidates.shape, len(decays), self.n_kernels), np.float32)
-        if self.n_kernels:
+        if self.n_kernels and compiles():
             _features(history, ends, candidates, *self._packed, decays, latest, out)
+        elif self.n_kernels:
+            self._features_at_once(history, ends, candidates, decays, latest, out)
         return out.reshape(*candidates.shape, len(decays) * self.n_kernels)
+
+    def _features_at_once(
+        self, history: Indices, ends: Offsets, candidates: Indices, decays: Floats, latest: int, out: Floats
+    ) -> None:
+        """The same as the kernel, by whole arrays: for a device without a compiler."""
+        weights = decays[np.newaxis] ** np.arange(latest, dtype=np.float32)[:, np.newaxis]
+        for target, end in enumerate(ends.tolist()):
+            context = history[max(0, end - latest) : end][::-1]
+            shares = weights[: len(context)] / weights[: len(context)].sum(axis=0)  # [used, scales]
+            for start in range(0, candidates.shape[1] if len(context) else 0, _AT_ONCE):
+                part = slice(start, start + _AT_ONCE)
+                for kernel, values in enumerate(self._kernels(candidates[target, part], context)):
+                    out[target, part, :, kernel] = values @ shares
+
+    def _kernels(self, rows: Indices, columns: Indices) -> Iterator[Floats]:
+        """Each kernel of all pairs: [rows, columns]."""
+        alike = []
+        for codes, start, width in zip(self.codes, self.starts.tolist(), self.widths.tolist(), strict=True):
+            table = self.tables[start : start + width * width].reshape(width, width)
+            alike.append(table[codes[rows]][:, codes[columns]])
+        if self.texts.shape[1]:
+            cosine = self.texts[rows] @ self.texts[columns].T
+            alike += [cosine, np.maximum(cosine, np.float32(0.0)) ** 3]
+        for (first, second), scale in zip(self.kernels.tolist(), self.scales, strict=True):
+            yield alike[first] * scale * (alike[second] if second != ALONE else np.float32(1.0))
 
     @property
     def _packed(self) -> tuple[Indices, Floats, Offsets, Offsets, Floats, Indices, Floats]:

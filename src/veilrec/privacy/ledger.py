@@ -143,6 +143,11 @@ class Ledger:
         record = Record(0, first_period, 0.0, _uptime(), minimum_period_seconds, simulation, accounts)
         return cls(Store.create(path, record, seal=seal, keep=keep))
 
+    @staticmethod
+    def was_made(path: Path) -> bool:
+        """Whether there is a ledger to open; one whose making was cut off is made again."""
+        return Store.was_made(path)
+
     @classmethod
     def open(cls, path: Path, *, lock_timeout_seconds: float = 10.0, seal: Seal | None = None) -> Ledger:
         """Go on with a ledger; its budgets are those it was created with."""

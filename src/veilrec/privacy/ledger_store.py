@@ -180,6 +180,19 @@ class Store:
             for name, content in keep.items():
                 change.keep(name, content)
 
+    @staticmethod
+    def was_made(path: Path) -> bool:
+        """Whether there is a ledger, whatever state it is in: a file that a crash left empty is none yet."""
+        if not path.is_file():
+            return False
+        database = sqlite3.connect(path, timeout=10.0)
+        try:
+            return bool(database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        except sqlite3.Error:
+            return True
+        finally:
+            database.close()
+
     @classmethod
     def open(cls, path: Path, *, lock_timeout_seconds: float, seal: Seal | None = None) -> Store:
         """An existing ledger, checked."""

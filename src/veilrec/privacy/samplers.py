@@ -16,6 +16,9 @@ A magnitude z = k + x is proposed (Karney 2016): its whole part k with probabili
   So the weight of a number is off by less than 22 u, and the sum of all weights, which is mostly that of k = 0 and
   1, by less than 9 u: together less than 32 u = 2^-48.
 
+At other scales than UNITS (`Scale`) a cell of 2^-63 of z may hold a rounding boundary: then, less often than one time
+in 2^30, the draw is decided with further words, exactly.
+
 What a total variation t per coordinate would do instead, for instance a tail that ends: d coordinates turn
 (epsilon, delta) into (epsilon, delta + d t (1 + e^epsilon)), which at epsilon 40 is far more than d t.
 
@@ -39,12 +42,14 @@ from numpy.typing import NDArray
 from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._jit import exact_jit
 from veilrec.errors import BadInput
+from veilrec.privacy.checks import positive
 from veilrec.privacy.randomness import Source
 
 UNITS = 2**20  # lattice units per standard deviation (Gaussian) or scale (Laplace)
 RELATIVE_ERROR = 2.0**-48  # of every probability, per coordinate
 _FAR = 6  # whole parts from which on a Gaussian proposal is decided exactly; one in 10^8
 _STRIDE = 4  # whole parts of a Laplace draw in one table of thresholds
+_FACTOR_BITS = 12  # of a scale that is no power of 2
 _CHUNK = 1 << 15  # draws at a time, so that the words stay in the cache
 _LARGEST = 2.0**62  # in lattice units
 
@@ -130,11 +135,15 @@ _LAPLACE_WHOLE = _first_words(_laplace_cumulative(128)[:_STRIDE])
 
 
 @exact_jit
-def _round_with_sign(whole: int, fraction: np.uint64) -> Any:
-    # |z| = whole + (fraction >> 1) / 2^63, rounded to 2^20 units per whole; the lowest bit is the sign.
-    half_units = (whole << 21) + np.int64(fraction >> np.uint64(43))
-    rounded = (half_units + 1) >> 1
-    return -rounded if fraction & np.uint64(1) else rounded
+def _rounded(whole: int, fraction: np.uint64, factor: int, shift: int) -> tuple[Any, Any]:
+    # |z| = whole + (fraction >> 1) / 2^63, or up to 2^-63 more; factor 2^(31 - shift) units per whole; the lowest bit
+    # is the sign. -> the rounded number, and whether it is the same for all of these |z|.
+    low = factor * np.int64((fraction >> np.uint64(1)) & np.uint64(0xFFFFFFFF))
+    high = ((factor * whole) << 31) + factor * np.int64(fraction >> np.uint64(33)) + (low >> 32)
+    half = 1 << (shift - 1)
+    units = (high + half) >> shift
+    last = high + (((low & 0xFFFFFFFF) + factor - 1) >> 32)
+    return -units if fraction & np.uint64(1) else units, (last + half) >> shift == units
 
 
 @exact_jit
@@ -143,7 +152,9 @@ def _accept(probability: float, word: np.uint64) -> Any:
 
 
 @exact_jit
-def _fill_gaussian(words: _Words, start: int, thresholds: _Words, out: Offsets, carry: Offsets) -> tuple[int, int]:
+def _fill_gaussian(
+    words: _Words, start: int, thresholds: _Words, out: Offsets, carry: Offsets, factor: int, shift: int
+) -> tuple[int, int]:
     # -> how many draws were made, and the proposal that has to be decided exactly (or the end of the words)
     filled = 0
     for at in range(start, len(words) - 2, 3):
@@ -154,7 +165,9 @@ def _fill_gaussian(words: _Words, start: int, thresholds: _Words, out: Offsets, 
             return filled, at
         part = float(words[at + 1] >> np.uint64(1)) * 1.0842021724855044e-19  # 2^-63
         if _accept(math.exp(-0.5 * part * (2.0 * whole + part)), words[at + 2]):
-            out[filled] = _round_with_sign(whole, words[at + 1])
+            out[filled], certain = _rounded(whole, words[at + 1], factor, shift)
+            if not certain:
+                return filled, at
             filled += 1
             if filled == len(out):
                 break
@@ -162,7 +175,9 @@ def _fill_gaussian(words: _Words, start: int, thresholds: _Words, out: Offsets, 
 
 
 @exact_jit
-def _fill_laplace(words: _Words, start: int, thresholds: _Words, out: Offsets, carry: Offsets) -> tuple[int, int]:
+def _fill_laplace(
+    words: _Words, start: int, thresholds: _Words, out: Offsets, carry: Offsets, factor: int, shift: int
+) -> tuple[int, int]:
     filled, more = 0, carry[0]
     stopped = len(words)
     for at in range(start, len(words) - 2, 3):
@@ -177,13 +192,55 @@ def _fill_laplace(words: _Words, start: int, thresholds: _Words, out: Offsets, c
             break
         part = float(words[at + 1] >> np.uint64(1)) * 1.0842021724855044e-19
         if _accept(math.exp(-part), words[at + 2]):
-            out[filled] = _round_with_sign(more + whole, words[at + 1])
+            out[filled], _ = _rounded(more + whole, words[at + 1], factor, shift)  # a factor of 1 is always certain
             filled += 1
         more = 0  # a refused draw starts again from nothing
         if filled == len(out):
             break
     carry[0] = more
     return filled, stopped
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Lattice units per standard deviation: factor 2^exponent, so short that multiplying by it is exact."""
+
+    factor: int
+    exponent: int
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.factor <= 2**_FACTOR_BITS and -_FACTOR_BITS <= self.exponent <= 20):
+            raise BadInput(f"noise of {self.factor} 2^{self.exponent} units cannot be drawn: give 0.5 to 2^31")
+
+    @classmethod
+    def above(cls, units: float) -> Scale:
+        """The smallest that is not below, and at most 1 + 2^-11 times that."""
+        positive(units=units)
+        mantissa, exponent = math.frexp(units)
+        factor = math.ceil(math.ldexp(mantissa, _FACTOR_BITS))
+        return cls(factor, exponent - _FACTOR_BITS)
+
+    @property
+    def units(self) -> float:
+        """As a number."""
+        return math.ldexp(self.factor, self.exponent)
+
+    @property
+    def shift(self) -> int:
+        """For the kernel."""
+        return 31 - self.exponent
+
+    def rounded(self, whole: int, part: _Uniform) -> int:
+        """So many times |z| = whole + part, rounded; with as many more bits as that takes."""
+        times = Fraction(self.factor) * Fraction(2) ** self.exponent
+        while True:
+            least, beyond = (times * (whole + end) + Fraction(1, 2) for end in part.interval)
+            if math.floor(least) == math.ceil(beyond) - 1:
+                return math.floor(least)
+            part.extend()
+
+
+_UNITS = Scale(1, 20)
 
 
 @dataclass(frozen=True)
@@ -196,7 +253,7 @@ class _Law:
     exponent: Callable[[int, Fraction], Fraction]  # of the acceptance; rises with the fraction
     stride: int | None  # the whole part that means "so many more, and draw again"
 
-    def propose(self, words: _Words, integers: _Integers, carry: Offsets) -> int | None:
+    def propose(self, words: _Words, integers: _Integers, carry: Offsets, scale: Scale) -> int | None:
         """One proposal, made of the same words as in the kernel, decided with as many more as it takes."""
         first, fraction, last = words.tolist()
         whole = self._whole(_Uniform(integers, first, 64))
@@ -204,9 +261,11 @@ class _Law:
             carry[0] += whole
             return None
         more, carry[0] = int(carry[0]), 0
-        if not self._accepted(whole, _Uniform(integers, fraction >> 1, 63), _Uniform(integers, last, 64)):
+        part = _Uniform(integers, fraction >> 1, 63)
+        if not self._accepted(whole, part, _Uniform(integers, last, 64)):
             return None
-        return int(_round_with_sign(more + whole, words[1]))
+        units = scale.rounded(more + whole, part)
+        return -units if fraction & 1 else units
 
     def _whole(self, uniform: _Uniform) -> int:
         while True:
@@ -228,8 +287,8 @@ class _Law:
             part.extend()
             uniform.extend()
 
-    def draw(self, source: Source, count: int) -> Offsets:
-        """Independent draws, rounded to integers."""
+    def draw(self, source: Source, count: int, scale: Scale) -> Offsets:
+        """Independent draws, so many units wide, rounded to integers."""
         out, carry, integers = np.empty(count, np.int64), np.zeros(1, np.int64), _Integers(source)
         done = 0
         while done < count:
@@ -238,10 +297,10 @@ class _Law:
             words = source.words(3 * (end - done + (end - done) // 2 + 8))
             at = 0
             while at < len(words) and done < end:
-                filled, at = self.fill(words, at, self.thresholds, out[done:end], carry)
+                filled, at = self.fill(words, at, self.thresholds, out[done:end], carry, scale.factor, scale.shift)
                 done += filled
                 if at < len(words):
-                    drawn = self.propose(words[at : at + 3], integers, carry)
+                    drawn = self.propose(words[at : at + 3], integers, carry, scale)
                     if drawn is not None:
                         out[done] = drawn
                         done += 1
@@ -255,14 +314,14 @@ _GAUSSIAN = _Law(
 _LAPLACE = _Law(_fill_laplace, _LAPLACE_WHOLE, _laplace_cumulative, lambda _, part: part, _STRIDE)
 
 
-def lattice_gaussian(source: Source, count: int) -> Offsets:
-    """Independent draws of N(0, UNITS^2), rounded to integers."""
-    return _GAUSSIAN.draw(source, count)
+def lattice_gaussian(source: Source, count: int, scale: Scale = _UNITS) -> Offsets:
+    """Independent draws of N(0, scale^2), UNITS unless told otherwise, rounded to integers."""
+    return _GAUSSIAN.draw(source, count, scale)
 
 
 def lattice_laplace(source: Source, count: int) -> Offsets:
     """Independent Laplace draws of scale UNITS, rounded to integers."""
-    return _LAPLACE.draw(source, count)
+    return _LAPLACE.draw(source, count, _UNITS)
 
 
 def to_lattice(value: Doubles, grid: float) -> Offsets:

@@ -49,13 +49,14 @@ def pooled_l2(clip_norm: float, slots: int, adjacency: Adjacency) -> float:
 
 
 def rounded_sum_l2(sensitivity: float, devices: int) -> float:
-    """L2 sensitivity of a sum of up to so many clipped vectors that was added up in double precision.
+    """L2 sensitivity of an exact sum of up to so many clipped vectors, once it is a number in steps of the noise.
 
-    Adding up n numbers in any order errs by at most (n - 1) u / (1 - (n - 1) u) times the sum of their absolute
-    values, u = 2^-53: in L2, less than 2 n u times n clip norms, and each of two neighbouring sums errs by as much.
+    The sum itself is one of whole numbers (`veilrec.lattice`) and has no error. Turning it into double precision, and
+    dividing it by the step of the noise, errs by 2^-53 each, relative to numbers whose L2 norm is at most n clip norms;
+    so does either of two neighbouring sums: together less than 2^-50 n clip norms.
     """
     whole(devices=devices)
-    return sensitivity * (1.0 + 2.0**-51 * devices**2)
+    return sensitivity * (1.0 + 2.0**-50 * devices)
 
 
 def changed_bits(change: BitChange, *, length: int, items: int = 1) -> int:

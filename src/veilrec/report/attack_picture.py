@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from veilrec.runs.attacking import Asked, Attacked
-    from veilrec.simulate.attacks.gradient_rows import Finding
+    from veilrec.simulate.attacks.readers import Finding
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -41,15 +41,16 @@ _ROW_INCHES, _LINE_INCHES, _LETTERS = 0.30, 0.17, 52
 
 def save_uploads(attacked: Sequence[Attacked], path: Path) -> None:
     """Write the bars as SVG or PNG, by the name of the file."""
-    _save(draw_uploads, attacked, path)
+    save_picture(draw_uploads, attacked, path)
 
 
 def save_queries(asked: Sequence[Asked], path: Path) -> None:
     """Write the curves as SVG or PNG, by the name of the file."""
-    _save(draw_queries, asked, path)
+    save_picture(draw_queries, asked, path)
 
 
-def _save(draw: Any, found: Any, path: Path) -> None:
+def save_picture(draw: Any, found: Any, path: Path) -> None:
+    """What `draw` makes of what was found, in a file."""
     about = {"Date": None} if path.suffix == ".svg" else None  # the same picture again from the same numbers
     with mpl.rc_context(_STYLE), replacing(path) as part:
         draw(found).savefig(part, format=path.suffix[1:], facecolor="white", dpi=130, metadata=about)

@@ -20,9 +20,10 @@ K = 10  # items in a list
 POPULARITY = "popularity"
 _FAVOURITES = 3  # categories of a person
 _SHOWN_HISTORY, _FEWEST_ITEMS = 10, 10
+_COMPARED = 1000  # people whose lists are compared with what they have; more take long and say the same
 OVERLAP_NOTE = (
     "Overlap compares the categories of a list with those of what its owner has: 100% if every category has the same"
-    " share in both, 0% if they have none in common. That of all users is the mean."
+    " share in both, 0% if they have none in common. That of many users is the mean."
 )
 
 
@@ -44,12 +45,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well a list of ten fits the person, and how well such lists fit everybody: one person is an anecdote."""
+    """How well a list of ten fits the person, and how well such lists fit many: one person is an anecdote."""
 
     main: float  # how many are of the category that the person has most of
     favourites: float  # how many are of any of the person's favourite categories
     overlap: float  # of the list's shares of categories with those of the person's own items, 0 to 1
-    mean_overlap: float  # the same, on average over everybody who has items
+    mean_overlap: float  # the same, on average over many who have items
 
     def to_json(self) -> dict[str, float]:
         """For `veilrec demo --json`."""
@@ -85,11 +86,13 @@ class Person:
     favourites: Mapping[str, int]  # the categories that the person has most of, the main one first -> how many
     chance: Fit  # what to expect of a list drawn from all items
     lists: tuple[Listed, ...]
+    compared: int | None = None  # of how many people overlaps are the mean; None: everybody
 
     def fit_head(self) -> tuple[str, ...]:
         """The headings of `fit_rows`."""
         main, top = next(iter(self.favourites)), len(self.favourites)
-        return f"list of {K} by", f"of {main}", f"of top {top}", "overlap", "overlap, all users"
+        many = "all" if self.compared is None else f"{self.compared:,}"
+        return f"list of {K} by", f"of {main}", f"of top {top}", "overlap", f"overlap, {many} users"
 
     def fit_rows(self) -> list[tuple[str, ...]]:
         """How well each list fits, and what to expect by chance, as a table."""
@@ -105,6 +108,7 @@ class Person:
             "used": self.used,
             "favourites": dict(self.favourites),
             "chance": self.chance.to_json(),
+            "compared": self.compared,
             "lists": {own.method: own.to_json() for own in self.lists},
         }
 
@@ -114,15 +118,17 @@ def meet(models: Sequence[SavedModel], population: Population) -> Person:
     known = population.catalogue
     if known is None:
         raise BadInput(f"{population.name} has no titles and categories: there is nothing to tell of a person")
-    used = models[0].devices.used
+    everybodys = models[0].devices.used
+    person = int(np.argmax(np.minimum(everybodys.lengths(), _FEWEST_ITEMS)))  # of fewer, the one with most
+    some = max(_COMPARED, person + 1)
+    used = everybodys.take(np.arange(min(some, len(everybodys)), dtype=np.int64))
     names, codes = np.unique(list(known.categories), return_inverse=True)
     counts = _count(used, codes, len(names))  # [users, categories]
-    person = int(np.argmax(np.minimum(used.lengths(), _FEWEST_ITEMS)))  # of fewer, the one with most
     own = used.row(person)
     favourite = _favourites(counts)[person]
     liked = sorted(np.flatnonzero(favourite).tolist(), key=lambda category: -counts[person, category])
-    everybody = [(model.method, model.guarantee, _lists(model)) for model in models]
-    everybody.append((POPULARITY, no_guarantee(), _popular(used, len(codes))))
+    everybody = [(model.method, model.guarantee, _lists(model, some)) for model in models]
+    everybody.append((POPULARITY, no_guarantee(), _popular(everybodys, len(codes), some)))
     return Person(
         user=population.users[person],
         used=len(own),
@@ -141,6 +147,7 @@ def meet(models: Sequence[SavedModel], population: Population) -> Person:
             )
             for method, guarantee, lists in everybody
         ),
+        compared=len(used) if len(used) < len(everybodys) else None,
     )
 
 
@@ -198,15 +205,15 @@ def _favourites(counts: Offsets) -> Bools:
     return chosen & (counts > 0)
 
 
-def _lists(model: SavedModel) -> list[Indices]:
-    return [best.items for best in model.recommend_everybody(K)]
+def _lists(model: SavedModel, some: int) -> list[Indices]:
+    return [best.items for best in model.recommend_everybody(K, first=some)]
 
 
-def _popular(used: Csr, n_items: int) -> list[Indices]:
+def _popular(used: Csr, n_items: int, some: int | None = None) -> list[Indices]:
     """What most users have, without what the user has already."""
     order = np.argsort(-np.bincount(used.items, minlength=n_items), kind="stable").astype(np.int32)
     longest = K + int(used.lengths().max())
-    return [(head := order[:longest])[~np.isin(head, used.row(user))][:K] for user in range(len(used))]
+    return [(head := order[:longest])[~np.isin(head, used.row(user))][:K] for user in range(len(used))[:some]]
 
 
 def _item(ids: Strings, known: Catalogue, item: int) -> Item:

@@ -26,7 +26,6 @@ from veilrec.runs.released import open_device
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import fingerprint, new_key
 
-RELEASE, KEY = "release", "release.key"  # in the demo's folder
 _K = 10
 _START_SECONDS = 60.0
 _SHOWN: tuple[Mode, ...] = ("none-sent", "interest", "nobody")  # the lists that the report prints
@@ -70,7 +69,7 @@ class Asked:
 class Service:
     """What came of serving."""
 
-    audit: dict[str, Any]
+    audit: dict[str, Any] | None  # None: it was not attacked here
     release: Release
     history: Sequence[str]
     asked: Sequence[Asked]
@@ -78,8 +77,13 @@ class Service:
     def to_json(self) -> dict[str, Any]:
         """For `veilrec demo --json`."""
         return {
-            "audit": {"method": self.audit["method"], "holds": self.audit["holds"]},
-            "release": {"name": self.release.name, "version": self.release.version, "key": self.release.key.hex()},
+            "audit": self.audit and {"method": self.audit["method"], "holds": self.audit["holds"]},
+            "release": {
+                "name": self.release.name,
+                "version": self.release.version,
+                "family": self.release.family,
+                "key": self.release.key.hex(),
+            },
             "read": len(self.history),
             "asked": [one.to_json() for one in self.asked],
         }
@@ -92,9 +96,9 @@ def audited(method: str, seed: int) -> dict[str, Any]:
     return audit_method(method, quick=True, seed=seed).to_json()
 
 
-def released(run: Path, room: Path) -> Release:
+def released(run: Path, folder: Path) -> Release:
     """The run, signed with a key of its own."""
-    return make_release(run, room / RELEASE, new_key(room / KEY), Wishes())
+    return make_release(run, folder, new_key(folder.with_name(f"{folder.name}.key")), Wishes())
 
 
 @contextmanager
@@ -130,8 +134,11 @@ def _ready(address: str) -> bool:
     return False
 
 
-def asked(release: Release, address: str, history: Sequence[str], category_of: dict[str, str]) -> list[Asked]:
-    """Every way of asking that the release offers, as a new device each, with the same history."""
+def asked(release: Release, address: str | None, history: Sequence[str], category_of: dict[str, str]) -> list[Asked]:
+    """Every way of asking that the release offers, as a new device each, with the same history.
+
+    Without an address there is nobody to ask, and nothing that a device needs of anybody.
+    """
     offered = {*offers_of(release), "none-sent", "nobody"}
     read = [category_of.get(item, "") for item in history]
     favourites = sorted(set(read), key=lambda name: -read.count(name))[:3]
@@ -151,23 +158,22 @@ def asked(release: Release, address: str, history: Sequence[str], category_of: d
 
 
 @contextmanager
-def _device(release: Release, address: str) -> Iterator[Client]:
+def _device(release: Release, address: str | None) -> Iterator[Client]:
     with (
         tempfile.TemporaryDirectory(prefix="veilrec-device-") as state,
-        open_device(Path(state), release, server=ServerLink(address)) as device,
+        open_device(Path(state), release, server=None if address is None else ServerLink(address)) as device,
     ):
         yield device
 
 
 def story(service: Service, command: str) -> Markup:
     """The part of the report."""
-    release, audit = service.release, service.audit
-    checks = [check for check in audit["checks"] if check["holds"]]
+    release, alone = service.release, service.release.family == "catalogue"
     rows = [_row(one) for one in service.asked]
     size = sum(about["bytes"] for about in release.manifest["files"].values())
     return section(
-        "From the model to a reader",
-        tag("p", *_audit_words(audit, len(checks))),
+        "From the model to a device that asks nobody" if alone else "From the model to a reader",
+        tag("p", *_audit_words(release.method, service.audit)),
         tag(
             "p",
             f"Released as {release.name}, version {release.version}: {size:,} bytes in"
@@ -175,32 +181,53 @@ def story(service: Service, command: str) -> Markup:
             f" {release.guarantee.line()}. A device checks the signature, every hash and every shape, and never takes"
             " an older version after a newer one.",
         ),
-        tag(
-            "p",
-            f"Then a server and a device, two processes, on this machine. The device has read"
-            f" {counted(len(service.history), 'story', 'stories')} and asks in every way that there is; it takes out"
-            " what was read by itself.",
-        ),
+        tag("p", _alone(service) if alone else _two_processes(service)),
         table(["what is sent", "bytes", "promise", "as on the device", "of favourite topics"], rows, numbers=(1, 3, 4)),
-        _bars(service.asked),
-        tag(
-            "p",
-            "As on the device: how many of the ten the device would have chosen by itself, with the exact history."
-            " One person and one draw of the noise are an anecdote; ",
-            tag("code", "veilrec evaluate RUN --serving all --epsilon 1,5"),
-            " measures it.",
-            class_="note",
-        ),
+        *(() if alone else (_bars(service.asked), _ANECDOTE)),
         tag(
             "div",
             *(_list(one) for one in service.asked if one.mode in ("none-sent", "interest", "nobody")),
             class_="columns",
         ),
-        tag("p", "To read on that page yourself: ", tag("code", command), " and open the address that it prints."),
+        tag(
+            "p",
+            f"To {'pick' if alone else 'read'} on that page yourself: ",
+            tag("code", command),
+            " and open the address that it prints.",
+        ),
     )
 
 
-def _audit_words(audit: dict[str, Any], held: int) -> list[object]:
+def _two_processes(service: Service) -> str:
+    return (
+        f"Then a server and a device, two processes, on this machine. The device has read"
+        f" {counted(len(service.history), 'story', 'stories')} and asks in every way that there is; it takes out what"
+        " was read by itself."
+    )
+
+
+def _alone(service: Service) -> str:
+    on_device = service.asked[0].answer
+    return (
+        f"A device has it, and {counted(len(service.history), 'film')} of its owner. {' '.join(on_device.notes)} No"
+        " query is ever sent: there is no server to trust with one, and nothing to account for; nor in the browser."
+    )
+
+
+_ANECDOTE = tag(
+    "p",
+    "As on the device: how many of the ten the device would have chosen by itself, with the exact history. One person"
+    " and one draw of the noise are an anecdote; ",
+    tag("code", "veilrec evaluate RUN --serving all --epsilon 1,5"),
+    " measures it.",
+    class_="note",
+)
+
+
+def _audit_words(method: str, audit: dict[str, Any] | None) -> list[object]:
+    if audit is None:
+        return ["What was trained is attacked by ", tag("code", f"veilrec audit {method} --quick"), "."]
+    held = len([check for check in audit["checks"] if check["holds"]])
     canary = audit.get("canary")
     attack = ""
     if canary:

@@ -1,56 +1,26 @@
-"""From the names of runs and methods to what an attack needs: a plan, devices with data, and a model."""
+"""Attacks on the uploads of news models, and on the queries of their users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from veilrec._arrays import Doubles, Floats
+from veilrec._arrays import Doubles
 from veilrec._csr import Csr
-from veilrec._extras import require
-from veilrec.data.datasets import full_spec, load
-from veilrec.data.population import Population
-from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput
-from veilrec.evaluate.protocols import default_protocol, make_split
-from veilrec.methods.base import Method, Problem, configure, promised, ready
-from veilrec.methods.registry import get
-from veilrec.plan import Plan
-from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.attack_subjects import Populations, Subject
 from veilrec.runs.evaluation import refuse_changed_data
-from veilrec.runs.folder import read_config, read_result
-from veilrec.runs.request import news_data, read_trained
+from veilrec.runs.request import read_trained
 from veilrec.runs.saved import SavedModel, open_model
-from veilrec.simulate.attacks.gradient_rows import Finding, recover_clicks
+from veilrec.simulate.attacks.gradient_rows import recover_clicks
+from veilrec.simulate.attacks.readers import Finding
 from veilrec.simulate.attacks.repeated_queries import COUNTS, Asking, Curve, average_queries, best_guess
 
-_PADDING = ("padding", "pad_probability")  # how settings call the share of clicks that a device hides
 _USERS = 500  # test users whose interests are looked for, at most
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is attacked."""
-
-    method: str
-    calibration: str | None
-    data: str
-    trained: str  # where the model is from
-    claimed: Guarantee
-    padding: float | None
-    plan: Plan
-    devices: LocalData
-    weights: Mapping[str, Floats]
-
-    @property
-    def label(self) -> str:
-        """For tables and pictures."""
-        return self.method if self.calibration is None else f"{self.method}, {self.calibration}"
 
 
 @dataclass(frozen=True)
@@ -70,19 +40,6 @@ class Attacked:
         return about | self.findings[0].to_json() | terms | {"findings": every}
 
 
-class Populations:
-    """Data sets, each read once."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, Population] = {}
-
-    def load(self, spec: str) -> Population:
-        """The data set of this name."""
-        if spec not in self._read:
-            self._read[spec] = load(spec)
-        return self._read[spec]
-
-
 def attack_uploads(subject: Subject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Attacked:
     """Look for clicked news in what a subject's devices send; errors say of which method they are."""
     try:
@@ -92,102 +49,6 @@ def attack_uploads(subject: Subject, *, uploads: int, rounds: int = 1, seed: int
     except BadInput as error:
         raise BadInput(f"{subject.method}: {error}") from None
     return Attacked(subject, rounds, found)
-
-
-def subject_of_method(
-    name: str, data: str, populations: Populations, *, settings: Sequence[str] = (), seed: int = 0
-) -> Subject:
-    """A method as it is before its first round."""
-    method = _sending(get(name))
-    require(f"attacking {method.name}", "numba")
-    data = full_spec(data)
-    config, rounds = configure(method, preset="tuned", dataset=data.partition(":")[0], settings=settings)
-    ready(method, config)
-    population = populations.load(data)
-    split = make_split(population, default_protocol(population), seed=seed)
-    problem = Problem(
-        split.train,
-        split.n_items,
-        seed,
-        rounds,
-        news_data(population, split),
-        population.features,
-        None,
-        population.catalogue,
-    )
-    plan, devices = _plan_of(method, config, problem)
-    claimed = promised(method, config, problem)
-    return _subject(method, config, data, "before the first round", claimed, plan, devices, plan.start)
-
-
-def subject_of_run(folder: Path, populations: Populations) -> Subject:
-    """A run with its last model, on its own data."""
-    rounds = int(read_result(folder)["rounds"])
-    trained, model = read_trained(folder), open_model(folder)
-    method = _sending(get(trained.method))
-    try:
-        config = method.config.model_validate(read_config(folder).get("config"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BadInput(f"{folder} was trained with other settings ({where}: {first['msg']}): train again") from None
-    population = populations.load(trained.data)
-    refuse_changed_data(folder, trained, model, population)
-    split = trained.split(population)
-    problem = Problem(
-        split.train,
-        split.n_items,
-        trained.seed,
-        rounds,
-        news_data(population, split),
-        population.features,
-        None,
-        population.catalogue,
-    )
-    plan, devices = _plan_of(method, config, problem)
-    weights = model.parts.weights
-    if {name: values.shape for name, values in weights.items()} != {t.name: t.shape for t in plan.schema.tensors}:
-        raise BadInput(f"{folder} has another model than {method.name} has today: train again")
-    place = f"{folder} after {rounds} rounds"
-    return _subject(method, config, trained.data, place, model.guarantee, plan, devices, weights)
-
-
-def _sending(method: Method[Any]) -> Method[Any]:
-    if method.plan is None:
-        raise BadInput(
-            f"{method.name} learns where all data is, and sends no messages: attack a federated method, such as"
-            " fednewsrec"
-        )
-    return method
-
-
-def _plan_of(method: Method[Any], config: Any, problem: Problem) -> tuple[Plan, LocalData]:
-    if method.plan is None:
-        raise ValueError(f"{method.name} has no plan")
-    if problem.news is None:
-        raise BadInput(
-            f"{method.name}: this data has no titles or train impressions, and the attack looks for clicked news:"
-            " give --data synthetic-news or mind:FOLDER, and a method that reads titles, such as fednewsrec"
-        )
-    return method.plan(config, problem), method.devices(config, problem)
-
-
-def _subject(
-    method: Method[Any],
-    config: Any,
-    data: str,
-    trained: str,
-    claimed: Guarantee,
-    plan: Plan,
-    devices: LocalData,
-    weights: Mapping[str, Floats],
-) -> Subject:
-    values = config.model_dump()
-    everything = {**values, **(values.get("privacy") or {})}
-    padding = next((float(everything[name]) for name in _PADDING if name in everything), None)
-    return Subject(
-        method.name, values.get("calibration"), data, trained, claimed, padding, plan, devices, dict(weights)
-    )
 
 
 @dataclass(frozen=True)

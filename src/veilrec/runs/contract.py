@@ -11,6 +11,7 @@ from veilrec._extras import MissingPart
 from veilrec.errors import VeilrecError
 from veilrec.methods.registry import get
 from veilrec.runs import contract_checks as checks
+from veilrec.runs import contract_sums
 from veilrec.runs.contract_subject import Broken, DoesNotApply, Subject, subjects
 
 Verdict = Literal["holds", "broken", "exempt", "does not apply", "not checked"]
@@ -38,6 +39,7 @@ CONTRACT = (
     Check("without-data", "a saved model ranks without the data that it was learnt from", checks.without_data),
     Check("learns", "it finds what made-up people like more often than popularity does", checks.learns),
     Check("cohort", "a cohort of 50 gives what 50 cohorts of one give, noise included", checks.cohort, True),
+    Check("sums", "messages in any order, in shards and masked add up to the same bits", contract_sums.sums),
     Check("shortcut", "a sum learnt at once is the sum of all messages", checks.shortcut, True),
     Check("noise", "noise drawn for all at once has the size of each device's own", checks.noise_at_once, True),
     Check("bounds", "no message is larger than its bound, and noise reaches all of a sum", checks.bounds, True),
@@ -58,17 +60,20 @@ class Outcome:
     verdict: Verdict
     found: str = ""  # why, where it does not simply hold
     seconds: float = 0.0
+    data: str | None = None  # the kind of people, where it is not the usual one
 
     @property
     def name(self) -> str:
-        """Of the check, with the calibration where it is tried in several."""
-        return self.check.name if self.calibration is None else f"{self.check.name} ({self.calibration})"
+        """Of the check, with the calibration or the people where it is tried in several ways."""
+        way = self.calibration or self.data
+        return self.check.name if way is None else f"{self.check.name} ({way})"
 
     def to_json(self) -> dict[str, Any]:
         """For `veilrec check method --json`."""
         return {
             "check": self.check.name,
             "calibration": self.calibration,
+            **({} if self.data is None else {"data": self.data}),
             "means": self.check.means,
             "verdict": self.verdict,
             "found": self.found or None,
@@ -77,10 +82,11 @@ class Outcome:
 
 
 def cases(spec: str, names: Sequence[str] = ()) -> list[tuple[Check, Subject]]:
-    """Every check of a method, in every calibration that it is about; or only some, by name."""
+    """Every check of a method, in every calibration that it is about and on every kind of people; or some, by name."""
     every = subjects(spec)
+    usual = [subject for subject in every if subject is every[0] or subject.data is not None]
     chosen = [check for check in CONTRACT if not names or check.name in names]
-    return [(check, s) for check in chosen for s in (every if check.every_calibration else every[:1])]
+    return [(check, s) for check in chosen for s in (every if check.every_calibration else usual)]
 
 
 def try_check(check: Check, subject: Subject) -> Outcome:
@@ -105,7 +111,7 @@ def try_check(check: Check, subject: Subject) -> Outcome:
         verdict, found = "exempt", exemption.reason
     several = check.every_calibration and subject.calibration is not None
     calibration = subject.calibration if several else None
-    return Outcome(check, calibration, verdict, found, time.perf_counter() - started)
+    return Outcome(check, calibration, verdict, found, time.perf_counter() - started, subject.data)
 
 
 def check_method(spec: str, names: Sequence[str] = ()) -> Iterator[Outcome]:

@@ -18,6 +18,7 @@ from veilrec.evaluate.evaluator import evaluate
 from veilrec.evaluate.protocols import make_split
 from veilrec.evaluate.split import Split
 from veilrec.features import Feature, Features, assembled
+from veilrec.methods.audit import made_up_for
 from veilrec.methods.audit import small_problem as audited_problem
 from veilrec.methods.base import Config, Exemption, Method, Problem, configure, make_trainer, setting_names
 from veilrec.methods.registry import get
@@ -58,6 +59,7 @@ class Subject:
     spec: str  # the name or the file that it was asked for by
     calibration: str | None = None  # None: as it is configured
     settings: tuple[str, ...] = ()  # one of several ways that it can be trained
+    data: str | None = None  # the kind of made-up people; None: the first kind that it learns from
 
     @property
     def method(self) -> Method[Any]:
@@ -66,8 +68,8 @@ class Subject:
 
     @property
     def reads_news(self) -> bool:
-        """Whether it learns from titles and impressions, and from nothing else."""
-        return "synthetic-ratings" not in self.method.datasets
+        """Whether it learns from titles and impressions."""
+        return made_up_for(self.method, self.data) == "synthetic-news"
 
     @property
     def federated(self) -> bool:
@@ -82,7 +84,7 @@ class Subject:
     def problem(self, *, users: int = 60, seed: int = SEED, rounds: int = 5) -> Problem:
         """A few people, so that a handful of rounds visits most of them more than once."""
         if self.reads_news:
-            return replace(audited_problem(self.method, _NEWS_USERS, rounds), public_seed=seed)
+            return replace(audited_problem(self.method, _NEWS_USERS, rounds, self.data), public_seed=seed)
         first = np.arange(users)
         return Problem(split("loo-99").train.take(first), ITEMS, seed, rounds=rounds, features=features(first))
 
@@ -135,10 +137,10 @@ class _MessageByMessage:
 
 
 def subjects(spec: str) -> list[Subject]:
-    """A method as it is configured, and in every other calibration that it has."""
+    """A method as it is configured, and in every other calibration, or on every other kind of people, that it has."""
     field = get(spec).config.model_fields.get("calibration")
     if field is None:
-        return [Subject(spec)]
+        return [Subject(spec), *(Subject(spec, data=data) for data in get(spec).made_up[1:])]
     usual = str(field.default)
     return [Subject(spec, usual), *(Subject(spec, other) for other in get_args(field.annotation) if other != usual)]
 

@@ -124,19 +124,23 @@ class _Loop:
     rates: tuple[str, ...] = ()
     has_compiled: bool = False  # after the first round of this process
 
+    @property
+    def _named_rates(self) -> str:
+        """The settings that a diverged training should lower."""
+        return f" (--set {', '.join(f'{rate}=...' for rate in self.rates)})" if self.rates else ""
+
     def one_round(self) -> None:
         started = time.perf_counter()
         p, s = self.progress, self.schedule
         try:
             report = self.trainer.step(p.rounds_done)
         except Diverged as diverged:
-            raise Diverged(f"round {p.rounds_done + 1}: {diverged}") from None
+            raise Diverged(f"round {p.rounds_done + 1}: {diverged}{self._named_rates}") from None
         p.rounds_done += 1
         if report.loss is not None and not math.isfinite(report.loss):
-            named = f" (--set {', '.join(f'{rate}=...' for rate in self.rates)})" if self.rates else ""
             raise Diverged(
                 f"training has diverged: the loss of round {p.rounds_done} is {report.loss}; lower the learning rates"
-                f"{named} and train again"
+                f"{self._named_rates} and train again"
             )
         for name in COUNTED:
             setattr(p, name, getattr(p, name) + getattr(report, name))

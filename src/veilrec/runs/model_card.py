@@ -11,6 +11,7 @@ CARD = "model-card.md"
 _RANKS = {
     "news": "A device makes a user vector from the news that its reader has read; the history stays there.",
     "factors": "A device learns a vector of its own from its user's items; the history stays there.",
+    "catalogue": "A device ranks all items by itself, by its user's items in their order; nothing is asked.",
     "ranker": "A device ranks all items by itself from its user's items; nothing is asked.",
 }
 
@@ -34,7 +35,8 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
         "",
         "## What a device may send to be recommended something",
         "",
-        "Nothing at all: a device can rank by itself. Or one of these, once a version; the same again is free:",
+        "Nothing at all: a device can rank by itself."
+        + (" Or one of these, once a version; the same again is free:" if manifest["offers"] else ""),
         "",
         *(_offered(offer) for offer in manifest["offers"]),
         *(f"- not offered: {reason}" for reason in left_out),

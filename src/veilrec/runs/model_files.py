@@ -46,6 +46,7 @@ RANKERS = {
     "gram": "veilrec.device.gram:GramRanker",
     "random": "veilrec.device.rankers:RandomRanker",
     "veil": "veilrec.device.veil_ranker:VeilRanker",
+    "veil-news": "veilrec.methods.veil.news_ranker:VeilNewsRanker",
     "features": "veilrec.device.feature_ranker:FeatureRanker",
     "news": "veilrec.methods.news.ranker:NewsRanker",
 }

@@ -22,6 +22,12 @@ Noise = Literal["seeded", "secure"]
 _BYTES = 32
 _FILE = "secret.key"
 NOT_PUBLISHABLE = "Not to be published"  # how the caveat of a run that is not begins
+Real = Literal["devices", "rehearsal"]
+"""How real devices learnt a model: each with noise of its own, or all with a secret that somebody holds."""
+_OF_DEVICES = (
+    "Every device had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
+    " its ledger before a message left; the noise of sums is drawn by the coordinator."
+)
 _COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
 
 
@@ -65,7 +71,9 @@ def kept_secret(folder: Path) -> bytes | None:
     return secret
 
 
-def obstacle(guarantee: Guarantee, noise: str, seeded_before: str | None = None) -> str | None:
+def obstacle(
+    guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None
+) -> str | None:
     """Why the model of a run may not be published, in plain words; None where it may.
 
     `seeded_before` names the earlier run that it started from, where that one's noise can be drawn again.
@@ -80,6 +88,8 @@ def obstacle(guarantee: Guarantee, noise: str, seeded_before: str | None = None)
             f"its model holds that of the earlier run {seeded_before}, whose noise is seeded: whoever knows the seed of"
             f" that run can draw its noise again and take it off; start from a run with secure noise{again}"
         )
+    if real == "rehearsal":
+        return "it is a rehearsal: whoever holds the secret that its devices share can draw all noise again"
     if noise != "secure":
         return "whoever knows the seed can draw the noise again and take it off; train with --noise secure"
     return None
@@ -91,9 +101,10 @@ def kept_obstacle(guarantee: Guarantee, noise: str) -> str | None:
     return said[0].removeprefix(f"{NOT_PUBLISHABLE}: ").removesuffix(".") if said else obstacle(guarantee, noise)
 
 
-def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None) -> Guarantee:
+def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, real: Real | None = None) -> Guarantee:
     """The guarantee of a run, with whom it covers or why it covers nobody: a simulation has all data in one place."""
-    reason = obstacle(guarantee, noise, seeded_before)
+    reason = obstacle(guarantee, noise, seeded_before, real)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
-    return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), _COVERED))
+    covered = _COVERED if real is None else _OF_DEVICES
+    return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), covered))

@@ -28,10 +28,9 @@ from veilrec.runs.model_card import CARD, model_card
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
 from veilrec.runs.release_model import Parts, parts_of
-from veilrec.wire.releases import CLIENT, FORMAT, MANIFEST, Release, describe_file, open_release, sign_release
+from veilrec.wire.releases import FORMAT, MANIFEST, NEEDS, Release, describe_file, open_release, sign_release
 from veilrec.wire.signing import Rotation, SigningKey, follow
 
-_MODEL_FILES = ("ranker.json", "ranker.safetensors", "model.safetensors", "items.safetensors", "guarantee.json")
 _MADE_UP = ("synthetic-news", "synthetic-ratings")  # data of nobody: every figure may be shown
 
 
@@ -56,11 +55,11 @@ def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotation
     version = _version_of(wishes, earlier, name)
     parts = parts_of(files, wishes.offers)
     with new_folder(out, replace=earlier is not None) as folder:
-        _write_model(find_model(run), folder)
+        _write_model(find_model(run), folder, parts.model_files)
         _write_arrays(folder, _items(files), parts)
         manifest = {
             "format": FORMAT,
-            "minimum_client": CLIENT,
+            "minimum_client": NEEDS.get(parts.family, 1),
             "name": name,
             "version": version,
             "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -139,10 +138,10 @@ def _version_of(wishes: Wishes, earlier: Release | None, name: str) -> int:
     return version
 
 
-def _write_model(place: Path, folder: Path) -> None:
+def _write_model(place: Path, folder: Path, names: Sequence[str]) -> None:
     """The files that a model consists of, by name: nothing else that lies beside them."""
     (folder / "model").mkdir()
-    for name in _MODEL_FILES:
+    for name in names:
         if (place / name).exists():
             shutil.copyfile(place / name, folder / "model" / name)
 

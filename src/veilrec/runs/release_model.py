@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._csr import Csr
-from veilrec.device.rankers import FactorModel, FcfModel
+from veilrec.device.rankers import Arrays, FactorModel, FcfModel
 from veilrec.device.released import ReleasedFactors
+from veilrec.device.veil_ranker import VeilModel, VeilRanker
+from veilrec.device.veil_released import RANKING_FILE, packed, program_of, unpacked
 from veilrec.device.ways import PRIVATE, Serving
 from veilrec.errors import BadInput
 from veilrec.evaluate.serving import ServedModel, make_plan
@@ -25,11 +27,14 @@ from veilrec.server.answering import FromInterest, FromPooled
 from veilrec.simulate.trainer import ModelParts
 
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+_FIRST = np.zeros(1, np.int64)
 _NO_HISTORY = Csr(np.zeros(2, np.int64), np.zeros(0, np.int32))
 _MOST_DIFFERENT = 1e-4  # of a user vector by torch and by the released encoder, relative to its length
 _CHECKED = 40  # histories on which encoders are compared
+_MOST_ROUNDED = 0.05  # of a score by the numbers of a release, in standard deviations of scores
 _READERS, _PUBLIC_SEED = 1000, 0  # made-up readers
 _LARGEST_HALF = 65_000.0  # that 16 bits hold
+MODEL_FILES = ("ranker.json", "ranker.safetensors", "model.safetensors", "items.safetensors", "guarantee.json")
 DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
 
 
@@ -45,6 +50,7 @@ class Parts:
     contents: dict[str, bytes] = field(default_factory=dict)  # file -> bytes
     offers: list[dict[str, Any]] = field(default_factory=list)
     left_out: tuple[str, ...] = ()  # offers that this model cannot make, and why
+    model_files: tuple[str, ...] = MODEL_FILES  # of the run's own, those that go with it
 
     @property
     def interests(self) -> int:
@@ -74,7 +80,33 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
             f"{files.method} has no user vector, so that devices have nothing to ask with: leave --offer out; they rank"
             " by themselves"
         )
+    if isinstance(files.ranker, VeilRanker) and files.sent is None:
+        return _catalogue(files.ranker, files.weights)
     return Parts("ranker")
+
+
+def _catalogue(ranker: VeilRanker, weights: Arrays) -> Parts:
+    """All that a device ranks a catalogue with; the run's own files would say the same again, and noisy votes."""
+    learnt = ranker.learnt(weights)
+    program, arrays = program_of(ranker), packed(ranker, learnt)
+    _check_ranking(VeilModel(ranker, learnt, _NOBODY), unpacked(program, arrays, ranker.content.n_items))
+    dim, longest = learnt.told.basis.shape[1], ranker.reading.latest
+    return Parts("catalogue", dim, longest, program, {RANKING_FILE: arrays}, model_files=("guarantee.json",))
+
+
+def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
+    """Refuse a release whose shorter numbers rank otherwise than those of the run."""
+    generator, n_items = np.random.default_rng(0), exact.n_items
+    for length in (0, 1, 7, min(60, n_items)):
+        items = generator.choice(n_items, min(length, n_items), replace=False).astype(np.int32)
+        history = Csr(np.array([0, len(items)], np.int64), items)
+        wanted, found = (model.fold_in(history).score_all(_FIRST)[0] for model in (exact, short))
+        limit = _MOST_ROUNDED * max(float(wanted.std()), 1e-6)
+        if not np.isfinite(limit) or not float(np.abs(found - wanted).max()) <= limit:
+            raise BadInput(
+                f"the numbers of this model are too large or too small for 16 bits: scores of a history of {length}"
+                f" differ by more than {limit:.1g}; nothing is released"
+            )
 
 
 def _news(model: Model, asked: Sequence[str] | None) -> Parts:

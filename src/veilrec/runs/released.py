@@ -19,6 +19,7 @@ from veilrec.device.released import (
     ReleasedRanker,
 )
 from veilrec.device.server_link import ServerLink
+from veilrec.device.veil_released import ReleasedCatalogue
 from veilrec.errors import BadInput
 from veilrec.runs.model_files import ModelFiles, load_model
 from veilrec.simulate.trainer import ModelParts
@@ -38,6 +39,8 @@ def ranking_of(release: Release) -> ReleasedModel:
     """What ranks on a device; needs neither torch nor the data of the training."""
     if release.family == "news":
         return ReleasedNews(release)
+    if release.family == "catalogue":
+        return ReleasedCatalogue(release)
     model = _parts(_files(release)).model(_nobody())
     if release.family == "factors" and isinstance(model, FactorModel | FcfModel):
         return ReleasedFactors(model, release.arrays(SERVING_FILE))

@@ -40,7 +40,7 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.earlier import CarriedOver, Earlier, carry_over, read_earlier
 from veilrec.runs.folder import CONFIG, read_config
 from veilrec.runs.loop import Schedule
-from veilrec.runs.noise import Noise, check_noise, new_secret, obstacle, stated
+from veilrec.runs.noise import Noise, Real, check_noise, new_secret, obstacle, stated
 from veilrec.server.cohorts import TooFewDevices
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.simulate.trainer import Trainer
@@ -66,6 +66,8 @@ class Request:
     caveats: tuple[str, ...] = ()  # what the guarantee of a private run has to say beside its own words
     start_from: Path | None = None  # an earlier run
     rounds_from: Path | None = None  # a run that stopped early, which found how many rounds are best
+    real: Real | None = None  # how real devices learnt it; None: they were simulated
+    promise: Guarantee | None = None  # of real devices, where it is another than that of a server that sees messages
 
 
 @dataclass(frozen=True)
@@ -93,17 +95,17 @@ class PreparedRun:
 
     def obstacle(self) -> str | None:
         """Why its model may not be published; None where it may."""
-        return obstacle(self._together(), self.request.noise, self.seeded_before)
+        return obstacle(self._together(), self.request.noise, self.seeded_before, self.request.real)
 
     def guarantee(self) -> Guarantee:
         """What the run promises, and why its model is not to be published, where it is not."""
-        guarantee = stated(self._together(), self.request.noise, self.seeded_before)
+        guarantee = stated(self._together(), self.request.noise, self.seeded_before, self.request.real)
         more = () if guarantee.basis == "none" else self.request.caveats
         return replace(guarantee, caveats=(*guarantee.caveats, *more))
 
     def _together(self) -> Guarantee:
         """Of this run and those that it goes on from."""
-        own = promised(self.method, self.config, self.problem)
+        own = self.request.promise or promised(self.method, self.config, self.problem)
         if own.basis == "proven" and self.plan is not None:
             own = replace(own, event=self.plan.event())
         return own if self.earlier is None else self.earlier.together(own)
@@ -130,6 +132,7 @@ class PreparedRun:
             "start_from": None if self.earlier is None else self.earlier.description(),
             "rounds_from": None if r.rounds_from is None else str(r.rounds_from.resolve()),
             "config": self.config.model_dump(mode="json"),
+            **({} if r.real is None else {"real": r.real}),
             **sizes(self.population),
         }
 
@@ -176,17 +179,20 @@ def default_out(request: Request) -> Path:
     return candidate
 
 
-def prepare(request: Request, *, secret: bytes | None = None, searching: bool = False) -> PreparedRun:
+def prepare(
+    request: Request, *, secret: bytes | None = None, searching: bool = False, dataset: str | None = None
+) -> PreparedRun:
     """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one.
 
-    Searching, the validation part stands in place of the test part, which nobody then has.
+    Searching, the validation part stands in place of the test part, which nobody then has. `dataset` is the one whose
+    presets are meant, where the data is a part of it under another name.
     """
     require(f"training {request.method}", "numba")  # kernels run without it, but a population would take days
     request = in_full(request)
     asked, request = request.method, as_meant(request)
     method = get(request.method)
     check_noise(request.noise, method)
-    dataset = request.data.partition(":")[0]
+    dataset = dataset or request.data.partition(":")[0]
     settings, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
     rounds = rounds if request.rounds is None else request.rounds
     _check_counts(request, rounds)
@@ -205,16 +211,7 @@ def prepare(request: Request, *, secret: bytes | None = None, searching: bool = 
     held_out = searching or request.patience is not None
     split = make_split(population, protocol, seed=request.seed, validation=held_out)
     split = for_search(split) if searching else split
-    problem = Problem(
-        split.train,
-        split.n_items,
-        seed,
-        rounds,
-        news_data(population, split),
-        population.features,
-        ratings_out_of_one(population, split.train),
-        population.catalogue,
-    )
+    problem = problem_of(population, split, seed, rounds)
     may_shrink = not is_set(request.settings, "cohort.size")
     settings, plan, trainer, notes = _build(method, settings, problem, secret, may_shrink=may_shrink)
     if request.method != asked:
@@ -285,6 +282,20 @@ def _made(
     plan = method.plan(settings, problem)
     seeds = Seeds.all_from(problem.public_seed, secret)
     return plan, Simulation(plan, method.devices(settings, problem), problem.train, seeds)
+
+
+def problem_of(population: Population, split: Split, seed: int, rounds: int) -> Problem:
+    """What a method gets of a split: its training part, and what is public."""
+    return Problem(
+        split.train,
+        split.n_items,
+        seed,
+        rounds,
+        news_data(population, split),
+        population.features,
+        ratings_out_of_one(population, split.train),
+        population.catalogue,
+    )
 
 
 def ratings_out_of_one(population: Population, train: Csr) -> Floats | None:

@@ -128,9 +128,9 @@ class SavedModel:
             raise _unknown_user(user, self.devices.users)
         return self.named(next(self._for_some(np.array([index]), k)))
 
-    def recommend_everybody(self, k: int = 10) -> Iterator[Best]:
-        """The best unused items of every user, some users at a time."""
-        users = np.arange(len(self.devices.users), dtype=np.int64)
+    def recommend_everybody(self, k: int = 10, *, first: int | None = None) -> Iterator[Best]:
+        """The best unused items of every user, or of the first so many, some users at a time."""
+        users = np.arange(len(self.devices.users), dtype=np.int64)[:first]
         at_once = max(1, _SCORES_AT_ONCE // len(self.items))
         for start in range(0, len(users), at_once):
             yield from self._for_some(users[start : start + at_once], k)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import yaml
 
 from veilrec._files import write_json, write_text
+from veilrec._memory import peak_rss_mb
 from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
@@ -52,6 +51,21 @@ def train(
     _save(out, prepared)
     write_json(out / RESULT, result)
     return result
+
+
+def save_finished(prepared: PreparedRun, out: Path, progress: Progress, **more: Any) -> dict[str, Any]:
+    """Write a run whose rounds were done elsewhere: its trainer holds what came of them; what result.json says.
+
+    `more` stands beside the rest; the parameters that crossed the network are not known, only the bytes.
+    """
+    check_out(out, resume=False)
+    result = _result(prepared, progress)
+    for name in ("down_params", "up_params", "paper_params"):
+        result["communication"].pop(name, None)
+    write_text(out / CONFIG, yaml.safe_dump(prepared.description(), sort_keys=False, allow_unicode=True))
+    _save(out, prepared)
+    write_json(out / RESULT, result | more)
+    return result | more
 
 
 def _open_folder(out: Path, prepared: PreparedRun, *, resume: bool) -> None:
@@ -181,9 +195,3 @@ def _origin(prepared: PreparedRun) -> dict[str, Any]:
     if prepared.request.rounds_from is not None:
         origin["rounds_from"] = str(prepared.request.rounds_from)
     return origin
-
-
-def peak_rss_mb() -> float:
-    """The most memory that this process has held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._jit import jit
-from veilrec.errors import unknown_name
-from veilrec.updates import Schema, Uploads
-from veilrec.wire.codec import BadMessage
+from veilrec._jit import exact_jit
+from veilrec.errors import BadInput, VeilrecError, unknown_name
+from veilrec.lattice import Lattice
+from veilrec.updates import Uploads
 
 Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
 AGGREGATIONS: dict[Aggregation, str] = {
@@ -23,93 +23,154 @@ AGGREGATIONS: dict[Aggregation, str] = {
     "row-sqrt": "each row divided by the square root of the number of devices that changed it",
 }
 
+ROW_COUNTS = ("row-mean", "row-sqrt")  # rules that need to know how many devices sent each row
+
 
 class Aggregator:
-    """Sums of one round, in double precision; a message is added and forgotten.
+    """Sums of one round, in whole numbers of its lattice; a message is added and forgotten.
 
-    Rounding moves a sum by an amount that depends on all devices, so it counts towards what one of them can change:
-    see `veilrec.privacy.sensitivity.rounded_sum_l2`.
+    `vector` is the sum of what `lattice.integers` gives of each device, in whichever order and however they were
+    grouped. Only the sum of all becomes numbers (`sums`), and from then on nothing can be added any more.
     """
 
-    def __init__(self, schema: Schema, aggregation: Aggregation, *, every_row: bool = False) -> None:
+    def __init__(self, lattice: Lattice, aggregation: Aggregation) -> None:
         if aggregation not in get_args(Aggregation):
             raise unknown_name("aggregation", aggregation, get_args(Aggregation))
-        self.schema = schema
         self.aggregation: Aggregation = aggregation
-        self.every_row = every_row  # messages carry every row (noise fills them): each counts for each row
-        self.clear()
+        self.clear(lattice)
 
-    def clear(self) -> None:
-        """Forget the round."""
+    def clear(self, lattice: Lattice) -> None:
+        """Begin a round."""
+        self.lattice = lattice
         self.devices = 0
-        self.weight = 0.0
-        self.sums = {t.name: np.zeros(t.shape) for t in self.schema.tensors}
-        self._counts = {t.name: np.zeros(t.shape[0], np.float32) for t in self.schema.tables}
+        self.vector = np.zeros(lattice.size, np.int64)
+        self._sums: dict[str, Doubles] | None = None
+
+    @property
+    def sums(self) -> dict[str, Doubles]:
+        """The sums as numbers: the same arrays whenever they are asked for."""
+        if self._sums is None:
+            lattice = self.lattice
+            self._sums = {
+                t.name: lattice.numbers(self.vector[lattice.places[t.name]], t.name).reshape(t.shape)
+                for t in lattice.view.tensors
+            }
+        return self._sums
+
+    @property
+    def weight(self) -> int:
+        """What a mean is divided by: the number of examples, or of devices."""
+        return int(self.vector[-1]) if self.lattice.weighs_examples else self.devices
 
     def add(self, uploads: Uploads) -> None:
         """Add the messages of some devices."""
-        weights = self._weights(uploads)
-        for name, rows in uploads.tables.items():
-            _add_rows(self.sums[name], self._counts[name], rows.offsets, rows.index, rows.values, weights)
-        for name, entries in uploads.entries.items():
-            column = self.sums[name].reshape(-1, 1)
-            uncounted = np.zeros(len(column), np.float32)
-            _add_rows(column, uncounted, entries.offsets, entries.index, entries.values, weights)
-        for name, factors in uploads.factors.items():
-            _add_dense(self.sums[name].reshape(-1), _flat(factors.product()), weights)
-        for name, values in uploads.dense.items():
-            _add_dense(self.sums[name].reshape(-1), _flat(values), weights)
+        self._expect(uploads.count)
+        weights = self.lattice.weights(uploads)
+        for name, rows in (*uploads.tables.items(), *uploads.entries.items()):
+            counted = name in self.lattice.count_places and name in uploads.tables
+            self._add(name, rows.offsets, rows.index, rows.values, weights, counts_rows=counted)
+        whole = {**{name: factors.product() for name, factors in uploads.factors.items()}, **uploads.dense}
+        places = np.arange(uploads.count + 1), np.zeros(uploads.count, np.int32)
+        for name, values in whole.items():
+            self._add(name, *places, values.reshape(len(values), math.prod(values.shape[1:])), weights)
+        if self.lattice.weighs_examples:
+            self.vector[-1] += int(weights.sum())
         self.devices += uploads.count
-        self.weight += float(weights.sum())
+
+    def _add(
+        self,
+        name: str,
+        offsets: Offsets,
+        index: Indices,
+        values: Floats,
+        weights: Doubles,
+        *,
+        counts_rows: bool = False,
+    ) -> None:
+        lattice = self.lattice
+        table = self.vector[lattice.places[name]].reshape(-1, values.shape[1])
+        counts = self.vector[lattice.count_places[name]] if counts_rows else self.vector[:0]
+        per_step, most = 1.0 / lattice.steps[name], float(lattice.most)
+        within = _add_units(table, counts, offsets, index, values, weights, per_step, most, lattice.saturates)
+        if not within:
+            raise lattice.beyond(name)
+
+    def add_integers(self, total: Offsets, *, devices: int) -> None:
+        """Add what some devices have added up to already: under masks, or in another process."""
+        self.lattice.check_sum(total, devices)
+        self._expect(devices)
+        self.vector += total
+        self.devices += devices
+
+    def _expect(self, devices: int) -> None:
+        if self._sums is not None:
+            raise VeilrecError("the sum of this round has been taken: nothing can be added before the next round")
+        if self.devices + devices > self.lattice.devices:
+            raise BadInput(
+                f"a round has messages of {self.devices + devices} devices: its sums are made for"
+                f" {self.lattice.devices} at most"
+            )
 
     def add_to_sum(self, values: Mapping[str, Floats]) -> None:
         """Add something that no device sent: noise."""
         for name, value in values.items():
             self.sums[name] += value
 
-    def _weights(self, uploads: Uploads) -> Doubles:
-        if self.aggregation != "weighted-mean":
-            return np.ones(uploads.count)
-        if uploads.examples is None:
-            raise BadMessage("the message does not tell its number of examples, by which this round weighs it")
-        return uploads.examples.astype(np.float64)
-
     def change(self) -> dict[str, Floats]:
         """The change of the model that the round asks for; all zero when nobody reported."""
-        return {t.name: (self.sums[t.name] * self._scale(t.name)).astype(np.float32) for t in self.schema.tensors}
+        return {name: (total * self._scale(name)).astype(np.float32) for name, total in self.sums.items()}
 
     def _scale(self, name: str) -> Doubles | float:
         if self.aggregation == "sum":
             return 1.0
         if self.aggregation in ("mean", "weighted-mean"):
-            return 1.0 / max(self.weight, 1.0)
+            return 1.0 / max(self.weight, 1)
         power = 1.0 if self.aggregation == "row-mean" else 0.5
-        if name in self._counts and not self.every_row:
-            scale: Doubles = np.maximum(self._counts[name], 1.0).astype(np.float64) ** -power
+        if name in self.lattice.count_places:
+            counts = self.vector[self.lattice.count_places[name]]
+            scale: Doubles = np.maximum(counts, 1).astype(np.float64) ** -power
             return scale[:, np.newaxis]
         return float(max(self.devices, 1) ** -power)
 
 
-def _flat(values: Floats) -> Floats:
-    return values.reshape(len(values), math.prod(values.shape[1:]))
-
-
-@jit
-def _add_rows(
-    sums: Doubles, counts: Floats, offsets: Offsets, index: Indices, values: Floats, weights: Doubles
-) -> None:
-    width = sums.shape[1]
+@exact_jit
+def _add_units(
+    sums: Offsets,
+    counts: Offsets,
+    offsets: Offsets,
+    index: Indices,
+    values: Floats,
+    weights: Doubles,
+    per_step: float,
+    most: float,
+    saturates: bool,
+) -> bool:
+    """Cut, and add; whether every number had its place on the lattice. `counts` is empty where rows do not count."""
+    within = True
     for device in range(len(weights)):
-        weight = weights[device]
+        units_of_one = weights[device] * per_step
         for entry in range(offsets[device], offsets[device + 1]):
             row = np.uint64(index[entry])  # unsigned: no code is made for rows counted from the end
-            counts[row] += np.float32(1.0)
-            for q in range(width):
-                sums[row, q] += weight * values[entry, q]
+            if len(counts):
+                counts[row] += 1
+            beyond = 0
+            for q in range(sums.shape[1]):
+                units = values[entry, q] * units_of_one
+                fits = abs(units) <= most
+                sums[row, q] += np.int64(units if fits else 0.0)
+                beyond += 0 if fits else 1
+            if beyond:
+                within &= saturates and _add_ends(sums[row], values[entry], units_of_one, most)
+    return within
 
 
-@jit
-def _add_dense(sums: Doubles, values: Floats, weights: Doubles) -> None:
-    for device in range(len(weights)):
-        for q in range(len(sums)):
-            sums[q] += weights[device] * values[device, q]
+@exact_jit
+def _add_ends(sums: Offsets, values: Floats, units_of_one: float, most: float) -> bool:
+    """Of numbers that lie beyond the lattice, where it ends; whether all are numbers."""
+    numbers = True
+    for q in range(len(sums)):
+        units = values[q] * units_of_one
+        numbers &= not math.isnan(units)
+        if abs(units) > most:
+            sums[q] += np.int64(math.copysign(most, units))
+    return numbers

@@ -16,11 +16,15 @@ What is not
 Default of `minimum_messages`: with noise on the sum and a cohort of a fixed size all of it, because nothing is proven
 for a fixed cohort with gaps; with noise on the sum and Poisson sampling none, because whether anybody came may not be
 told either; with noise of a tree none, because whoever is missing counts as an update of nothing; otherwise one.
+
+`over_selection` draws more devices than a round needs, and takes the first messages that come. It is refused where a
+proof is about who was drawn (noise on the sum), and where devices take turns: who answers first is not a fair draw.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -34,22 +38,22 @@ import numpy as np
 
 from veilrec._arrays import Offsets
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.privacy.keyed import noise_of_histogram, noise_of_sum
+from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.privacy.ledger import statement
-from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRound, UpdateMechanism
+from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRound
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
-from veilrec.server.aggregate import Aggregation
-from veilrec.server.bound import BoundRule
-from veilrec.server.cohorts import CohortSampler, CohortSettings
-from veilrec.server.optimise import ServerRate
+from veilrec.server.cohorts import CohortSampler
+from veilrec.server.coordinator_parts import CoordinatorPart, SecureSum
 from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
 from veilrec.server.server import WrongExamples
-from veilrec.server.standing import ServerPart, Standing
-from veilrec.wire import rounds
+from veilrec.server.standing import Standing
+from veilrec.server.verdict import Verdict, verdict_of
+from veilrec.updates import Round, whole_model
+from veilrec.wire import gains, rounds
 from veilrec.wire.codec import BadMessage, NotFinite, WrongRound
+from veilrec.wire.signing import BadSignature
 
 Receipt = Literal["taken", "known already"]
 Reason = Literal[
@@ -63,6 +67,7 @@ Reason = Literal[
     "outside of the round",
     "beyond its bound",
     "examples",
+    "enough messages",
 ]
 _REASONS: tuple[tuple[type[VeilrecError], Reason], ...] = (
     (WrongRound, "another round"),
@@ -71,6 +76,7 @@ _REASONS: tuple[tuple[type[VeilrecError], Reason], ...] = (
     (BadMessage, "bad bytes"),
     (OutsideRound, "outside of the round"),
     (BadUpdate, "beyond its bound"),
+    (BadSignature, "bad bytes"),
 )
 
 
@@ -82,62 +88,6 @@ class Refused(VeilrecError):
         super().__init__(explanation)
 
 
-class Questions(Protocol):
-    """What devices are asked before a round, and how often."""
-
-    @property
-    def mechanism(self) -> ItemReports:
-        """How they tell it, and what is done to the counts."""
-
-    @property
-    def who(self) -> Literal["everybody", "cohort"]:
-        """Whom."""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether every round needs a new report."""
-
-    @property
-    def once(self) -> bool:
-        """Whether one tally serves the whole run."""
-
-
-class CoordinatorPart(ServerPart, Protocol):
-    """What a plan says to a coordinator."""
-
-    @property
-    def mechanism(self) -> UpdateMechanism:
-        """What bounds messages, and protects the sum."""
-
-    @property
-    def reports(self) -> Questions | None:
-        """What devices are asked."""
-
-    @property
-    def rounds(self) -> int:
-        """That the noise was chosen for."""
-
-    @property
-    def cohort(self) -> CohortSettings:
-        """Who takes part."""
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """How messages are added up."""
-
-    @property
-    def server(self) -> ServerRate:
-        """How the model moves."""
-
-    @property
-    def bound_rule(self) -> BoundRule | None:
-        """How the clip norm moves, where it is learnt."""
-
-    @property
-    def decay_share(self) -> float:
-        """Of the weights, taken off for every device of a round."""
-
-
 @dataclass(frozen=True)
 class Question:
     """Who has to report before a round can be opened."""
@@ -147,22 +97,42 @@ class Question:
     devices: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Comparing:
+    """What those who only judge get after the last round, as bytes of rounds, and who they are."""
+
+    number: int
+    start: bytes
+    trained: bytes
+    devices: tuple[str, ...]
+
+
 class Coordinator:
     """The server's side of a real run, in one folder; a folder without one starts a new run."""
 
     def __init__(
-        self, folder: Path, plan: CoordinatorPart, *, minimum_messages: int | None = None, minimum_reports: int = 1
+        self,
+        folder: Path,
+        plan: CoordinatorPart,
+        *,
+        minimum_messages: int | None = None,
+        minimum_reports: int = 1,
+        over_selection: float = 1.0,
+        secure: SecureSum | None = None,
     ) -> None:
+        if over_selection > 1.0 and (obstacle := over_selection_obstacle(plan)) is not None:
+            raise BadInput(f"over-selection is {over_selection:g}, and {obstacle}: leave it at 1")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.plan = plan
+        self.over_selection, self.secure = over_selection, secure
         self.minimum_messages, self.minimum_reports = minimum_messages, minimum_reports
         self.refused: Counter[Reason] = Counter()  # of this round, since this process started
         self._secret = key_in(folder / "secret")
         self._lock = threading.RLock()
-        self._store = RoundStore(folder, _digest(plan))
+        self._store = RoundStore(folder, run_digest(plan))
         try:
             self._load()
-            if self.stage == "closing":
+            if self.stage == "closing" and self.secure is None:  # others have to be asked for a secure sum: close_round
                 self._finish()
         except BaseException:
             self._store.close()
@@ -222,6 +192,30 @@ class Coordinator:
         with self._lock:
             return self._store.enrol(device_id)
 
+    def enrol_judge(self, device_id: str) -> int:
+        """Take in a device that never learns and only judges; its number among those."""
+        if not device_id:
+            raise BadInput("a device has no id: give one that is its own")
+        with self._lock:
+            return self._store.enrol_judge(device_id)
+
+    def came(self, inbox: Inbox) -> tuple[str, ...]:
+        """The devices that have sent what is asked for now."""
+        with self._lock:
+            return self._store.senders(inbox)
+
+    @property
+    def invitation(self) -> bytes | None:
+        """What the devices of the open round get beside the model, where nobody sees their messages."""
+        with self._lock:
+            return None if self.secure is None else self._store.invitation()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the open round has all the messages that it can have, or that it needs."""
+        with self._lock:
+            return self._store.count("messages") >= (self._store.place.wanted or self._store.count("cohort"))
+
     # Before a round
 
     def ask(self) -> Question | None:
@@ -275,6 +269,8 @@ class Coordinator:
             if question is not None:
                 self._count_reports(question)
             self._set_agenda()
+            if self.secure is not None:
+                store.set_invitation(self.secure.open(self._standing.server.about))
             store.empty("reports")
             store.move(place)
         store.place = place
@@ -299,7 +295,8 @@ class Coordinator:
         if self.round_number >= self.plan.rounds:
             raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
         devices = self._draw()
-        place = replace(self._store.place, stage=stage)
+        wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(self._store.enrolled())
+        place = replace(self._store.place, stage=stage, wanted=wanted if wanted < len(devices) else 0)
         with self._store.transaction():
             self._store.set_cohort(devices.tolist())
             self._store.move(place)
@@ -309,6 +306,9 @@ class Coordinator:
         enrolled = self._store.enrolled()
         # How many cannot be reached, and how many drop out, is for simulations: here it happens.
         settings = replace(self.plan.cohort, available=1.0, drop_out=0.0)
+        if self.over_selection > 1.0:
+            drawn = math.ceil(settings.among(enrolled) * self.over_selection)
+            settings = replace(settings, size=min(enrolled, drawn))
         mechanism = self.plan.mechanism
         by_turns = isinstance(mechanism, TreeSum)
         if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or by_turns):
@@ -338,7 +338,16 @@ class Coordinator:
                 raise Refused("nothing is open", "no round is open")
             if not self._store.in_cohort(device):
                 raise Refused("not in the cohort", f"round {self.round_number} is not for this device")
-            return self._take("messages", device, message, lambda: self._standing.server.read(message))
+            if self._store.place.wanted and self.is_complete and self._store.content("messages", device) is None:
+                raise Refused("enough messages", f"round {self.round_number} has as many messages as it needs")
+            return self._take("messages", device, message, lambda: self._read(device, message))
+
+    def _read(self, device: int, message: bytes) -> None:
+        """Refuse what cannot be counted; under masks all that shows is whose it is."""
+        if self.secure is None:
+            self._standing.server.read(message)
+        else:
+            self.secure.check(self._store.invitation() or b"", device, message)
 
     def _enrolled(self, device_id: str) -> int:
         device = self._store.number_of(device_id)
@@ -403,11 +412,11 @@ class Coordinator:
         store.mark()
         came, size = store.amount("messages")
         devices = len(store.cohort())
-        down = devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
+        told = 0 if self.secure is None else len(store.invitation() or b"")
+        down = devices * (told + len(rounds.encode(server.about, server.broadcast(), server.schema)))
         model = place.model
+        place = self._added_up(place, came)
         if not place.void:
-            for message in store.contents("messages"):
-                server.receive(message)
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
             self._standing.step()
@@ -426,6 +435,91 @@ class Coordinator:
         self.refused.clear()
         return report
 
+    def _added_up(self, place: Place, came: int) -> Place:
+        """The messages in the server's sum; a secure sum that does not come about voids the round."""
+        store, server = self._store, self._standing.server
+        if place.void:
+            return place
+        if self.secure is None:
+            for message in store.contents("messages"):
+                server.receive(message)
+            return place
+        total = self.secure.total(store.invitation() or b"", list(store.contents("messages")))
+        if total is not None:
+            server.add_integers(total, devices=came)
+            return place
+        void = replace(place, void=True)
+        with store.transaction():
+            store.move(void)
+        store.place = void
+        return void
+
+    # After the last round
+
+    def compare(self) -> Comparing | None:
+        """Ask those who only judge which model is better; None where nobody is asked, or the answer is known."""
+        with self._lock:
+            if self.plan.comparison is None or self.verdict is not None:
+                return None
+            self._between("the judges are asked")
+            number, schema, standing = self.round_number, self.plan.schema, self._standing
+            start, trained = (
+                rounds.encode(Round(number), whole_model(schema, weights, number), schema)
+                for weights in ({**self.plan.start, **standing.known}, standing.weights)
+            )
+            return Comparing(number, start, trained, self._store.judges())
+
+    def _between(self, what: str) -> None:
+        if self.stage != "between rounds" or self.round_number < self.plan.rounds:
+            raise BadInput(f"round {self.round_number} of {self.plan.rounds} is not over: {what} after the last one")
+
+    def receive_gain(self, device_id: str, message: bytes) -> Receipt:
+        """Take in what a judge tells; once this returns it is on disk, and counts."""
+        with self._lock, self._counting():
+            asked, device = self.plan.comparison, self._store.judge_of(device_id)
+            if device is None:
+                raise Refused("not enrolled", "this device is not one of those who judge")
+            if asked is None or self.stage != "between rounds" or self.round_number < self.plan.rounds:
+                raise Refused("nothing is open", "nobody is asked to judge at this time")
+            mechanism = asked.mechanism
+            return self._take("gains", device, message, lambda: mechanism.check(gains.decode(message)))
+
+    def close_comparison(self) -> Verdict:
+        """Decide by what the judges have told: one sum, one noise, and the same answer ever after."""
+        with self._lock:
+            known = self.verdict
+            if known is None:
+                asked = self.plan.comparison
+                if asked is None:
+                    raise BadInput("this plan has nobody judge: there is nothing to decide")
+                self._between("it is decided")
+                told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
+                known = verdict_of(told, asked.mechanism, noise)
+                place = replace(self._store.place, stage="judged")
+                with self._store.transaction():
+                    self._store.set_verdict(known.state())
+                    self._store.empty("gains")
+                    self._store.move(place)
+                self._store.place = place
+            self._store.mark()
+            return known
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the judges came to; None where none is asked, or not yet."""
+        with self._lock:
+            state = self._store.verdict()
+            return None if state is None else Verdict.restored(state)
+
+
+def over_selection_obstacle(plan: CoordinatorPart) -> str | None:
+    """Why a round may not take the first messages of more devices than it needs; None where it may."""
+    if plan.mechanism.noise_on == "sum":
+        return "the proof is about who was drawn, not about who was first to answer"
+    if plan.cohort.sampling != "fixed":
+        return f"devices take part by {plan.cohort.sampling}, which says who they are"
+    return None
+
 
 class _Reader(Protocol):
     def __call__(self) -> object: ...
@@ -438,7 +532,7 @@ def _reason(error: VeilrecError) -> Reason:
     raise error
 
 
-def _digest(plan: CoordinatorPart) -> str:
+def run_digest(plan: CoordinatorPart) -> str:
     """Of what a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)

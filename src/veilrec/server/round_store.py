@@ -27,11 +27,11 @@ from veilrec._state import StoredState
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.server.agenda import Tally
 
-Stage = Literal["between rounds", "asking", "open", "closing"]
-Inbox = Literal["messages", "reports"]
+Stage = Literal["between rounds", "asking", "open", "closing", "judged"]
+Inbox = Literal["messages", "reports", "gains"]
 
 _APPLICATION = 0x7665696D
-_SCHEMA = 1
+_SCHEMA = 2
 _SETTINGS = (
     "PRAGMA locking_mode=EXCLUSIVE",
     "PRAGMA journal_mode=WAL",
@@ -45,6 +45,10 @@ _TABLES = (
     "CREATE TABLE cohort (device INTEGER PRIMARY KEY)",
     "CREATE TABLE messages (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
     "CREATE TABLE reports (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE judges (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
+    "CREATE TABLE gains (device INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE verdict (only INTEGER PRIMARY KEY CHECK (only = 1), state BLOB NOT NULL)",
+    "CREATE TABLE invitation (only INTEGER PRIMARY KEY CHECK (only = 1), content BLOB NOT NULL)",
     "CREATE TABLE tally (only INTEGER PRIMARY KEY CHECK (only = 1), counts BLOB NOT NULL, reports INTEGER NOT NULL)",
     "CREATE TABLE history (number INTEGER PRIMARY KEY, report TEXT NOT NULL)",
     f"PRAGMA application_id={_APPLICATION}",
@@ -61,11 +65,12 @@ class Place:
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
     report_bytes: int = 0  # that came in for this round
+    wanted: int = 0  # messages that are enough, where more devices were drawn than are needed; 0: all of the cohort
 
     @property
     def steps(self) -> int:
         """How often the run has moved on, counting rounds that opened and rounds whose messages are fixed."""
-        return 2 * self.number + {"open": 1, "closing": 2}.get(self.stage, 0)
+        return 2 * self.number + {"open": 1, "closing": 2, "judged": 1}.get(self.stage, 0)
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,33 @@ class RoundStore:
         number: int | None = self._one("SELECT number FROM devices WHERE id = ?", (device_id,))
         return number
 
+    def enrol_judge(self, device_id: str) -> int:
+        """The number of a device that judges, among those, new or known."""
+        with self.transaction():
+            known = self.judge_of(device_id)
+            if known is None:
+                known = int(self._one("SELECT count(*) FROM judges"))
+                self._database.execute("INSERT INTO judges VALUES (?, ?)", (known, device_id))
+            return known
+
+    def judge_of(self, device_id: str) -> int | None:
+        """The number of a device among those that judge; None if it does not."""
+        number: int | None = self._one("SELECT number FROM judges WHERE id = ?", (device_id,))
+        return number
+
+    def judges(self) -> tuple[str, ...]:
+        """The ids of the devices that judge, by their numbers."""
+        return tuple(row[0] for row in self._database.execute("SELECT id FROM judges ORDER BY number"))
+
+    def set_verdict(self, state: Doubles) -> None:
+        """Keep what the judges came to."""
+        self._database.execute("INSERT INTO verdict VALUES (1, ?)", (state.astype("<f8").tobytes(),))
+
+    def verdict(self) -> Doubles | None:
+        """What the judges came to; None before that."""
+        state = self._one("SELECT state FROM verdict")
+        return None if state is None else np.frombuffer(state, "<f8").astype(np.float64)
+
     def set_cohort(self, devices: Sequence[int]) -> None:
         """Who the round is for."""
         self._database.execute("DELETE FROM cohort")
@@ -201,6 +233,16 @@ class RoundStore:
         for row in self._database.execute(f"SELECT content FROM {inbox} ORDER BY device"):  # noqa: S608
             yield row[0]
 
+    def senders(self, inbox: Inbox) -> tuple[str, ...]:
+        """The ids of those who have sent something, by their numbers."""
+        who = "judges" if inbox == "gains" else "devices"
+        query = f"SELECT id FROM {who} JOIN {inbox} ON number = device ORDER BY number"  # noqa: S608
+        return tuple(row[0] for row in self._database.execute(query))
+
+    def count(self, table: Inbox | Literal["cohort"]) -> int:
+        """How many came, or take part."""
+        return int(self._one(f"SELECT count(*) FROM {table}"))  # noqa: S608
+
     def amount(self, inbox: Inbox) -> tuple[int, int]:
         """How many came, and their bytes."""
         query = f"SELECT count(*), coalesce(sum(length(content)), 0) FROM {inbox}"  # noqa: S608
@@ -215,6 +257,15 @@ class RoundStore:
         """What the reports came to, with its noise."""
         row = self._database.execute("SELECT counts, reports FROM tally").fetchone()
         return None if row is None else Tally(np.frombuffer(row[0], "<f8").astype(np.float64), row[1])
+
+    def set_invitation(self, content: bytes) -> None:
+        """Keep what the devices of a secure sum get beside the model."""
+        self._database.execute("INSERT OR REPLACE INTO invitation VALUES (1, ?)", (content,))
+
+    def invitation(self) -> bytes | None:
+        """What the devices of a secure sum get; None where sums are formed here."""
+        content: bytes | None = self._one("SELECT content FROM invitation")
+        return content
 
     def clear_tally(self) -> None:
         """Forget what earlier reports came to."""

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from veilrec._arrays import Floats
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.privacy.mechanisms.updates import UpdateMechanism
+from veilrec._arrays import Floats, Offsets
+from veilrec.errors import BadInput, Diverged, VeilrecError
+from veilrec.lattice import MOST_DEVICES, MOST_EXAMPLES, Lattice
+from veilrec.privacy.mechanisms.updates import BadUpdate, UpdateMechanism
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregate import Aggregation, Aggregator
+from veilrec.server.aggregate import ROW_COUNTS, Aggregation, Aggregator
 from veilrec.server.bound import BoundRule
 from veilrec.server.optimise import ServerRate, make_optimiser
 from veilrec.updates import BOUND, Round, Schema, Uploads, part_of_model, whole_model
@@ -34,6 +35,7 @@ class Server:
         *,
         decay_share: float = 0.0,
         bound_rule: BoundRule | None = None,
+        most_devices: int = MOST_DEVICES,
     ) -> None:
         if (bound_rule is not None) != any(tensor.name == BOUND for tensor in schema.tensors):
             raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
@@ -43,9 +45,18 @@ class Server:
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
         self.about = Round(0)
-        self._aggregator = Aggregator(schema.learnt, aggregation, every_row=mechanism.fills_messages)
+        self.most_devices = most_devices  # in one round: sums are made for so many
+        self._aggregator = Aggregator(self._lattice(self.about, aggregation), aggregation)
         self._optimiser = make_optimiser(rate)
         self._protected = False
+
+    def _lattice(self, about: Round, aggregation: Aggregation) -> Lattice:
+        return self.mechanism.lattice(
+            about,
+            devices=self.most_devices,
+            weighs_examples=aggregation == "weighted-mean",
+            counts_rows=aggregation in ROW_COUNTS,
+        )
 
     def fill(self, tensors: Mapping[str, Floats]) -> None:
         """Set tensors that no answer is about."""
@@ -63,16 +74,20 @@ class Server:
     @property
     def view(self) -> Schema:
         """The schema of this round's messages: its tables have the rows that were sent."""
-        return self._aggregator.schema
+        return self.lattice.view
+
+    @property
+    def lattice(self) -> Lattice:
+        """The whole numbers that this round's messages are added up in."""
+        return self._aggregator.lattice
 
     def open_round(self, about: Round) -> None:
         """Say what the round is about."""
         self._refuse_after_noise()
         self.about = about
-        view = about.view(self.schema)
-        if self._aggregator.schema != view:
-            self._aggregator.schema = view
-            self._aggregator.clear()
+        lattice = self._lattice(about, self._aggregator.aggregation)
+        if self.lattice != lattice:
+            self._aggregator.clear(lattice)
 
     def broadcast(self) -> Uploads:
         """What a device gets at the start of a round."""
@@ -93,13 +108,25 @@ class Server:
                 if self.weighs_examples
                 else "the message tells its number of examples, which this round does not ask for"
             )
+        if uploads.examples is not None and uploads.examples.max() > MOST_EXAMPLES:
+            raise WrongExamples(f"the message tells of {uploads.examples.max()} examples: {MOST_EXAMPLES} are the most")
         self.mechanism.check(uploads, self.about)
+        try:
+            self.lattice.integers(uploads)
+        except Diverged as beyond:
+            raise BadUpdate(str(beyond)) from None
         return uploads
 
     def add(self, uploads: Uploads) -> None:
         """Add messages that need neither decoding nor checking: the simulator's way in."""
         self._refuse_after_noise()
         self._aggregator.add(uploads)
+
+    def add_integers(self, total: Offsets, *, devices: int) -> None:
+        """Add what some devices' messages add up to, in whole numbers of this round's lattice: nobody else's way in
+        but that of secure aggregation, and of a simulation in several processes."""
+        self._refuse_after_noise()
+        self._aggregator.add_integers(total, devices=devices)
 
     def add_to_sum(self, noise: Mapping[str, Floats]) -> None:
         """Add the noise of all devices' messages at once: the simulator's shortcut."""
@@ -131,7 +158,13 @@ class Server:
         self._optimiser.step(self.weights, change)
         for name, value in bound.items():
             self.weights[name][...] = value
-        self._aggregator.clear()
+        self._aggregator.clear(self.lattice)
+        self.about = Round(self.about.number + 1)
+
+    def drop_round(self) -> None:
+        """End a round that is void: the model stays, and what was sent is forgotten."""
+        self._protected = False
+        self._aggregator.clear(self.lattice)
         self.about = Round(self.about.number + 1)
 
     def _next_bound(self) -> dict[str, float]:

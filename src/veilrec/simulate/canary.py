@@ -90,7 +90,7 @@ def _of_reports(plan: Plan, data: OwnImpressions, guarantee: Guarantee, runs: in
 def _score(plan: Plan, pair: Pair, side: int, histories: Csr, direction: Doubles, seed: int, run: int) -> float:
     seeds = Seeds.all_from(seed, secret_of(seed, side, run))
     data, removed = (pair.second, pair.removed) if side else (pair.first, None)
-    simulation = simulate(plan, data, histories, seeds, removed=removed)
+    simulation: Simulation = simulate(plan, data, histories, seeds, removed=removed)
     weighs = _weighed(plan, simulation, pair)
     if weighs is None:
         for number in range(plan.rounds):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import BOUND, Round, Schema, Uploads
 
 Sums = dict[str, Doubles]
+Run = TypeVar("Run", bound=Simulation)
 Protect = Callable[[MutableMapping[str, Doubles], Round], None]
 """What is done to the sums of a round instead of adding noise."""
 
@@ -177,7 +178,8 @@ def watch(
     if reports is not None:
         told = None if script is None else script.reports
         reports = replace(reports, mechanism=cast(ItemReports, _WatchedReports(reports.mechanism, seen, told)))
-    simulation = simulate(replace(plan, mechanism=mechanism, reports=reports), data, histories, seeds, removed=removed)
+    watched = replace(plan, mechanism=mechanism, reports=reports)
+    simulation: Simulation = simulate(watched, data, histories, seeds, removed=removed)
     seen.keeps_state = bool(simulation.private)
     for number in range(rounds):
         simulation.step(number)
@@ -185,30 +187,47 @@ def watch(
     return seen
 
 
-def simulate(plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | None = None) -> Simulation:
-    """A simulation, or the same without one device's data: it still counts, is drawn, and then is not there."""
+def simulate(
+    plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
+) -> Simulation:
+    """A simulation, or the same without some devices' data: they still count, are drawn, and then are not there."""
+    return simulate_as(Simulation, plan, data, histories, seeds, removed=removed)
+
+
+def simulate_as(
+    kind: type[Run], plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
+) -> Run:
+    """The same with a simulation of another kind."""
     if removed is None:
-        return Simulation(plan, data, histories, seeds)
+        return kind(plan, data, histories, seeds)
     everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
-    lengths = data.rows.lengths()
-    kept = np.repeat(np.arange(len(lengths)) != removed, lengths)
-    lengths[removed] = 0
-    without: LocalData = replace(cast(Any, data), rows=Csr(offsets_of(lengths), data.rows.items[kept]))
-    simulation = Simulation(plan, without, histories, seeds)
+    simulation = kind(plan, _without(data, np.atleast_1d(removed)), histories, seeds)
     simulation.sampler = _Without(plan.cohort, everybody, seeds.cohorts, secret=seeds.secret, removed=removed)
     return simulation
 
 
-class _Without(CohortSampler):
-    """Cohorts of everybody, less one."""
+def _without(data: LocalData, removed: Offsets) -> LocalData:
+    """The same data with nothing in some rows; ratings lie beside items."""
+    lengths = data.rows.lengths()
+    kept = np.repeat(~np.isin(np.arange(len(lengths)), removed), lengths)
+    lengths[removed] = 0
+    changed: dict[str, Any] = {"rows": Csr(offsets_of(lengths), data.rows.items[kept])}
+    ratings = getattr(data, "ratings", None)
+    if ratings is not None:
+        changed["ratings"] = ratings[kept]
+    return cast(LocalData, replace(cast(Any, data), **changed))
 
-    def __init__(self, *arguments: Any, removed: int, **options: Any) -> None:
+
+class _Without(CohortSampler):
+    """Cohorts of everybody, less some."""
+
+    def __init__(self, *arguments: Any, removed: int | Offsets, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._removed = removed
+        self._removed = np.atleast_1d(removed)
 
     def draw(self, round_number: int) -> Offsets:
         devices = super().draw(round_number)
-        left: Offsets = devices[devices != self._removed]
+        left: Offsets = devices[~np.isin(devices, self._removed)]
         return left
 
 

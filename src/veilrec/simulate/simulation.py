@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilrec import _draws
-from veilrec._arrays import Bools, Floats, Indices, Offsets
+from veilrec._arrays import Bools, Floats, Offsets
 from veilrec._csr import Csr
 from veilrec._state import fill
-from veilrec.device.learner import Cohort, Learned, LocalData, OwnSources, SharedSource, SumLearner, places
+from veilrec.device.learner import Cohort, LocalData, SumLearner, places
 from veilrec.device.taking_part import examples_if_asked, weights_of
 from veilrec.models.scores import Model
 from veilrec.plan import Plan
-from veilrec.privacy.keyed import (
-    noise_of_comparison,
-    noise_of_device,
-    noise_of_histogram,
-    noise_of_learning,
-    noise_of_report,
-    noise_of_sum,
-)
+from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_report, noise_of_sum
+from veilrec.privacy.mechanisms.shared import SharedSum
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.server.agenda import Tally
 from veilrec.server.cohorts import CohortSampler
 from veilrec.server.standing import Standing
 from veilrec.server.verdict import Verdict, decide
+from veilrec.simulate.crew import Crew
+from veilrec.simulate.pieces import Hand, Opened, Piece, Told, keep, one_of
+from veilrec.simulate.seeds import Seeds
 from veilrec.simulate.trainer import ModelParts, StepReport
-from veilrec.updates import Factors, Rows, Uploads
 from veilrec.wire import bits, codec, gains, rounds
+
+__all__ = ["Seeds", "Simulation", "keep", "one_of"]
 
 _TALLY = "reports.counts"
 _VERDICT = "comparison"
 _MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """What a simulation draws from. None of them is the public seed, which is part of a plan.
-
-    With a secret, cohorts, reports and noise are streams of a cipher that only its holder can draw: the same again
-    after a restart, so that no round is ever released with two noises. Without, everybody can, and nobody is protected.
-    """
-
-    draws: int  # of what devices draw locally: negatives, orders, starting vectors
-    cohorts: int  # of who takes part, is reached, and drops out
-    noise: int
-    secret: bytes | None = None
-
-    @classmethod
-    def all_from(cls, seed: int, secret: bytes | None = None) -> Seeds:
-        """The seeds of a run that was asked for with one number."""
-        return cls(seed, seed, seed, secret)
 
 
 class Simulation:
@@ -75,6 +54,7 @@ class Simulation:
         self._tally: Tally | None = None  # where one serves the whole run
         self.start = plan.start  # what training is compared with in the end
         self.verdict: Verdict | None = None  # of the last comparison, once it was made
+        self.crew: Crew | None = None  # other processes that work on pieces of a round; None: this one alone
 
     def step(self, number: int) -> StepReport:
         """One round."""
@@ -84,15 +64,19 @@ class Simulation:
         server, plan = self.server, self.plan
         broadcast = server.broadcast()
         model = weights_of(codec.rounded(broadcast, server.schema), server.view)
-        if self._learner_of_sums is not None and self._is_linear:
+        if self._learner_of_sums is not None and self._takes_shortcuts:
             sent = self._learn_sum(self._learner_of_sums, devices[arrives], model)
         else:
             sent = self._learn_each(devices, arrives, model)
         if plan.mechanism.noise_on == "sum":
             server.protect(self._source_of_sums(number))
+        is_void = isinstance(plan.mechanism, SharedSum) and arrives.sum() < plan.mechanism.shares.least
         counted = sum(plan.mechanism.counted_parameters(table, server.about) for table in server.view.tables)
         down = int(codec.sizes(broadcast, server.schema)[0]) + rounds.size(server.about, server.schema)
-        self.standing.step()
+        if is_void:  # too few to carry the noise: nobody opens the sum
+            server.drop_round()
+        else:
+            self.standing.step()
         judges = self.compare() if number + 1 == plan.rounds else 0
         return StepReport(
             devices=len(devices),
@@ -140,17 +124,18 @@ class Simulation:
         return tally, sent * bits.size(mechanism.length)
 
     @property
-    def _is_linear(self) -> bool:
-        """Whether nothing is done to a message alone, rounding included."""
+    def _takes_shortcuts(self) -> bool:
+        """Whether nothing is done to a message alone, coding included; never with a secret, which rehearses devices."""
         exact = all(tensor.values == "float32" for tensor in self.server.view.tensors)
-        return exact and self.plan.mechanism.is_linear
+        return exact and self.plan.mechanism.is_linear and self.seeds.secret is None
 
     def _learn_sum(self, learner: SumLearner[Any], devices: Offsets, model: Mapping[str, Floats]) -> _Sent:
         """The weighted mean of all messages, none of which is formed: only their lengths are known."""
         if not len(devices):
             return _Sent()
         server, weighs = self.server, self.server.weighs_examples
-        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, self._local_noise(0))
+        noise = self._hand.local_noise(server.about.number, 0)
+        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, noise)
         learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)
         server.add(examples_if_asked(learned.uploads, weighs))
         up_bytes, up_params = int(codec.sizes(outlines, server.view).sum()), codec.parameters(outlines, server.view)
@@ -158,66 +143,52 @@ class Simulation:
 
     def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
         """Every device's message, some devices at a time; then the noise of all of them at once, where it is linear."""
-        server, mechanism, secret = self.server, self.plan.mechanism, self.seeds.secret
-        about, view, fills = server.about, server.view, mechanism.fills_messages
-        place = None if about.rows is None else places(about.rows, self.plan.schema.tables[0].shape[0])
+        server, mechanism = self.server, self.plan.mechanism
+        rows, n_items = server.about.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
+        opened = Opened(server.about, model, None if rows is None else places(rows, n_items))
+        told = self._heard(opened, self._pieces(devices, arrives))
+        if isinstance(mechanism, SharedSum) and self.seeds.secret is None:
+            arrived = sum(len(one.weights) for one in told)
+            source = FastSource(self.seeds.noise, _draws.NOISE, server.about.number, one_generator=True)
+            server.add_to_sum(mechanism.noise_of_shares(server.lattice, server.about, arrived, source))
+        if mechanism.noise_on == "message" and self.seeds.secret is None:
+            weights = np.concatenate([np.zeros(0, np.int64), *(one.weights for one in told)])
+            number = server.about.number
+            generator = FastSource(self.seeds.noise, _draws.NOISE, number, one_generator=True).generator()
+            server.add_to_sum(mechanism.noise_of_messages(server.view, weights, generator))
+        losses = np.concatenate([np.zeros(0, np.float32), *(one.loss for one in told)])
+        return _Sent(
+            sum(one.up_bytes for one in told),
+            sum(one.up_params for one in told),
+            float(losses.sum()) / len(devices) if len(devices) else None,
+            _mean_shares([one.shares for one in told], [len(one.loss) for one in told]),
+        )
+
+    def _pieces(self, devices: Offsets, arrives: Bools) -> Iterator[Piece]:
         at_once = self.plan.devices_at_once
-        up_bytes = up_params = 0
-        shares: list[Floats | None] = []
-        counts: list[int] = []
-        losses, weights = [np.zeros(0, np.float32)], [np.zeros(0, np.int64)]
         for start in range(0, len(devices), at_once):
-            part = slice(start, start + at_once)
-            uploads, learned = self._learn(devices[part], model, place, start)
-            kept = keep(uploads, arrives[part])
-            losses.append(learned.loss)
-            shares.append(learned.shares)
-            counts.append(len(learned.loss))
-            if secret is not None and mechanism.noise_on == "message":
-                sent = self._perturb_alone(kept, devices[part][arrives[part]], secret)
-            else:
-                if mechanism.perturbs_each:
-                    fast = FastSource(self.seeds.noise, _draws.NOISE, about.number, start)
-                    kept = mechanism.perturb_each(kept, about, fast)
-                sent = [kept]
-            for some in sent:
-                up_bytes += int(codec.sizes(some, view, all_rows=fills).sum())
-                up_params += codec.parameters(some, view, all_rows=fills)
-                weights.append(np.ones(some.count, np.int64) if some.examples is None else some.examples)
-                server.add(codec.rounded(some, view))
-        if mechanism.noise_on == "message" and secret is None:
-            generator = FastSource(self.seeds.noise, _draws.NOISE, about.number, one_generator=True).generator()
-            server.add_to_sum(mechanism.noise_of_messages(view, np.concatenate(weights), generator))
-        loss_of_all = float(np.concatenate(losses).sum()) / len(devices) if len(devices) else None
-        return _Sent(up_bytes, up_params, loss_of_all, _mean_shares(shares, counts))
+            some = devices[start : start + at_once]
+            private = {name: values[some] for name, values in self.private.items()}
+            yield Piece(start, some, arrives[start : start + at_once], private)
 
-    def _learn(
-        self, devices: Offsets, model: Mapping[str, Floats], place: Indices | None, start: int
-    ) -> tuple[Uploads, Learned]:
-        private = {name: values[devices] for name, values in self.private.items()}
-        data = self.data.take(devices)
-        data = data if place is None else data.inside(place)
-        cohort = Cohort(devices, data, private, self.seeds.draws, self._local_noise(start))
-        learned = self.plan.learner.learn(cohort, model, self.server.about)
-        for name, values in private.items():
-            self.private[name][devices] = values
-        uploads = examples_if_asked(learned.uploads, self.server.weighs_examples)
-        return self.plan.mechanism.bound(uploads, self.server.about), learned
+    def _heard(self, opened: Opened, pieces: Iterator[Piece]) -> list[Told]:
+        """What comes of all pieces; their messages are added up, and what devices keep is kept."""
+        if self.crew is None:
+            return [self._keep(piece, self._hand.learn(piece, opened, self.server)) for piece in pieces]
+        given = list(pieces)
+        told, sums = self.crew.learn(opened, given)
+        for part in sums:
+            self.server.add_integers(part.total, devices=part.devices)
+        return [self._keep(piece, one) for piece, one in zip(given, told, strict=True)]
 
-    def _local_noise(self, start: int) -> OwnSources:
-        """What devices add to their data before they learn is drawn from; `start` names the first of them."""
-        secret, number = self.seeds.secret, self.server.about.number
-        if secret is None:
-            return SharedSource(FastSource(self.seeds.noise, _draws.LOCAL_NOISE, number, start))
-        return OwnSources(lambda device: noise_of_learning(secret, number, device))
+    def _keep(self, piece: Piece, told: Told) -> Told:
+        for name, values in told.private.items():
+            self.private[name][piece.devices] = values
+        return told
 
-    def _perturb_alone(self, uploads: Uploads, devices: Offsets, secret: bytes) -> list[Uploads]:
-        """Every message with the noise that its own device draws."""
-        about = self.server.about
-        return [
-            self.plan.mechanism.perturb(one_of(uploads, i), about, noise_of_device(secret, about.number, int(device)))
-            for i, device in enumerate(devices)
-        ]
+    @property
+    def _hand(self) -> Hand:
+        return Hand(self.plan, self.data, self.seeds)
 
     def _source_of_sums(self, number: int) -> Source:
         if self.seeds.secret is not None:
@@ -304,48 +275,3 @@ def _mean_shares(shares: Sequence[Floats | None], counts: Sequence[int]) -> tupl
         return None
     means = np.average([values for values, _ in known], axis=0, weights=[count for _, count in known])
     return tuple(float(value) for value in means)
-
-
-def one_of(uploads: Uploads, device: int) -> Uploads:
-    """The message of one of the devices, by its place among them."""
-
-    def rows_of(packed: Mapping[str, Rows]) -> dict[str, Rows]:
-        cut = {}
-        for name, rows in packed.items():
-            part = slice(rows.offsets[device], rows.offsets[device + 1])
-            cut[name] = Rows(np.array([0, part.stop - part.start]), rows.index[part], rows.values[part])
-        return cut
-
-    one = slice(device, device + 1)
-    return replace(
-        uploads,
-        count=1,
-        tables=rows_of(uploads.tables),
-        dense={name: values[one] for name, values in uploads.dense.items()},
-        examples=None if uploads.examples is None else uploads.examples[one],
-        entries=rows_of(uploads.entries),
-        factors={n: Factors(f.left[one], f.scales[one], f.right[one]) for n, f in uploads.factors.items()},
-    )
-
-
-def keep(uploads: Uploads, arrives: Bools) -> Uploads:
-    """Only the messages that arrive."""
-    if arrives.all():
-        return uploads
-    chosen = np.flatnonzero(arrives)
-    return replace(
-        uploads,
-        count=len(chosen),
-        tables={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.tables.items()},
-        dense={name: values[chosen] for name, values in uploads.dense.items()},
-        examples=None if uploads.examples is None else uploads.examples[chosen],
-        entries={name: _keep_rows(rows, arrives, chosen) for name, rows in uploads.entries.items()},
-        factors={n: Factors(f.left[chosen], f.scales[chosen], f.right[chosen]) for n, f in uploads.factors.items()},
-    )
-
-
-def _keep_rows(rows: Rows, arrives: Bools, chosen: Offsets) -> Rows:
-    entries = np.repeat(arrives, np.diff(rows.offsets))
-    offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(np.diff(rows.offsets)[chosen], out=offsets[1:])
-    return Rows(offsets, rows.index[entries], rows.values[entries])

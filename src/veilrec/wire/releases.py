@@ -38,9 +38,10 @@ from veilrec.wire.signing import (
 )
 
 FORMAT = 1
-CLIENT = 1  # what this code understands; a release says which it needs at least
+CLIENT = 2  # what this code understands; a release says which it needs at least
+NEEDS = {"catalogue": 2}  # clients of a family, where not every one knows it
 MANIFEST, SIGNATURE, KEYS = "manifest.json", "manifest.sig", "keys.json"
-FAMILIES = ("news", "factors", "ranker")
+FAMILIES = ("news", "factors", "catalogue", "ranker")
 LARGEST = 8 << 30  # bytes of all files together that are read unless told otherwise
 _LARGEST_MANIFEST = 1 << 20
 _LARGEST_KEYS = 1 << 16

@@ -260,6 +260,26 @@ def test_the_release(ask: Asked) -> None:
         assert ask("GET", f"/v1/release/files/{name}").status == 404
 
 
+def test_what_a_browser_ranks_with_is_zipped_and_still_what_was_signed(ask: Asked) -> None:
+    path, about = "/v1/release/files/items.safetensors", ask.service.release.manifest["files"]["items.safetensors"]
+    zipped = ask("GET", path, headers={"accept-encoding": "gzip"})
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert hashlib.sha256(gzip.decompress(zipped.body)).hexdigest() == about["sha256"]
+    plain = ask("GET", path, headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers and plain.headers["etag"] != zipped.headers["etag"]
+    assert plain.headers["vary"] == zipped.headers["vary"] == "accept-encoding"
+    for etag in (plain.headers["etag"], zipped.headers["etag"]):
+        assert ask("GET", path, headers={"if-none-match": etag}).status == 304
+
+
+def test_a_file_of_the_release_that_was_changed_is_not_zipped(ask: Asked) -> None:
+    path = ask.service.release.folder / "items.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert ask("GET", "/v1/release/files/items.safetensors", headers={"accept-encoding": "gzip"}).status == 503
+
+
 def test_a_removed_file_of_the_release(ask: Asked) -> None:
     (ask.service.release.folder / "vectors.safetensors").unlink()
     assert ask("GET", "/v1/release/files/vectors.safetensors").status == 503

@@ -17,7 +17,6 @@ from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
 from veilrec.simulate.attacks.gradient_rows import (
-    Finding,
     explains,
     recover_clicks,
     row_lengths,
@@ -25,6 +24,7 @@ from veilrec.simulate.attacks.gradient_rows import (
     shortest_row,
     titles_in,
 )
+from veilrec.simulate.attacks.readers import Finding
 
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "cohort.size=0")
 

@@ -13,35 +13,34 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilrec.device.veil import CLIPS, ITEMS, MAP, WEIGHTS, Steps, lengths_of
-from veilrec.device.veil_items import ItemSteps
+from veilrec.device.veil import CLIPS, MAP, PLACES, WEIGHTS, Steps, lengths_of
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Shares of mu^2: of votes, and of rounds for the weights alone, for the map and the weights, and for items."""
+    """Shares of mu^2: of votes, of places, and of rounds for the weights alone, and for the map and the weights."""
 
     below: float  # nu
     votes: float
     weights: float
     map: float = 0.0
-    items: float = 0.0
-    item_rate: float = 0.0  # of a step on the items' own vectors
+    places: float = 0.0
+    directions: int = 0  # of places
+    content: int = 24  # directions of content that the map is over, at most
 
 
 SPENDINGS = (
     Spending(600.0, votes=0.75, weights=0.04, map=0.21),
-    Spending(2000.0, votes=0.55, weights=0.05, map=0.40),
-    Spending(4000.0, votes=0.50, weights=0.05, map=0.45),
-    Spending(7000.0, votes=0.30, weights=0.05, map=0.30, items=0.35, item_rate=0.5),
-    Spending(math.inf, votes=0.20, weights=0.05, map=0.30, items=0.45, item_rate=0.7),
+    Spending(1000.0, votes=0.55, weights=0.05, map=0.40),
+    Spending(4000.0, votes=0.40, weights=0.05, map=0.30, places=0.25, directions=4),
+    Spending(math.inf, votes=0.15, weights=0.05, map=0.35, places=0.45, directions=16, content=32),
 )
 WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
 MOMENTUM = 0.7
-SHARES = {WEIGHTS: 0.1, MAP: 0.9, ITEMS: 1.0}  # of the squared bound, where a round is about several tensors
-_SETTLED = {WEIGHTS: 45.0, MAP: 7500.0}  # sum of all steps, in mean gradients, after which little changes
+SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0}  # of the squared bound, where a round is about several tensors
+_SETTLED = {WEIGHTS: 60.0, MAP: 9000.0}  # sum of all steps, in mean gradients, after which little changes
 _NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
-_FOR_WEIGHTS, _FOR_ITEMS = 1 / 6, 1 / 5  # of the rounds
+_FOR_WEIGHTS = 1 / 6  # of the rounds
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,12 @@ def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
     """How the rounds are used."""
     if not spending.map:
         return (Phase((WEIGHTS,), rounds, spending.weights),)
-    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 else 0
-    last = max(1, round(rounds * _FOR_ITEMS)) if spending.items and rounds > first + 1 else 0
+    places = 1 if spending.places and rounds > 1 else 0
+    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 + places else 0
     phases = (
+        Phase((PLACES,), places, spending.places),
         Phase((WEIGHTS,), first, spending.weights),
-        Phase((WEIGHTS, MAP), rounds - first - last, spending.map),
-        Phase((ITEMS,), last, spending.items),
+        Phase((WEIGHTS, MAP), rounds - first - places, spending.map),
     )
     return tuple(phase for phase in phases if phase.rounds)
 
@@ -79,19 +78,21 @@ def steps_of(
 ) -> Steps:
     """What a number of the sum stands for, so that steps go as far as settles them, or as far as noise allows."""
     units: dict[str, float] = {}
-    items, first = None, 0
+    noise: dict[str, float] = {}
+    first = 0
     for phase in phases:
         bound = bounds[first]
         first += phase.rounds
-        if ITEMS in phase.tensors:
-            clip = CLIPS[ITEMS] / bound
-            items = ItemSteps(float(in_round), noise=sigma * clip, rate=spending.item_rate * clip)
-            continue
         for name, length in lengths_of(SHARES, phase.tensors, bound).items():
+            clip = CLIPS[name] / length
+            if name == PLACES:  # messages are as long as one along a direction, whatever the number of directions
+                units[name] = clip * math.sqrt(spending.directions)
+                noise[name] = units[name] * sigma
+                continue
             rounds = sum(other.rounds for other in phases if name in other.tensors)
-            settled = _SETTLED[name] / rounds * CLIPS[name] / (in_round * length)
+            settled = _SETTLED[name] / rounds * clip / in_round
             units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
-    return Steps(units=units, shares=SHARES, items=items)
+    return Steps(units=units, shares=SHARES, noise=noise)
 
 
 def bounds_of(phases: tuple[Phase, ...]) -> tuple[float, ...]:

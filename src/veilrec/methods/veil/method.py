@@ -2,30 +2,33 @@
 
 1. Votes: everybody's items, 1 / sqrt(n) for each of n, with noise; the server estimates how popular items are from
    them (empirical Bayes with public content as the prior).
-2. Weights: how much each feature of a candidate counts (kernels of public content to the own history at several
+2. Places: where in content space each item is used, by one noisy sum; what it says beyond content extends content.
+3. Weights: how much each feature of a candidate counts (kernels of public content to the own history at several
    recency scales, and popularity), by a few noisy sums of clipped gradients.
-3. The map: which places in content space lead to which, by noisy sums of clipped gradients.
-4. Ranking: on the device, with weights that are fitted to the own history first. Nothing of it leaves.
+4. The map: which places in that space lead to which, by noisy sums of clipped gradients.
+5. Ranking: on the device, with weights that are fitted to the own history first. Nothing of it leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from veilrec._arrays import Floats
-from veilrec.device.veil import ITEMS, MAP, POPULARITY, VOTES, WEIGHTS, VeilLearner
+from veilrec.device.news_log import OwnImpressions
+from veilrec.device.veil import MAP, PLACES, POPULARITY, VOTES, WEIGHTS, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reading
-from veilrec.device.veil_items import DIRECTIONS
 from veilrec.device.veil_ranker import VeilRanker
 from veilrec.methods.base import Config, Method, Problem, Trial
 from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice
+from veilrec.methods.news.common import DATASETS as WITH_IMPRESSIONS
 from veilrec.methods.private import PrivacySettings, adjacency_of, devices_with_data, proven, taking_part
+from veilrec.methods.veil import news
 from veilrec.methods.veil.budget import MOMENTUM, Phase, bounds_of, phases_of, spending_for, steps_of
 from veilrec.methods.veil.content import Titles, content_of
 from veilrec.methods.veil.coordinates import start_of, whitening_of
@@ -59,12 +62,15 @@ class VeilConfig(Config):
     features: FeatureChoice = FeatureChoice()
     dim: Annotated[int, Field(ge=0, le=256)] = 32  # of content space; 0: no map
     caution: Annotated[float, Field(ge=0.0, le=1e6)] = 30.0  # of the own weights; 0: none
+    history: Annotated[int, Field(ge=1, le=10_000)] = 100  # of impressions: the latest clicks that count
     people: Annotated[int, Field(ge=0)] = 0  # a public nominal number; 0: how many devices there are
     cohort: CohortSettings = CohortSettings(size=0, sampling="poisson")
 
 
 ORDERED = Reading()
-UNORDERED = Reading(recency=(100.0,), taste_recency=(100.0,), popularity_recency=(100.0,))  # all alike, almost
+UNORDERED = Reading(  # all alike, almost
+    recency=(100.0,), taste_recency=(100.0,), popularity_recency=(100.0,), place_recency=100.0
+)
 
 
 @dataclass(frozen=True)
@@ -112,13 +118,17 @@ def ready(config: VeilConfig) -> tuple[str, ...]:
     return ()
 
 
-def devices(config: VeilConfig, problem: Problem) -> OwnHistory:
-    """What devices learn from: their items, in their order."""
+def devices(config: VeilConfig, problem: Problem) -> OwnHistory | OwnImpressions:
+    """What devices learn from: their items, in their order, or what they were shown."""
+    if problem.news is not None:
+        return news.devices(config, problem)
     return OwnHistory(problem.train)
 
 
 def plan(config: VeilConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Put the parts together; where devices have seen impressions, those of `news`."""
+    if problem.news is not None:
+        return news.plan(config, problem)
     privacy, n_devices = config.privacy, devices_with_data(problem)
     content = public_content(config, problem)
     reading = ORDERED if config.order == "on" else UNORDERED
@@ -126,15 +136,14 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     people = config.people or n_devices
     mu = mu_for(privacy.epsilon, privacy.delta)
     spending = spending_for(mu, people, has_map=content.basis.shape[1] > 0)
+    content = replace(content, basis=np.ascontiguousarray(content.basis[:, : spending.content]))
+    spending = replace(spending, directions=min(spending.directions, content.basis.shape[1]))
     phases = phases_of(spending, problem.rounds)
     bounds = bounds_of(phases)
     names = tuple(dict.fromkeys(name for phase in phases for name in phase.tensors))
-    width = content.basis.shape[1]
-    shapes = {
-        WEIGHTS: (len(whitening),),
-        MAP: (reading.tastes(content), width),
-        ITEMS: (problem.n_items, 1 + min(DIRECTIONS, width)),
-    }
+    directions = spending.directions if PLACES in names else 0
+    width = content.basis.shape[1] + directions
+    shapes = {WEIGHTS: (len(whitening),), MAP: (reading.tastes(width), width), PLACES: (problem.n_items, directions)}
     schema = Schema(
         (
             Tensor(VOTES, (problem.n_items, 1), by_row=True, learnt=False),
@@ -196,20 +205,27 @@ def guarantee(config: VeilConfig) -> Guarantee:
     return proven(p.epsilon, p.delta, config.cohort, SUMS, keeps_state=False)
 
 
+def guarantee_of_run(config: VeilConfig, problem: Problem) -> Guarantee:
+    """The same, in the words of what the run learns from."""
+    return guarantee(config) if problem.news is None else news.guarantee(config)
+
+
 METHOD = Method(
     name="veil",
     kind="federated",
+    made_up=("synthetic-ratings", "synthetic-news"),
     trial=Trial(rounds=12, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
     paper="ours",
     model="kernels of public content over the own history, and a map of content space",
     summary="public content, a few private sums, and everything personal on the device, in its order",
-    datasets=WITH_FEATURES,
+    datasets=(*WITH_FEATURES, *WITH_IMPRESSIONS),
     config=VeilConfig,
     plan=plan,
     devices=devices,
     guarantee=guarantee,
+    guarantee_of_run=guarantee_of_run,
     ready=ready,
-    rounds=18,
+    rounds=12,
     evaluations=1,
     rounds_are_fixed=True,
 )

@@ -30,6 +30,7 @@ from veilrec.privacy.mechanisms.messages import (
     UpdateNoise,
 )
 from veilrec.privacy.mechanisms.reports import ItemHistogram
+from veilrec.privacy.mechanisms.shared import SharedSum
 from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.mechanisms.votes import VoteReports
@@ -51,7 +52,7 @@ def _low_rank(mechanism: LowRank) -> tuple[Attack, ...]:
     return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.inner.scale)
 
 
-def _cohort_sum(mechanism: CohortSum) -> tuple[Attack, ...]:
+def _cohort_sum(mechanism: CohortSum | SharedSum) -> tuple[Attack, ...]:
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
     along = scored(draws_of(mechanism), projection(first, second))
     event = mechanism.event()
@@ -107,6 +108,7 @@ OF_UPDATES: dict[type, Strategy] = {
     TreeSum: _tree_sum,
     AdaptiveSum: _adaptive_sum,  # before what it is made of
     CohortSum: _cohort_sum,
+    SharedSum: _cohort_sum,
     ItemHistogram: _histogram,
     VoteReports: _histogram,
     GainSum: _gain_sum,

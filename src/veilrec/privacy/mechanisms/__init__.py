@@ -31,6 +31,7 @@ MECHANISMS: dict[str, str] = {
     "adaptive-sum": "adaptive:AdaptiveSum",
     "scheduled-sum": "scheduled:ScheduledSum",
     "tree-sum": "tree:TreeSum",
+    "shared-sum": "shared:SharedSum",
     "item-histogram": "reports:ItemHistogram",
     "vote-reports": "votes:VoteReports",
     "gain-sum": "gains:GainSum",

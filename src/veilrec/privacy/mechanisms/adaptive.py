@@ -104,6 +104,10 @@ class AdaptiveSum(CohortSum):
             )
         return clip_norm
 
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """Of the update, and of what a message counts for."""
+        return weight * _HALF if tensor.name == BOUND else super().reach(tensor, about, weight)
+
     def sigma_in(self, name: str, about: Round) -> float:
         """Proportional to the bound of the round; of the count, always the same."""
         if name == BOUND:

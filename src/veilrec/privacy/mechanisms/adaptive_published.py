@@ -20,7 +20,7 @@ from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, upload_norm
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2, rounded_sum_l2
-from veilrec.updates import BOUND, Round, Schema, Uploads, copied
+from veilrec.updates import BOUND, Round, Schema, Tensor, Uploads, copied
 
 
 class PublishedAdaptiveSum(CohortSum):
@@ -82,6 +82,10 @@ class PublishedAdaptiveSum(CohortSum):
 
     def _clip_norm(self, about: Round) -> float:
         return self.clip_norm if about.clip_norm is None else about.clip_norm
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """The bound has any sign, and may be 0; a message counts for 1."""
+        return weight * (1.0 if tensor.name == BOUND else max(abs(self._clip_norm(about)), self.clip_norm * 2.0**-20))
 
     def sigma_in(self, name: str, about: Round) -> float:
         """Proportional to the size of the bound; of the count, always the same."""

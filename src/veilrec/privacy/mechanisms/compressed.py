@@ -6,6 +6,7 @@ they get: no epsilon is finite. What is proven instead is part of what a round i
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -42,6 +43,10 @@ class _Compressed(UpdateMechanism):
         """As without compression."""
         return self.inner.bound(uploads, about)
 
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """As without compression."""
+        return self.inner.reach(tensor, about, weight)
+
     def event(self) -> Event:
         """Which entries are sent is decided by the data and told exactly: no noise makes it private."""
         return NonPrivateEvent()
@@ -70,6 +75,10 @@ class LowRank(_Compressed):
             tables = full.tables[tensor.name].values.reshape(full.count, *tensor.shape)
             factors[tensor.name] = low_rank(tables, min(self.rank, *tensor.shape))
         return replace(full, tables={}, factors=factors)
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """A number of an approximation may be larger than any of the message, up to the norm of all."""
+        return super().reach(tensor, about, weight) * math.sqrt(tensor.size)
 
     def event(self) -> Event:
         """Post-processing: that of the noisy message."""

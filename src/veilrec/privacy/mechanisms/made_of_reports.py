@@ -15,7 +15,7 @@ from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.responses import Labels
 from veilrec.privacy.mechanisms.updates import BadUpdate, UpdateMechanism, clip_whole, upload_norms
-from veilrec.updates import Round, Schema, Uploads
+from veilrec.updates import Round, Schema, Tensor, Uploads
 
 
 class MadeOfReports(UpdateMechanism):
@@ -43,6 +43,10 @@ class MadeOfReports(UpdateMechanism):
     def bound(self, uploads: Uploads, about: Round) -> Uploads:
         """Scale down every update that is longer than the bound."""
         return clip_whole(uploads, self.clip_norm)
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """No number is larger than the whole update."""
+        return weight * self.clip_norm
 
     def check(self, uploads: Uploads, about: Round) -> None:
         """Refuse an update that is longer than the bound: it would harm the sum."""

@@ -25,13 +25,16 @@ from veilrec.privacy.randomness import Source
 from veilrec.privacy.sensitivity import clipped_l1, clipped_l2
 from veilrec.updates import Round, Schema, Tensor, Uploads, copied, filled
 
+_NOISE_REACH = 64.0  # scales
+
 
 class NoisyMessage(UpdateMechanism):
     """What mechanisms share that fill a message with noise of one law and scale."""
 
     law: Law
     scale: float  # of Laplace noise, or the standard deviation of Gaussian noise
-    noise_on: Literal["nothing", "message", "sum"] = "message"
+    clip_norm: float  # that no number of a message exceeds before the noise
+    noise_on: Literal["nothing", "message", "share", "sum"] = "message"
     fills_messages = True
 
     def perturb(self, bounded: Uploads, about: Round, source: Source) -> Uploads:
@@ -41,6 +44,10 @@ class NoisyMessage(UpdateMechanism):
     def add_noise(self, uploads: Uploads, source: Source) -> Uploads:
         """Noise on everything that the messages carry."""
         return noisy_messages(uploads, law=self.law, scale=self.scale, source=source)
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """Noise has no end: a sum takes it up to 64 scales, one draw in 10^27; what is cut off was told already."""
+        return weight * (self.clip_norm + _NOISE_REACH * self.scale)
 
     def noise_of_messages(
         self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
@@ -245,7 +252,7 @@ class ElementwiseLaplace(NoisyMessage):
         self._set_calibration(calibration)
         positive(clip_value=clip_value)
         self.unit, self.adjacency = "user", "replace-one"
-        self.schema, self.clip_value = schema, clip_value
+        self.schema, self.clip_value, self.clip_norm = schema, clip_value, clip_value
         self.sensitivity = Sensitivity(2.0 * clip_value * self.dimension, "L1")
         self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
 

@@ -20,14 +20,14 @@ from veilrec.privacy.samplers import RELATIVE_ERROR, UNITS, add_gaussian, add_la
 from veilrec.privacy.sensitivity import on_lattice_l1, on_lattice_l2
 
 
-def lattice_delta(event: Event, epsilon: float, dimension: int) -> float:
+def lattice_delta(event: Event, epsilon: float, dimension: int, *, error: float = RELATIVE_ERROR) -> float:
     """Profile of Gaussian noise as our sampler draws it: that of the event, and what the sampler's errors add.
 
-    Every probability of a vector is off by a factor between e^-s and e^s, s = dimension * RELATIVE_ERROR. So with
+    Every probability of a vector is off by a factor between e^-s and e^s, s = dimension * error. So with
     ideal distributions P, Q and drawn ones P', Q': P'(S) <= e^s P(S) <= e^s (e^eps Q(S) + delta(eps)) <=
     e^(eps + 2 s) Q'(S) + e^s delta(eps), for every event S.
     """
-    shift = dimension * RELATIVE_ERROR
+    shift = dimension * error
     ideal = epsilon - 2.0 * shift
     # delta(-t) <= t + delta(0): below 0 every distribution pays for the missing part of epsilon.
     return min(1.0, math.exp(shift) * (delta_of(event, max(ideal, 0.0)) + max(-ideal, 0.0)))

@@ -17,6 +17,7 @@ import numpy as np
 
 from veilrec._arrays import Bools, Doubles, Floats, Offsets
 from veilrec.errors import BadInput, VeilrecError
+from veilrec.lattice import MOST_EXAMPLES, Lattice, Ring
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_of
 from veilrec.privacy.checks import positive, probability, vectors
 from veilrec.privacy.events import Event, NonPrivateEvent
@@ -53,6 +54,8 @@ _FIRST = Round(0)
 # Rows that are projected, and factors, are multiplied out again in single precision, which may make them longer by a
 # few units in the last place; they are clipped so much shorter.
 _BELOW_PROJECTED = 1.0 - 2.0**-18
+# The largest number of a message that nothing bounds, once and times its examples: whatever learns stays far below.
+_UNBOUNDED, _UNBOUNDED_WEIGHED = 2.0**14, 2.0**22
 
 
 class BadUpdate(VeilrecError):
@@ -72,9 +75,14 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
 
     schema: Schema  # of the whole model
     fills_messages: bool = False  # whether noise goes to every entry, so that a message carries every row
-    noise_on: Literal["nothing", "message", "sum"] = "nothing"
+    noise_on: Literal["nothing", "message", "share", "sum"] = "nothing"
     perturbs_each: bool = False  # whether a part of `perturb` cannot be done to the sum of the messages instead
     is_linear: bool = False  # whether nothing at all is done to a single message
+
+    @property
+    def most_people(self) -> int | None:
+        """How many the noise was chosen for, all of whom may be in one round; None: it does not depend on it."""
+        return None
 
     @property
     def dimension(self) -> int:
@@ -117,6 +125,25 @@ class UpdateMechanism(Mechanism[Doubles, Doubles]):
 
     def check(self, uploads: Uploads, about: Round) -> None:
         """Refuse messages that no device within its bounds can have sent."""
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """The largest number of a tensor, so many times, that a message adds to a sum."""
+        return _UNBOUNDED if weight == 1 else _UNBOUNDED_WEIGHED
+
+    def lattice(
+        self, about: Round, *, devices: int, weighs_examples: bool = False, counts_rows: bool = False, ring: Ring = 64
+    ) -> Lattice:
+        """The whole numbers that messages of a round are added up in; those that are bounded end where it ends."""
+        view, weight = about.view(self.schema), MOST_EXAMPLES if weighs_examples else 1
+        return Lattice.fitting(
+            view,
+            {tensor.name: self.reach(tensor, about, weight) for tensor in view.tensors},
+            devices=devices,
+            ring=ring,
+            weighs_examples=weighs_examples,
+            counts_rows=counts_rows and not self.fills_messages,
+            saturates=not self.is_linear,
+        )
 
     def facts(self) -> dict[str, float]:
         """What an officer needs to account for the noise by hand; nothing where the noise is not on sums."""
@@ -170,8 +197,9 @@ class CohortSum(UpdateMechanism):
 
     An update is cut to what the round is about and clipped to one L2 norm. Fixed-size cohorts and everybody: a person
     is replaced and moves the sum by twice the clip norm; Poisson: a person is added or removed and moves it by the
-    clip norm. The noise multiplier is sigma over that sensitivity, which also pays for adding up in double precision
-    and for cutting the sum to the noise's lattice. A round with drop-outs is not a fixed-size cohort any more.
+    clip norm. Updates are added up as whole numbers, cut towards zero, which makes none of them longer. The noise
+    multiplier is sigma over that sensitivity, which also pays for cutting the sum to the noise's lattice. A round with
+    drop-outs is not a fixed-size cohort any more.
     """
 
     name = "cohort-sum"
@@ -196,6 +224,11 @@ class CohortSum(UpdateMechanism):
         self.sigma = on_lattice(noise_multiplier, moved, self.dimension)
         self.claimed_delta = delta
 
+    @property
+    def most_people(self) -> int:
+        """The population of its rounds."""
+        return self.taking_part.population
+
     @cached_property
     def claimed_epsilon(self) -> float:  # type: ignore[override]
         """Of one round; the sampler's error, far below what accounting rounds to, is taken off delta."""
@@ -214,6 +247,10 @@ class CohortSum(UpdateMechanism):
 
     def _clip_norm(self, about: Round) -> float:
         return self.clip_norm if about.clip_norm is None else min(self.clip_norm, about.clip_norm)
+
+    def reach(self, tensor: Tensor, about: Round, weight: int = 1) -> float:
+        """No number is larger than the whole update."""
+        return weight * self._clip_norm(about)
 
     def sigma_in(self, name: str, about: Round) -> float:
         """The standard deviation of the noise on the sum of a tensor in a round."""
@@ -276,7 +313,8 @@ class CohortSum(UpdateMechanism):
         else:
             members = happens(plan.rate, (count, len(checked)), source)
         bounded = to_vectors(self.bound(from_vectors(checked, self.schema), _FIRST), self.schema)
-        totals = members.astype(np.float64) @ bounded
+        cut = self.lattice(_FIRST, devices=plan.population).cut(bounded)
+        totals = members.astype(np.float64) @ cut
         parts, start = {}, 0
         for tensor in self.schema.tensors:
             parts[tensor.name] = totals[:, start : start + tensor.size].copy()

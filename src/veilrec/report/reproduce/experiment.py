@@ -12,8 +12,8 @@ from veilrec.data.datasets import find_dataset
 from veilrec.device.ways import Serving
 from veilrec.report.plots import Curve
 
-Picture = Literal["points", "rounds", "along"]
-"""What is drawn: theirs and ours by method, a curve over rounds, or a curve over `Row.at`."""
+Picture = Literal["points", "rounds", "along", "frontier"]
+"""What is drawn: theirs and ours by method, a curve over rounds, a curve over `Row.at`, or what privacy costs."""
 
 BOTH_PRESETS = ("paper", "tuned")
 BOTH_CALIBRATIONS = ("as-published", "proven")
@@ -58,6 +58,13 @@ class Row:
     untrained: bool = False  # the model before its first round; nothing is trained for it
     rounds: int | None = None  # how many, where the row is about that: --quick keeps them
     diverges: bool = False  # with the paper's own settings: a run that ends so is what the row shows
+    reads_order: bool = False  # of histories, where that sets a row apart from others
+    seeds: int | None = None  # at most so many, where a run takes very long
+
+    @property
+    def family(self) -> str:
+        """What it is called without where it lies: "DP-FedMF, epsilon 8" is of the curve "DP-FedMF"."""
+        return self.label if self.at is None else self.label.rpartition(", ")[0]
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Panel:
     published_on: str  # the paper's name of its data; empty: it is no paper's
     required: bool = True  # False: left out where the data is missing
     x_label: str = ""  # of a picture "along" something, where panels differ; empty: the experiment's
+    protocol: str = ""  # where panels differ in it; empty: the experiment's
+    trained_for: str = ""  # a protocol with the same training part, whose runs are measured here once more
 
     @property
     def dataset(self) -> str:
@@ -92,6 +101,8 @@ class Quick:
     epochs: int = 1  # of centralised methods
     settings: tuple[str, ...] = ()  # of every federated method, before those of a row
     furthest: float = math.inf  # rows that lie further along are left out: small data has no such many
+    places: tuple[float, ...] = ()  # the only ones of a curve that are run; none: all
+    without: tuple[str, ...] = ()  # methods that take too long
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,7 @@ class Experiment:
     minutes: int | None = None  # of all of it, with 3 seeds, on two cores with --jobs 2: an estimate
     only_the_end: bool = False  # is evaluated, where adapting to every test user takes longer than training
     source: str = ""  # "Table 2", where there are no panels that say it: an experiment that trains nothing
+    bold: str = ""  # the method that a picture is about
 
     def sources(self) -> str:
         """Where in the paper it stands."""

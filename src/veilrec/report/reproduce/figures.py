@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from PIL import Image
 
 from veilrec._files import replacing
 from veilrec.report.plots import COLOURS
+from veilrec.report.reproduce import frontier_picture
 from veilrec.report.reproduce.experiment import Calculated
 from veilrec.report.reproduce.study import Variant
 from veilrec.report.reproduce.summary import Line, PanelSummary, Summary, lengths_of, name_of, parts_of
@@ -42,10 +43,22 @@ _DASHES = ("-", "--", "-.", ":")
 _INK = "#3d4451"
 
 
-def save(summary: Summary, path: Path) -> None:
+def save_all(summary: Summary, folder: Path) -> list[str]:
+    """Every picture of an experiment, as SVG and as PNG, and their names."""
+    experiment = summary.study.experiment
+    drawn = {experiment.name: draw}
+    if experiment.picture == "frontier":
+        drawn[f"{experiment.name}-more"] = frontier_picture.draw_more
+    for name, how in drawn.items():
+        for ending in ("svg", "png"):
+            save(summary, folder / f"{name}.{ending}", how)
+    return list(drawn)
+
+
+def save(summary: Summary, path: Path, how: Callable[[Summary], Figure] | None = None) -> None:
     """Write the picture as SVG or PNG, by the ending of the path."""
     with mpl.rc_context(_STYLE), replacing(path) as part:
-        figure = draw(summary)
+        figure = (how or draw)(summary)
         if path.suffix == ".png":
             _save_png(figure, part)
         else:
@@ -64,6 +77,8 @@ def _save_png(figure: Figure, path: Path) -> None:
 def draw(summary: Summary) -> Figure:
     """All panels under one another, and what needs no training last."""
     experiment, calculated = summary.study.experiment, summary.calculated
+    if experiment.picture == "frontier":
+        return frontier_picture.draw(summary)
     shown = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
     rows = [(panel, metrics) for panel in shown for metrics in parts_of(experiment.metrics)]
     n_rows, n_columns = len(rows) + bool(calculated.curves), max((len(metrics) for _, metrics in rows), default=1)

@@ -10,6 +10,7 @@ from veilrec.report.reproduce import fednewsrec_paper as news
 from veilrec.report.reproduce import privaterec_paper as privaterec
 from veilrec.report.reproduce import privrec_paper as privrec
 from veilrec.report.reproduce.experiment import Experiment, Panel, Quick, Row
+from veilrec.report.reproduce.frontier import FRONTIER, NEWS_FRONTIER
 
 EPSILONS = (1, 2, 4, 8, 16)
 _MADE_UP = "synthetic-ratings:users=600,items=500,seed=1"
@@ -94,6 +95,8 @@ FEDMF_LEAN = Experiment(
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
+    "frontier": FRONTIER,
+    "news-frontier": NEWS_FRONTIER,
     "fedmf-table2": communication.FEDMF_TABLE2,
     "fedmf-accuracy": communication.FEDMF_ACCURACY,
     "fedmf-communication": communication.FEDMF_COMMUNICATION,

@@ -10,8 +10,9 @@ from typing import Any
 
 from veilrec._words import counted
 from veilrec.errors import VeilrecError
+from veilrec.report.reproduce.price import NOT_RUN
 from veilrec.report.run_summary import Point, read_run
-from veilrec.runs.trials import Follow, Say, Trial, complete
+from veilrec.runs.trials import Follow, Say, Trial, complete, finished
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,11 @@ class Outcome:
     result: Mapping[str, Any] | None
     points: tuple[Point, ...] = ()
     problem: str = ""
+
+
+def read(trials: Sequence[Trial]) -> dict[Path, Outcome]:
+    """The trials that are finished; of the others, that they are not."""
+    return {trial.folder: _outcome(trial, "" if finished(trial) else NOT_RUN) for trial in trials}
 
 
 def execute(trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None) -> dict[Path, Outcome]:

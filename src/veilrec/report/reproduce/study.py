@@ -40,6 +40,7 @@ class Options:
     methods: tuple[str, ...] = ()  # likewise
     settings: tuple[str, ...] = ()  # name=value, of every row whose method has that setting
     skip_missing: bool = False  # leave out the rows that need what is not on this machine, instead of refusing all
+    finished: bool = False  # train nothing: read what is there
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Conditions:
     quick: Quick | None  # None: at full length
     runs: Path  # folder of all runs
     only_the_end: bool = False  # is evaluated
+    measured_by: str | None = None  # another protocol than the one that is trained for
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,14 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
     panels = []
     for panel, data in chosen:
         dataset = data.partition(":")[0]
-        protocol = options.protocol or experiment.protocols.get(dataset, experiment.protocol)
+        protocol = panel.protocol or options.protocol or experiment.protocols.get(dataset, experiment.protocol)
         if panel.is_other_data(dataset):
             notes.append(
                 f"The paper's numbers are of {panel.published_on}, ours of {dataset}: they cannot be compared."
             )
         conditions = Conditions(
             data,
-            protocol,
+            panel.trained_for or protocol,
             seeds,
             options.presets or experiment.usual_presets,
             options.calibrations or CALIBRATIONS,
@@ -158,6 +160,7 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
             experiment.quick if options.quick else None,
             out / "runs",
             experiment.only_the_end,
+            protocol if panel.trained_for else None,
         )
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
@@ -175,7 +178,8 @@ def _quick_note(experiment: Experiment) -> str:
     methods = [get(row.method).kind for panel in experiment.panels for row in panel.rows if row.method in METHODS]
     quick = experiment.quick
     epochs = f" ({counted(quick.epochs, 'epoch')} where all data lies in one place)" if "centralised" in methods else ""
-    return f"Quick: {counted(quick.rounds, 'round')}{epochs} of one seed: to see that it runs, not to quote."
+    without = f", without {', '.join(quick.without)}" if quick.without else ""
+    return f"Quick: {counted(quick.rounds, 'round')}{epochs} of one seed{without}: to see that it runs, not to quote."
 
 
 def _checked(experiment: Experiment, options: Options) -> Options:
@@ -222,6 +226,7 @@ def _setting_names(method: Method[Any]) -> list[str]:
 
 
 def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[tuple[Panel, str]]:
+    experiment = _asked_protocol(experiment, options.protocol)
     if options.data is not None:
         return [(panel, options.data) for panel in _panels_on(experiment, options.data, options.quick)]
     if options.quick:
@@ -241,12 +246,25 @@ def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[
     return found
 
 
+def _asked_protocol(experiment: Experiment, protocol: str | None) -> Experiment:
+    """Of panels with protocols of their own, those with the one that was asked for, or the first with it instead."""
+    if protocol is None or not any(panel.protocol for panel in experiment.panels):
+        return experiment
+    panels = tuple(panel for panel in experiment.panels if panel.protocol == protocol)
+    if not panels:
+        first = {panel.data: panel for panel in reversed(experiment.panels)}
+        panels = tuple(replace(panel, protocol=protocol, trained_for="") for panel in reversed(first.values()))
+    return replace(experiment, panels=panels)
+
+
 def _quick_panel(panel: Panel, quick: Quick) -> Panel:
     """Without what small data is too small for, and without the paper's totals, which are of many more rounds."""
     rows = (
         replace(row, printed={name: number for name, number in row.printed.items() if name not in TOTALS})
         for row in panel.rows
         if (row.at or 0.0) <= quick.furthest
+        and (row.at in quick.places or not (row.at and quick.places))
+        and row.method not in quick.without
     )
     return replace(panel, rows=tuple(rows))
 
@@ -308,11 +326,14 @@ def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None
     except (BadInput, MissingPart) as error:
         return replace(bare, problem=f"left out: {error}", missing=True)
     rounds = _rounds(method, row, rounds, conditions.quick)
-    trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in conditions.seeds)
+    seeds = conditions.seeds[: row.seeds]
+    trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in seeds)
     if row.untrained:
         return replace(bare, probes=tuple(Probe(trial) for trial in trials), notes=notes)
     if row.serving is None:
-        return replace(bare, trials=trials, notes=notes)
+        again = conditions.measured_by
+        probes = tuple(Probe(trial, protocol=again) for trial in trials) if again else ()
+        return replace(bare, trials=trials, notes=notes, probes=probes)
     probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
     return replace(bare, trials=trials, notes=notes, probes=probes)
 

@@ -13,6 +13,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.machine import provenance
 from veilrec.report.reproduce.experiment import Calculated, Grid, Panel, Printed
+from veilrec.report.reproduce.price import NOT_RUN, price_grids, terms_grid
 from veilrec.report.reproduce.probes import in_words
 from veilrec.report.reproduce.running import Outcome
 from veilrec.report.reproduce.study import Study, StudyPanel, Variant
@@ -103,8 +104,10 @@ def summarise(study: Study, outcomes: Mapping[Path, Outcome]) -> Summary:
 
 
 def amounts(result: Mapping[str, Any]) -> dict[str, float]:
-    """What a row can show of a run: its metrics, and what was sent."""
+    """What a row can show of a run: its metrics, what was sent, and how long it took."""
     sent = dict(result["communication"])
+    if "seconds" in result:
+        sent["seconds"] = result["seconds"]
     if "paper_params" in sent:
         sent["paper_params"] = sent["paper_params"] / 1e6  # the paper's unit
     return {**result["metrics"], **sent}
@@ -112,13 +115,17 @@ def amounts(result: Mapping[str, Any]) -> dict[str, float]:
 
 def _panel(panel: StudyPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
     lines = tuple(_line(variant, outcomes) for variant in panel.variants)
-    baselines = next((line.baselines for line in lines if line.baselines), {})
+    baselines = max((line.baselines for line in lines), key=_seeds_behind, default={})
     return PanelSummary(panel.panel, panel.data, panel.protocol, lines, baselines)
+
+
+def _seeds_behind(baselines: Mapping[str, Mapping[str, Measured]]) -> int:
+    return max((len(value.values) for values in baselines.values() for value in values.values()), default=0)
 
 
 def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
     found = [outcomes[place] for place in variant.places()]
-    problem = variant.problem or next((outcome.problem for outcome in found if outcome.problem), "")
+    problem = _problem(variant, found)
     results = [outcome.result for outcome in found if outcome.result is not None]
     if not results:
         return Line(variant, problem=problem)
@@ -132,6 +139,14 @@ def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
         first["rounds"] or None,
         _curve([outcome.points for outcome in found if outcome.result is not None]),
         problem and f"{problem} ({len(results)} of {len(found)} seeds are shown)",
+    )
+
+
+def _problem(variant: Variant, found: Sequence[Outcome]) -> str:
+    """The first; that some seeds are not run yet is none, as long as there are others."""
+    problems = [variant.problem, *(outcome.problem for outcome in found)]
+    return next(filter(lambda said: said not in ("", NOT_RUN), problems), "") or (
+        NOT_RUN if found and all(outcome.problem for outcome in found) else ""
     )
 
 
@@ -156,10 +171,26 @@ def _against_popularity(panel: PanelSummary) -> list[str]:
         return []
     level = popularity[metric].mean
     trained = [line for line in panel.lines if line.measured and not line.variant.row.untrained]
-    below = [line.name for line in trained if line.measured[metric].mean <= level]
+    below = [line for line in trained if line.measured[metric].mean <= level]
     if not below:
         return []
-    return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {'; '.join(below)}."]
+    named = "; ".join(_by_curve(below))
+    return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {named}."]
+
+
+def _by_curve(lines: Sequence[Line]) -> list[str]:
+    """Their names; the points of one curve in a word each: "DPALS, epsilon 0.25, 0.5 (tuned)"."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in lines:
+        row = line.variant.row
+        place = row.label.removeprefix(row.family).removeprefix(", ")
+        found.setdefault((row.family, line.variant.how), []).append(place)
+    names = []
+    for (family, how), places in found.items():
+        kind = places[0].rpartition(" ")[0]
+        where = ", ".join(place.removeprefix(f"{kind} ") for place in places)
+        names.append(f"{', '.join(filter(None, (family, f'{kind} {where}'.strip())))} ({how})")
+    return names
 
 
 def name_of(metric: str) -> str:
@@ -170,6 +201,9 @@ def name_of(metric: str) -> str:
 def grids(summary: Summary) -> list[Grid]:
     """Every table of a summary, in order."""
     tables = []
+    if summary.study.experiment.picture == "frontier":
+        tables = [grid for panel in summary.panels for grid in price_grids(panel, summary.study.experiment.metrics)]
+        return [*tables, terms_grid(summary.panels)]
     for panel in summary.panels:
         parts = parts_of(summary.study.experiment.metrics)
         tables += [*(_results(panel, summary, metrics) for metrics in parts), _privacy(panel)]
@@ -303,7 +337,8 @@ def problems(summary: Summary) -> list[str]:
     for panel in summary.panels:
         for line in panel.lines:
             if line.problem:
-                alike = "" if _as_known(line) else line.name  # many rows that diverge are one line
+                # many rows that diverge are one line, and many that are not run
+                alike = "" if _as_known(line) or line.problem == NOT_RUN else line.name
                 found.setdefault((panel.panel.source, line.problem, alike), []).append(line.name)
     return [f"{source}, {_and_more(names)}: {problem}" for (source, problem, _), names in found.items()]
 
@@ -311,10 +346,11 @@ def problems(summary: Summary) -> list[str]:
 def failed(summary: Summary) -> bool:
     """Whether a row was not run, or not with all its seeds.
 
-    Those that were left out by request do not count, nor those that diverge as they do with the paper's settings.
+    Those that were left out by request do not count, nor those that diverge as they do with the paper's settings, nor
+    those that are not run yet.
     """
     every = (line for panel in summary.panels for line in panel.lines)
-    return any(line.problem and not (line.variant.missing or _as_known(line)) for line in every)
+    return any(line.problem not in ("", NOT_RUN) and not (line.variant.missing or _as_known(line)) for line in every)
 
 
 def _as_known(line: Line) -> bool:

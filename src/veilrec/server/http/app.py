@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,13 +25,14 @@ from veilrec.server.http.item_store import StoreFull, StoreGone
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.metrics import Metrics
 from veilrec.server.http.openapi import document
-from veilrec.server.http.pages import FOLDER, Served, has, page_files, plain_page
+from veilrec.server.http.pages import FOLDER, Served, has, page_files, plain_page, takes_gzip
 from veilrec.server.http.receiving import BUSY, Refused, decoded, header, read_body
 from veilrec.server.http.service import NoEmbedder, Service
 from veilrec.wire.releases import FORMAT, Release
 
 _ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
 _MOST_CHANGES_WAITING = 64
+_ZIPPED_FILES, _LARGEST_ZIPPED = ("items.safetensors", "ranking.safetensors"), 1 << 26  # that a browser fetches
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -46,6 +48,8 @@ class Settings:
     """What opens the routes of items; None: nothing does."""
     page: Path = FOLDER
     """The built page."""
+    coordinator: str | None = None
+    """The address of a federation's coordinator that the page may ask as well; None: it asks this server alone."""
 
 
 def make_app(service: Service, settings: Settings | None = None) -> Door:
@@ -55,6 +59,8 @@ def make_app(service: Service, settings: Settings | None = None) -> Door:
     routes = Routes(service, settings, metrics)
     asking = Asking(service, settings.body_cap)
     door = Door(asking, Router(routes.all(), redirect_slashes=False), RateLimit(settings.rate), metrics, service.log)
+    if settings.coordinator is not None:
+        door.let_pages_ask(settings.coordinator)
     door.on_start, door.on_stop = service.start, service.close
     return door
 
@@ -69,6 +75,7 @@ class Routes:
         self._api = Served.of(msgspec.json.encode(api), "application/json")
         self._docs, self._style = Served.of(docs_page(api), "text/html"), Served.of(STYLE, "text/css")
         self._signed: tuple[str, Served] | None = None
+        self._zipped: dict[str, bytes] = {}
         self._item_decoder = msgspec.json.Decoder(NewItem)
 
     def all(self) -> list[Route]:
@@ -137,8 +144,8 @@ class Routes:
         if not release.has(name):
             raise Refused(404, "the release has no such file: its manifest names those that it has")
         about = release.manifest["files"][name]
-        headers = {"etag": f'"{about["sha256"]}"', "cache-control": _FOREVER}
-        if has(request, headers["etag"]):
+        headers = {"etag": f'"{about["sha256"]}"', "cache-control": _FOREVER, "vary": "accept-encoding"}
+        if has(request, headers["etag"]) or has(request, f'"{about["sha256"]}-gz"'):
             return Response(status_code=304, headers=headers)
         path = release.path(name)
         try:
@@ -146,11 +153,30 @@ class Routes:
         except OSError:
             found = None
         if found is None or found.st_size != about["bytes"]:
-            self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
-            raise Refused(503, "this file of the release is not to be had now: ask again later", BUSY)
+            raise self._lost_file()
+        if name in _ZIPPED_FILES and found.st_size <= _LARGEST_ZIPPED and takes_gzip(request):
+            try:
+                zipped = await self._zipped_file(release, name)
+            except (BadInput, OSError):
+                raise self._lost_file() from None
+            headers |= {"etag": f'"{about["sha256"]}-gz"', "content-encoding": "gzip"}
+            return Response(zipped, headers=headers, media_type="application/octet-stream")
         # Files come whole or not at all: ranges would be one more thing to get wrong.
         request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
         return FileResponse(path, headers=headers, stat_result=found, media_type="application/octet-stream")
+
+    def _lost_file(self) -> Refused:
+        self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
+        return Refused(503, "this file of the release is not to be had now: ask again later", BUSY)
+
+    async def _zipped_file(self, release: Release, name: str) -> bytes:
+        """A file that browsers rank with, zipped once; all of a release together have room in memory."""
+        digest = str(release.manifest["files"][name]["sha256"])
+        if digest not in self._zipped:
+            made = await asyncio.to_thread(lambda: gzip.compress(release.content(name), 6, mtime=0))
+            kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
+            self._zipped = {key: value for key, value in self._zipped.items() if key in kept} | {digest: made}
+        return self._zipped[digest]
 
     async def item(self, request: Request) -> Response:
         """Add, change or remove an item: on disk and in the index before the answer leaves."""

@@ -27,7 +27,8 @@ _ALWAYS: Headers = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 POLICY = b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
-_COLD: Headers = [*_ALWAYS, (b"content-security-policy", POLICY)]
+_POLICY = b"content-security-policy"
+_COLD: Headers = [*_ALWAYS, (_POLICY, POLICY)]
 _NO_STORE = (b"cache-control", b"no-store")
 _JSON = (b"content-type", b"application/json")
 _UNLIMITED = {"/healthz", "/readyz"}
@@ -41,8 +42,13 @@ class Door:
 
     def __init__(self, hot: Hot, cold: Router, limit: RateLimit, metrics: Metrics, log: Log) -> None:
         self._hot, self._cold, self._limit, self.metrics, self._log = hot, cold, limit, metrics, log
+        self._headers = _COLD
         self.on_start: Callable[[], None] = lambda: None
         self.on_stop: Callable[[], None] = lambda: None
+
+    def let_pages_ask(self, address: str) -> None:
+        """Pages of this door may also ask one other server: the coordinator of a federation that they take part in."""
+        self._headers = [*_ALWAYS, (_POLICY, POLICY + f"; connect-src 'self' {address}".encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -50,7 +56,7 @@ class Door:
             await self._other(scope, receive, send)
             return
         start = perf_counter()
-        answer = _Sending(send, token_hex(8))
+        answer = _Sending(send, token_hex(8), self._headers)
         route = _HOT
         try:
             path = scope["path"]
@@ -107,12 +113,13 @@ _WORDS = {
 class _Sending:
     """An answer on its way out, counted; every one has the id of its request."""
 
-    def __init__(self, send: Send, request: str) -> None:
-        self._send, self.request = send, request
+    def __init__(self, send: Send, request: str, cold: Headers) -> None:
+        self._send, self.request, self._cold = send, request, cold
         self.status, self.size = 0, 0
 
-    async def whole(self, status: int, body: bytes, headers: Headers, always: Headers = _COLD) -> None:
+    async def whole(self, status: int, body: bytes, headers: Headers, always: Headers | None = None) -> None:
         """An answer in one piece."""
+        always = self._cold if always is None else always
         self.status, self.size = status, len(body)
         own = [*headers, *always, (b"x-request-id", self.request.encode()), (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": status, "headers": own})
@@ -129,7 +136,7 @@ class _Sending:
         """What a cold route sends."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], *_COLD, (b"x-request-id", self.request.encode())]
+            message["headers"] = [*message["headers"], *self._cold, (b"x-request-id", self.request.encode())]
         else:
             self.size += len(message.get("body", b""))
         await self._send(message)

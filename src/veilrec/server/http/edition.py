@@ -35,7 +35,7 @@ class Edition:
 
     def __init__(self, release: Release, *, catalogue_of: Builder = Catalogue.of) -> None:
         self.release = release
-        self.ranks_here = release.family != "ranker"
+        self.ranks_here = release.family in ("news", "factors")
         self.head = b'{"release":%s,"items":[' % msgspec.json.encode({"name": release.name, "version": release.version})
         self.largest_pool = max((int(offer.get("pool") or 0) for offer in release.manifest["offers"]), default=0)
         self._lock = Lock()

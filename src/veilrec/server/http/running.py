@@ -18,7 +18,8 @@ import uvloop
 from veilrec.errors import BadInput
 from veilrec.server.http.app import Settings, make_app
 from veilrec.server.http.connections import Connection
-from veilrec.server.http.logs import FromLibrary
+from veilrec.server.http.door import Door
+from veilrec.server.http.logs import FromLibrary, Log
 from veilrec.server.http.service import Service
 from veilrec.wire.addresses import is_loopback
 
@@ -38,6 +39,7 @@ class Place:
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False  # plain text to other machines
+    oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
 
     def check(self) -> None:
         """Refuse what would send private answers over a network in the clear."""
@@ -79,11 +81,11 @@ class Place:
         return f"{'http' if self.certificate is None else 'https'}://{host}:{port}"
 
     def tls(self) -> ssl.SSLContext | None:
-        """TLS 1.2 and newer, or none."""
+        """TLS 1.2 and newer unless told otherwise, or none."""
         if self.certificate is None or self.key is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.minimum_version = self.oldest
         try:
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
@@ -103,13 +105,31 @@ class _Server(uvicorn.Server):
 
 def serve(service: Service, settings: Settings, place: Place, announce: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; SIGHUP takes a new version of the release."""
+
+    def prepare(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
+        service.on_failure = lambda: loop.call_soon_threadsafe(stop)
+
+    serve_app(make_app(service, settings), service.log, place, announce, prepare)
+    if service.failure is not None:
+        raise BadInput(service.failure)
+
+
+Prepare = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]
+"""Called in the loop before the first request, with what ends the service."""
+
+
+def serve_app(
+    app: Door, log: Log, place: Place, announce: Callable[[str], None], prepare: Prepare, *, signals: bool = True
+) -> None:
+    """Serve an application until SIGTERM, Ctrl-C, or whatever `prepare` arranges; a thread listens to no signals."""
     place.check()
     context, opened = place.tls(), place.listen()
     uvicorn_log = logging.getLogger("uvicorn.error")
-    uvicorn_log.handlers, uvicorn_log.propagate = [FromLibrary(service.log)], False
+    uvicorn_log.handlers, uvicorn_log.propagate = [FromLibrary(log)], False
     uvicorn_log.setLevel(logging.WARNING)
     config = uvicorn.Config(
-        make_app(service, settings),
+        app,
         http=Connection,
         ws="none",
         lifespan="on",
@@ -125,31 +145,30 @@ def serve(service: Service, settings: Settings, place: Place, announce: Callable
     config.load()
     config.ssl = context
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(service, _Server(config), opened, lambda: announce(place.url(opened))))
-    service.log.flush()
-    if service.failure is not None:
-        raise BadInput(service.failure)
+        runner.run(_serve(_Server(config), log, opened, lambda: announce(place.url(opened)), prepare, signals=signals))
+    log.flush()
 
 
-async def _serve(service: Service, server: _Server, opened: socket.socket, announce: Callable[[], None]) -> None:
+async def _serve(
+    server: _Server, log: Log, opened: socket.socket, announce: Callable[[], None], prepare: Prepare, *, signals: bool
+) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         server.force_exit = server.should_exit  # asked twice: at once
         server.should_exit = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
-    service.on_failure = lambda: loop.call_soon_threadsafe(stop)
-    service.log.later = lambda flush: loop.call_later(_LOG_SECONDS, flush)
+    prepare(loop, stop)
+    log.later = lambda flush: loop.call_later(_LOG_SECONDS, flush)
     hurrying = asyncio.create_task(_hurry(server))
     announce()
     try:
         await server.serve(sockets=[opened])
     finally:
         hurrying.cancel()
-        service.log.later = None
+        log.later = None
 
 
 async def _hurry(server: _Server) -> None:

@@ -8,9 +8,8 @@ added in the forward pass. Under noise on the gradient itself, news get scores i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from veilrec.device.title_encoder import WORDS
 from veilrec.errors import BadInput
 from veilrec.plan import Plan
 from veilrec.simulate.attacks.observed import (
-    SEEN,
     Clicks,
     Known,
     Observation,
@@ -33,31 +31,14 @@ from veilrec.simulate.attacks.observed import (
     public_news,
     views_of,
 )
-from veilrec.simulate.attacks.recovery import Recovery, Usual, of_flags, of_scores
+from veilrec.simulate.attacks.readers import BestScore, Finding, LikeOwn, Reader, Score
+from veilrec.simulate.attacks.recovery import of_flags, of_scores
 from veilrec.updates import Schema
 
-By = Literal["word-rows", "dense", "sum"]
-Score = Callable[[Observation], Floats]  # of every news that is looked at
 # What counts as seen of a direction: squared singular values below this share of the largest are noise.
 _FLOORS = (1e-10, 1e-6, 1e-2, 1.0)
 _NOTHING = 1e-30  # a squared length that no row has
 _ALL_THERE = "all rows of the title's words are there"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one attack found in what one adversary sees."""
-
-    view: View
-    by: By
-    how: str  # which rows or layer gave it away
-    uploads: int
-    recovery: Recovery
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        about = {"by": self.by, "view": self.view, "seen": SEEN[self.view], "how": self.how, "uploads": self.uploads}
-        return about | self.recovery.to_json()
 
 
 def recover_clicks(
@@ -87,32 +68,32 @@ def recover_clicks(
     return tuple(finding for reader in readers for finding in reader.findings(targets))
 
 
-def _readers(plan: Plan, known: Known, own: Clicks, view: View) -> list[_Reader]:
+def _readers(plan: Plan, known: Known, own: Clicks, view: View) -> list[Reader]:
     """The attacks on one view: by the rows of words, where messages have them, and by what is sent whole."""
     titles = known.titles[own.news]
     words: dict[str, Score] = {}
     if any(tensor.name == WORDS for tensor in plan.schema.tables):
         words["length of the rows of the title's words"] = lambda seen: row_lengths(seen[WORDS], titles)
         words["shortest row of the title's words"] = lambda seen: shortest_row(seen[WORDS], titles)
-    dense = _dense_scores(plan.schema, known, own)
+    dense = dense_scores(plan.schema, known, own)
     if view == "sum" and (words or dense):
-        return [_BestScore(view, "sum", own, {**words, **dense})]
-    readers: list[_Reader] = []
+        return [BestScore(view, "sum", own, {**words, **dense})]
+    readers: list[Reader] = []
     if words:
         noisy = is_noisy(plan, view)
-        readers.append(_BestScore(view, "word-rows", own, words) if noisy else _WordRows(view, titles))
+        readers.append(BestScore(view, "word-rows", own, words) if noisy else _WordRows(view, titles))
     if dense:
-        readers.append(_BestScore(view, "dense", own, dense))
-    return readers or [_LikeOwn(view, "sum" if view == "sum" else "dense", own)]
+        readers.append(BestScore(view, "dense", own, dense))
+    return readers or [LikeOwn(view, "sum" if view == "sum" else "dense", own)]
 
 
-def _dense_scores(schema: Schema, known: Known, own: Clicks) -> dict[str, Score]:
+def dense_scores(schema: Schema, known: Known, own: Clicks) -> dict[str, Score]:
     """Every layer over every kind of news vector of its width, for several ideas of what noise is."""
     scores: dict[str, Score] = {}
     for tensor in schema.dense:
         for what, vectors in known.vectors.items():
             if len(tensor.shape) == 2 and tensor.shape[0] > 1 and tensor.shape[1] == vectors.shape[1]:
-                unit = _unit(vectors[own.news])
+                unit = unit_vectors(vectors[own.news])
                 for floor in _FLOORS:
                     scores[f"{what} in the rows of {tensor.name}, above {floor:g}"] = _InRows(tensor.name, unit, floor)
     return scores
@@ -128,20 +109,6 @@ class _InRows:
 
     def __call__(self, seen: Observation) -> Floats:
         return share_in_rows(seen[self.layer], self.unit, self.floor)
-
-
-class _Reader(Protocol):
-    """An attack: practises on the attacker's own devices, settles on how, and reads those that are attacked."""
-
-    view: View
-
-    def practise(self, seen: Observation) -> None: ...
-
-    def settle(self) -> None: ...
-
-    def read(self, seen: Observation) -> None: ...
-
-    def findings(self, targets: Clicks) -> tuple[Finding, ...]: ...
 
 
 class _WordRows:
@@ -172,70 +139,8 @@ class _WordRows:
         )
 
 
-class _BestScore:
-    """Of several scores the one that finds most on the attacker's own devices."""
-
-    def __init__(self, view: View, by: By, own: Clicks, scores: Mapping[str, Score]) -> None:
-        self.view, self._by, self._own, self._scores = view, by, own, scores
-        self._practised: list[list[Floats]] = []
-        self._read: list[Floats] = []
-
-    def practise(self, seen: Observation) -> None:
-        self._practised.append([score(seen) for score in self._scores.values()])
-
-    def settle(self) -> None:
-        best = -1.0
-        for at, (name, score) in enumerate(self._scores.items()):
-            values = np.array([practised[at] for practised in self._practised])
-            usual = Usual.of(values, self._own.clicked)
-            recall = of_scores(usual.against(values), self._own.clicked, self._own.shown).recall
-            if recall > best:
-                best, self._how, self._score, self._usual = recall, name, score, usual
-        self._practised.clear()
-
-    def read(self, seen: Observation) -> None:
-        self._read.append(self._score(seen))
-
-    def findings(self, targets: Clicks) -> tuple[Finding, ...]:
-        scores = self._usual.against(np.array(self._read))
-        recovery = of_scores(scores, targets.clicked, targets.shown)
-        return (Finding(self.view, self._by, self._how, len(scores), recovery),)
-
-
-class _LikeOwn:
-    """Where no layer meets news vectors: a news scores by how like the upload is to those of own devices with it."""
-
-    def __init__(self, view: View, by: By, own: Clicks) -> None:
-        self.view, self._by, self._own = view, by, own
-        self._practised: list[Doubles] = []
-        self._read: list[Doubles] = []
-
-    def practise(self, seen: Observation) -> None:
-        self._practised.append(_flat(seen))
-
-    def settle(self) -> None:
-        return
-
-    def read(self, seen: Observation) -> None:
-        self._read.append(_flat(seen))
-
-    def findings(self, targets: Clicks) -> tuple[Finding, ...]:
-        own, read = np.array(self._practised), np.array(self._read)
-        among_own = own @ own.T
-        np.fill_diagonal(among_own, 0.0)  # nobody is told by itself
-        clicked = self._own.clicked.astype(np.float64)
-        usual = Usual.of(among_own @ clicked, self._own.clicked)
-        recovery = of_scores(usual.against(read @ own.T @ clicked), targets.clicked, targets.shown)
-        return (Finding(self.view, self._by, "like uploads of own devices that clicked it", len(read), recovery),)
-
-
-def _flat(seen: Observation) -> Doubles:
-    """All that is seen as one vector of length 1."""
-    whole = np.concatenate([values.ravel() for values in seen.values()])
-    return np.asarray(whole / max(float(np.linalg.norm(whole)), np.finfo(np.float64).tiny))
-
-
-def _unit(vectors: Floats) -> Floats:
+def unit_vectors(vectors: Floats) -> Floats:
+    """The same vectors, each of length 1."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
 

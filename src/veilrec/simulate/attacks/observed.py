@@ -169,10 +169,11 @@ def _round(
     bounded = plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
     for row, device in enumerate(devices):
         source = FastSource(seed, _draws.NOISE, number, int(device), one_generator=True)
-        yield {view: _seen(plan, one_of(bounded, row), about, view, source) for view in views}
+        yield {view: seen_of(plan, one_of(bounded, row), about, view, source) for view in views}
 
 
-def _seen(plan: Plan, update: Uploads, about: Round, view: View, source: FastSource) -> dict[str, Doubles]:
+def seen_of(plan: Plan, update: Uploads, about: Round, view: View, source: FastSource) -> dict[str, Doubles]:
+    """What is seen of one device's bounded update."""
     schema = about.view(plan.schema)
     if view == "message":
         update = codec.rounded(plan.mechanism.perturb(update, about, source), schema)

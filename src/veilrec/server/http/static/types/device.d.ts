@@ -1,6 +1,7 @@
 import type { Budget } from "./budget.js";
 import { type Guarantee } from "./guarantee.js";
 import { type Click } from "./history.js";
+import { TakingPart } from "./federation.js";
 import { type AccountReport } from "./ledger.js";
 import { type Entry } from "./outbox.js";
 import { type Manifest, type Offer } from "./release.js";
@@ -36,6 +37,7 @@ export interface Front {
     readonly personal: boolean;
     readonly notice: string;
     readonly clicks: number;
+    readonly restsOn: string;
 }
 export interface How {
     readonly ask?: boolean;
@@ -50,6 +52,9 @@ export declare class Device {
     private readonly source;
     private loaded;
     private pools;
+    private shown;
+    /** Learning with others: off until a person joins, by an invitation. */
+    readonly federation: TakingPart;
     private constructor();
     static open(options?: Options): Promise<Device>;
     /** The verified release: from the server, or, where that is away, the one that was verified before. */
@@ -80,6 +85,8 @@ export declare class Device {
      */
     front(mode: string, count: number, how?: How): Promise<Front>;
     private ranked;
+    /** The list of a catalogue, all of which is here: `ask` looks for a newer release, and nothing else is ever fetched. */
+    private ofCatalogue;
     /** Clicks with a vector of this model; after a new model, those whose news are at hand. */
     private known;
     private person;

@@ -13,6 +13,7 @@ export interface Entry {
     readonly charged: boolean;
     readonly status: number;
     readonly received: number;
+    readonly times?: number;
 }
 export interface Outgoing {
     readonly method: "GET" | "POST";
@@ -22,6 +23,8 @@ export interface Outgoing {
     readonly what: string;
     readonly cost: string;
     readonly charged?: boolean;
+    readonly headers?: Readonly<Record<string, string>>;
+    readonly repeats?: boolean;
     readonly most: number;
 }
 /** There was no answer: the server is away, or refuses. */

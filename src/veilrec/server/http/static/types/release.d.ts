@@ -3,7 +3,8 @@ import { type Bytes } from "./bytes.js";
 import type { Program } from "./encoder.js";
 import type { Adjacency, Guarantee, Unit } from "./guarantee.js";
 import type { Kind } from "./queries.js";
-export declare const CLIENT = 1;
+import type { RankingProgram } from "./veil.js";
+export declare const CLIENT = 2;
 export declare const LARGEST_FILE: number;
 export interface Offer {
     readonly mode: string;
@@ -41,7 +42,7 @@ export interface Manifest {
         readonly dim: number;
         readonly interests: number;
     };
-    readonly encoder: Program | null;
+    readonly encoder: Program | RankingProgram | null;
     readonly offers: readonly Offer[];
     readonly files: Readonly<Record<string, FileEntry>>;
 }

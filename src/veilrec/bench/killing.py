@@ -1,4 +1,4 @@
-"""Programs that die by SIGKILL at a chosen line of some files, for tests of what survives that."""
+"""Programs that die by SIGKILL at a chosen line of some files: to see what survives that."""
 
 from __future__ import annotations
 

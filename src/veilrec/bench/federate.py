@@ -1,0 +1,110 @@
+"""`veilrec bench federate`: rounds of real device processes over HTTPS, and what a message costs the coordinator."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from veilrec.bench.measure import describe_machine
+from veilrec.federate import processes
+from veilrec.federate.coordinator.process import last_status
+from veilrec.federate.loopback import free_port
+from veilrec.federate.making import Wishes, make
+from veilrec.federate.running import Up
+
+PROMISED_ROUND_SECONDS = 3.0
+PROMISED_MESSAGE_MS = 5.0  # of the coordinator's processor, beside what adding up costs
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is measured."""
+
+    method: str = "fedmf"
+    data: str = "ml-100k"
+    devices: int = 20
+    rounds: int = 30
+    secagg: str = "none"
+
+
+QUICK = Load(data="synthetic-ratings:users=60,items=200,seed=1", devices=6, rounds=4)
+
+
+def run(load: Load, say: Callable[[str], None]) -> dict[str, Any]:
+    """A federation from init to its end."""
+    machine = describe_machine()
+    with tempfile.TemporaryDirectory() as place:
+        folder, began = Path(place) / "federation", time.perf_counter()
+        wishes = Wishes(
+            method=load.method,
+            data=load.data,
+            devices=load.devices,
+            rounds=load.rounds,
+            secagg=load.secagg,  # type: ignore[arg-type]
+            port=free_port(),
+        )
+        made = make(folder, wishes).federation
+        init_seconds = time.perf_counter() - began
+        say(f"{made.devices} devices of {load.method} on {load.data}: made in {init_seconds:.1f} s")
+        memory = _Memory(folder)
+        began = time.perf_counter()
+        Up(folder, say).run(memory.look)
+        up_seconds = time.perf_counter() - began
+        status = last_status(folder)
+    task = _figures(status, made.devices) | {
+        "init_seconds": round(init_seconds, 2),
+        "up_seconds": round(up_seconds, 2),
+        "device_pss_mb": memory.device_mb,
+        "coordinator_pss_mb": memory.coordinator_mb,
+    }
+    promised = {"round_seconds": PROMISED_ROUND_SECONDS, "message_cpu_ms": PROMISED_MESSAGE_MS}
+    missed = [name for name, most in promised.items() if task[name] > most]
+    return {"load": asdict(load), "machine": machine, "tasks": [task | {"promised": promised, "missed": missed}]}
+
+
+def _figures(status: Mapping[str, Any], devices: int) -> dict[str, Any]:
+    own, seconds = status["process"], status["process"]["round_seconds"][1:]  # the first one waits for devices to wake
+    serving = own["serving_cpu_seconds"] - own["closing_cpu_seconds"]
+    return {
+        "name": "federation",
+        "devices": devices,
+        "rounds": status["round"],
+        "messages": own["messages"],
+        "round_seconds": round(statistics.median(seconds), 3),
+        "slowest_round_seconds": max(seconds),
+        "message_cpu_ms": round(1000.0 * serving / max(own["messages"], 1), 3),
+        "sum_cpu_ms_per_message": round(1000.0 * own["closing_cpu_seconds"] / max(own["messages"], 1), 3),
+        "down_bytes_per_message": status["down_bytes"] // max(status["messages"], 1),
+        "up_bytes_per_message": status["up_bytes"] // max(status["messages"], 1),
+    }
+
+
+class _Memory:
+    """What the processes hold, each page counted by how many share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.device_mb = self.coordinator_mb = 0.0
+
+    def look(self, _: Mapping[str, Any]) -> None:
+        """While they run."""
+        for process in processes.running(self._folder):
+            if process.name == "coordinator":
+                self.coordinator_mb = max(self.coordinator_mb, _pss_mb(process.pid))
+            elif process.name == "devices":
+                own = [_pss_mb(pid) for pid in processes.children(process.pid)]
+                self.device_mb = max(self.device_mb, round(statistics.mean(own), 1) if own else 0.0)
+
+
+def _pss_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    found = [int(line.split()[1]) for line in lines if line.startswith("Pss:")]
+    return round(found[0] / 1024.0, 1) if found else 0.0

@@ -1,0 +1,382 @@
+"""`veilrec federate`: a method on real devices, over HTTPS."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Learn on real devices: processes that share nothing but bytes, over HTTPS, here or on several machines.",
+)
+Folder = Annotated[Path, typer.Argument(help="Folder of a federation that `veilrec federate init` made.")]
+
+
+class SecAgg(StrEnum):
+    """How sums are formed."""
+
+    none = "none"
+    helpers = "helpers"
+    pairs = "pairs"
+
+
+class Transport(StrEnum):
+    """What carries tasks and answers."""
+
+    https = "https"
+    flower = "flower"
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder to make: coordinator, devices, keys, certificates.")],
+    method: Annotated[str, typer.Option(help="A federated method.", autocompletion=method_names)],
+    data: Annotated[str, typer.Option(help="NAME or NAME:PATH.", autocompletion=data_names)],
+    devices: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value, for example local.epochs=3.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the method's own.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)
+    ] = None,
+    secagg: Annotated[SecAgg, typer.Option(help="Secure aggregation.")] = SecAgg.none,
+    shares: Annotated[
+        bool, typer.Option("--shares", help="Devices add the noise of secure sums: nobody sees one without.")
+    ] = False,
+    silent: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Part of the devices that may add no noise, or tell theirs.")
+    ] = 0.0,
+    helpers: Annotated[int, typer.Option(min=1, max=16, help="Of secure sums: run by others than the server.")] = 2,
+    rehearsal: Annotated[
+        bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8471,
+    least: Annotated[int | None, typer.Option(help="Messages below which a round is void.")] = None,
+    spare: Annotated[
+        int | None, typer.Option(min=0, help="Charges that crashes may leave behind; 1 and one for 20 rounds.")
+    ] = None,
+    round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0,
+    json_output: Json = False,
+) -> None:
+    """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
+    from veilrec.federate.making import Wishes, make
+    from veilrec.privacy.guarantee import Guarantee
+
+    wishes = Wishes(
+        method=method,
+        data=data,
+        devices=devices,
+        settings=tuple(settings or ()),
+        seed=seed,
+        rounds=rounds,
+        protocol=protocol,
+        secagg=secagg.value,
+        helpers=helpers,
+        shares=shares,
+        silent=silent,
+        rehearsal=rehearsal,
+        host=host,
+        port=port,
+        minimum_messages=least,
+        spare=spare,
+        round_seconds=round_seconds,
+    )
+    made = make(folder, wishes)
+    for note in made.notes:
+        say(note)
+    if made.federation.unprotected:
+        say("Messages of this method leave in the clear: nothing is promised about what they give away.")
+    if rehearsal:
+        say("A rehearsal: whoever holds its secret can draw all noise again. It protects nobody.")
+    guarantee = Guarantee.from_json(made.federation.guarantee)
+    if json_output:
+        told = {name: getattr(made.federation, name) for name in ("id", "address", "method", "rounds", "devices")}
+        print_json({"folder": str(folder), **told, "guarantee": made.federation.guarantee, "notes": list(made.notes)})
+        return
+    say(f"{folder}: {made.federation.devices} devices, {made.federation.rounds} rounds of {made.federation.method}")
+    say(f"Promised: {guarantee.line()}")
+    say(f"Start it with `veilrec federate up {folder}`")
+
+
+@app.command()
+def up(
+    folder: Folder,
+    transport: Annotated[Transport, typer.Option(help="flower needs the extra `flower`.")] = Transport.https,
+    detach: Annotated[bool, typer.Option("--detach", help="In the background; see `status` and `down`.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
+    from veilrec.federate import running
+    from veilrec.federate.facts import Known
+    from veilrec.federate.finishing import finish
+
+    if detach:
+        pid = running.detach(folder, transport.value)
+        say(f"Up in the background (process {pid}): see `veilrec federate status {folder}`")
+        return
+    if transport is Transport.flower:
+        _need_flower()
+    started = running.Up(folder, say, transport=transport.value)
+    if (folder / "run").exists():
+        say(f"{folder} is over: {folder / 'run'} is what came of it")
+        return
+    begun = time.perf_counter()
+    started.run(_Lines().show)
+    result = finish(folder, Known(folder, started.made))
+    seconds = time.perf_counter() - begun
+    say(f"Over in {seconds:.1f} s. The model is in {folder / 'run'}")
+    if json_output:
+        print_json({"folder": str(folder / "run"), "seconds": round(seconds, 3), "result": result or None})
+
+
+class _Lines:
+    """A line whenever a round is over; in a terminal, one that is written over."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        line = status_line(status)
+        if not line or line == self._last:
+            return
+        self._last = line
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
+            say(line)
+
+
+def status_line(status: Mapping[str, Any]) -> str:
+    """How far a federation has come, in one line."""
+    from veilrec.report.units import human_bytes
+
+    if "devices" not in status:
+        return "not started"
+    here, invited = status["devices"]["here"], status["devices"]["invited"]
+    void = f", {status['void']} void" if status["void"] else ""
+    down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
+    return (
+        f"round {status['round']}/{status['rounds']}{void}  {status['stage']}  devices {here}/{invited}"
+        f"  messages {status['messages']}  down {down}  up {sent}"
+    )
+
+
+@app.command("status")
+def show_status(
+    folder: Folder,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until it is not up any more.")] = False,
+    json_output: Json = False,
+) -> None:
+    """How far it has come: rounds, devices, bytes, and what the ledgers of the devices here have spent."""
+    from veilrec.federate.running import status
+
+    while True:
+        found = status(folder)
+        if json_output:
+            print_json(found)
+        else:
+            _print_status(found)
+        if not watch or not found["up"]:
+            return
+        time.sleep(1.0)
+
+
+def _print_status(found: Mapping[str, Any]) -> None:
+    state = "up" if found["up"] else "over" if found["finished"] else "down"
+    say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
+    ledgers = found["ledgers"]
+    if ledgers["largest"] is not None:
+        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {ledgers['largest']['line']}")
+    if found["rehearsal"]:
+        say("A rehearsal: it protects nobody.")
+
+
+@app.command()
+def down(folder: Folder, json_output: Json = False) -> None:
+    """End the processes that `up` started, and nothing else; `up` goes on later where it was."""
+    from veilrec.federate import federation, processes
+
+    federation.read(folder)
+    ended = processes.end(folder)
+    if json_output:
+        print_json({"ended": [vars(process) for process in ended]})
+    else:
+        say(f"Ended: {', '.join(f'{p.name} ({p.pid})' for p in ended)}" if ended else "Nothing was up.")
+
+
+@app.command()
+def coordinator(
+    folder: Folder,
+    stay: Annotated[bool, typer.Option("--stay", help="Go on telling devices that it is over.")] = False,
+    page: Annotated[
+        str | None, typer.Option(help="Origin whose pages may be devices, such as https://news.example.org.")
+    ] = None,
+) -> None:
+    """Run the coordinator alone, on its own host; it writes the model when the rounds are over."""
+    from veilrec.federate import federation
+    from veilrec.federate.coordinator.process import coordinate
+    from veilrec.federate.facts import Known
+    from veilrec.federate.finishing import finish
+
+    if page is not None:
+        from veilrec.wire.addresses import checked_origin
+
+        checked_origin(page)
+    known = Known(folder, federation.read(folder))
+    is_over = coordinate(folder, known, lambda url: say(f"Coordinating at {url}"), stay=stay, page=page)
+    if not is_over:
+        say("Stopped: it goes on from here when it is started again")
+    elif not (folder / federation.PEOPLE).is_dir() and not (folder / federation.RUN).exists():
+        finish(folder, known)  # where the people are, `up` measures the model too
+        say(f"The model is in {folder / federation.RUN}")
+
+
+@app.command("page")
+def page_file(folder: Folder, out: Annotated[Path, typer.Argument(help="File to write, to be handed out.")]) -> None:
+    """Write the public file that a browser takes part with, beside an invitation."""
+    from veilrec.federate import federation
+    from veilrec.federate.facts import Known
+    from veilrec.federate.page import write_page
+
+    size = write_page(Known(folder, federation.read(folder)), out)
+    say(f"{out}: {size:,} bytes, for everybody. With it and the text of an invitation a page takes part")
+
+
+@app.command()
+def device(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of devices; each gets a process of its own.")],
+    federation_folder: Annotated[
+        Path | None,
+        typer.Option("--federation", help="Where federation.yaml, facts and ca.pem lie; usually two folders above."),
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a link of Flower to come by; otherwise over HTTPS.")
+    ] = None,
+) -> None:
+    """Run one device, or several, on a host of their own."""
+    from veilrec.federate import federation
+    from veilrec.federate.device.process import RunDevice, run_device, run_devices
+    from veilrec.federate.facts import Known
+
+    for folder in folders:
+        if not folder.is_dir():
+            from veilrec.errors import BadInput
+
+            raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+    place = federation_folder or folders[0].resolve().parent.parent
+    known = Known(place, federation.read(place))
+    run: RunDevice = run_device
+    if link is not None:
+        _need_flower()
+        from veilrec.federate.device.flower_node import node_at
+
+        run = node_at(link)
+    if not run_devices(folders, known, say, run):
+        raise typer.Exit(2)
+
+
+@app.command("link")
+def run_link(
+    folder: Folder,
+    public: Annotated[
+        str | None, typer.Option(help="HOST:PORT where nodes reach it; default: the port beside the coordinator's.")
+    ] = None,
+) -> None:
+    """Run Flower's link behind a narrow door, and the coordinator on it."""
+    import signal
+    import threading
+
+    _need_flower()
+    from veilrec.federate import federation
+    from veilrec.federate.coordinator.flower_link import Link
+    from veilrec.federate.coordinator.process import last_status
+    from veilrec.federate.facts import Known
+    from veilrec.federate.flower_app import door_of
+    from veilrec.federate.running import live_status
+
+    made = federation.read(folder)
+    door = public or door_of(made.address)
+    server, stop = Link(folder, Known(folder, made), door, say), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    say(f"Nodes reach the link at {door}")
+    server.run(lambda: live_status(folder, made) is not None, lambda: last_status(folder).get("stage") == "over", stop)
+
+
+@app.command("flower-app")
+def flower_app(
+    folder: Folder, out: Annotated[Path, typer.Argument(help="Folder to write: what `flwr run` takes.")]
+) -> None:
+    """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
+    from veilrec.federate import federation
+    from veilrec.federate.flower_app import write_app
+
+    federation.read(folder)
+    write_app(out, folder)
+    say(f"{out}: start it with `flwr run {out}`, with veilrec and its extra flower on every machine")
+
+
+def _need_flower() -> None:
+    from veilrec._extras import require
+
+    require("carrying a federation by Flower", "flwr")
+
+
+@app.command()
+def helper(
+    folder: Annotated[Path, typer.Argument(help="Folder of a helper that `veilrec federate init --secagg` made.")],
+    federation_folder: Annotated[
+        Path | None,
+        typer.Option("--federation", help="Where federation.yaml and ca.pem lie; usually two folders above."),
+    ] = None,
+) -> None:
+    """Run a helper of secure sums, on a host of its own operator."""
+    import signal
+    import threading
+
+    from veilrec.federate.helper import run_helper
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run_helper(folder, federation_folder or folder.resolve().parent.parent, say, stop)
+
+
+@app.command()
+def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the device, such as d00003.")]) -> None:
+    """Take nothing from a device any more, from this moment on."""
+    from veilrec.federate import federation
+    from veilrec.federate.coordinator.registry import Registry
+
+    federation.read(folder)
+    with Registry(folder / federation.COORDINATOR) as registry:
+        registry.revoke(name)
+    say(f"{name} is revoked")
+
+
+@app.command()
+def rehearse(folder: Folder, json_output: Json = False) -> None:
+    """Simulate a rehearsal that is over with its own secrets: both have to come to the same weights, bit for bit."""
+    from veilrec.federate.finishing import rehearse as compare
+
+    found = compare(folder)
+    if json_output:
+        print_json(found.to_json())
+    else:
+        said = "the same weights, bit for bit" if found.same else "OTHER weights"
+        say(f"{found.rounds} rounds: the federation and its simulation have {said}")
+        say(f"federation {found.federation}\nsimulation {found.simulation}")
+        if found.gaps:
+            say(f"In {found.gaps} rounds somebody was missing, and in a simulation nobody is.")
+    if not found.same:
+        raise typer.Exit(1)

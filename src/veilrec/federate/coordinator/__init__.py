@@ -1,0 +1,1 @@
+"""What runs where no user's data is."""

@@ -1,0 +1,254 @@
+"""The coordinator over HTTPS: who may come in, how much of a body is read, and where it goes.
+
+| route | who | what |
+|---|---|---|
+| `POST /v1/enrol` | whoever has an invitation | ties a key to a place |
+| `POST /v1/poll` | a device | what it is asked; waits until there is something |
+| `POST /v1/content` | a device | what belongs to its task |
+| `POST /v1/answer` | a device | an answer; on disk when it is acknowledged |
+| `GET /v1/status` | the operator, by a token | how far the run has come |
+
+A device is known by its key: every request is signed over federation, device, kind, round and a digest of the body.
+Before a body is read the name has to be one of the federation's, and within its share of requests; bodies have a cap,
+and only so many are read at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
+from time import perf_counter
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from veilrec.errors import VeilrecError
+from veilrec.federate import identity
+from veilrec.federate.coordinator.conducting import Busy, Conductor
+from veilrec.federate.coordinator.page_door import PageDoor, asking
+from veilrec.federate.coordinator.registry import Entry, NotInvited
+from veilrec.federate.tasks import Task
+from veilrec.server.coordinator import Refused as NotCounted
+from veilrec.server.http.door import Door
+from veilrec.server.http.limits import RateLimit
+from veilrec.server.http.logs import Log
+from veilrec.server.http.metrics import Metrics
+from veilrec.server.http.receiving import BUSY, Receive, Refused, Scope, header, read_body
+from veilrec.wire.addresses import checked_origin
+
+DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
+_LONGEST_POLL_SECONDS = 25.0
+_SMALL = 4096  # bytes of a body that is not an answer
+_MOST_BODIES = 16  # answers that are read at once
+RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second
+
+
+class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
+    """What a device comes with."""
+
+    federation: str
+    plan: str
+    device: str
+    key: str
+    endorsement: str
+
+
+class Coming:
+    """The routes of a coordinator."""
+
+    def __init__(self, conductor: Conductor, *, largest_answer: int, operator: bytes, rate: float) -> None:
+        self._conductor, self._cap, self._operator = conductor, largest_answer, operator
+        self._federation = conductor.federation
+        self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._bodies = 0
+        self._of_device = RateLimit(rate and _RATE_OF_DEVICE)
+        self._news: asyncio.Event = asyncio.Event()
+        self._enrolment = msgspec.json.Decoder(Enrolment)
+
+    def routes(self) -> list[Route]:
+        """All of them."""
+        posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/v1/enrol": self.enrol,
+            "/v1/poll": self.poll,
+            "/v1/content": self.content,
+            "/v1/answer": self.answer,
+        }
+        gets: dict[str, Callable[[Request], Awaitable[Response]]] = {"/healthz": self.health, "/v1/status": self.status}
+        return [
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
+        ]
+
+    def start(self) -> None:
+        """Be told, in the loop that runs now, whenever something new is asked."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._wake)
+
+        self._conductor.board.watch(wake)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def health(self, request: Request) -> Response:
+        """Whether the process is alive."""
+        return _json({"status": "ok"})
+
+    async def enrol(self, request: Request) -> Response:
+        """Tie a device's key to its place."""
+        body = await read_body(request.scope, request.receive, _SMALL)
+        try:
+            asked: Enrolment = self._enrolment.decode(body)
+            key, endorsement = bytes.fromhex(asked.key), bytes.fromhex(asked.endorsement)
+        except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, RecursionError):
+            raise Refused(400, "this is no enrolment") from None
+        made = self._federation
+        if asked.federation != made.id:
+            raise Refused(404, "this is another federation: its id is not the one that the device was made for")
+        if asked.plan != made.plan:
+            raise Refused(409, "the device has another version of the plan: copy federation.yaml and facts again")
+        try:
+            place = await self._store(self._conductor.registry.enrol, made.id, asked.device, key, endorsement)
+        except NotInvited as error:
+            raise Refused(403, str(error)) from None
+        self._conductor.enrolled()
+        return _json({"device": place.device, "role": place.role})
+
+    async def poll(self, request: Request) -> Response:
+        """What a device is asked; None if nothing came up."""
+        body = await self._signed(request, "poll", 0, _SMALL)
+        device, wait = _text(request.scope, DEVICE), _seconds(body)
+        until = perf_counter() + wait
+        self._conductor.see(device)
+        while True:
+            news = self._news  # before looking: what comes in between is not missed
+            task: Task | None = self._conductor.board.task_for(device)
+            left = until - perf_counter()
+            if task is not None or left <= 0:
+                self._conductor.see(device)
+                return _json(None if task is None else task.to_json())
+            try:
+                await asyncio.wait_for(news.wait(), left)
+            except TimeoutError:
+                continue
+
+    async def content(self, request: Request) -> Response:
+        """What belongs to a device's task."""
+        body = await self._signed(request, "content", 0, _SMALL)
+        found = self._conductor.board.content(_text(request.scope, DEVICE), body.decode("ascii", "replace"))
+        if found is None:
+            raise Refused(410, "nothing of this kind is asked for any more")
+        return Response(found, media_type="application/octet-stream", headers={"cache-control": "no-store"})
+
+    async def answer(self, request: Request) -> Response:
+        """Take an answer in."""
+        kind, number = _text(request.scope, KIND), _whole(request.scope)
+        if self._bodies >= _MOST_BODIES:
+            raise Refused(503, "too many answers come at once: send it again in a moment", BUSY)
+        self._bodies += 1
+        try:
+            body = await self._signed(request, kind, number, self._cap)
+            device = _text(request.scope, DEVICE)
+            if self._conductor.is_helper(device):  # never behind those who wait for what helpers say
+                receipt = self._conductor.take_from_helper(device, kind, number, body)
+            else:
+                receipt = await self._store(self._conductor.take, device, kind, number, body)
+        except NotCounted as refusal:
+            raise Refused(409, str(refusal)) from None
+        except Busy:
+            raise Refused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
+        finally:
+            self._bodies -= 1
+        return _json({"receipt": receipt})
+
+    async def status(self, request: Request) -> Response:
+        """How far the run has come, for the operator."""
+        given = header(request.scope, b"authorization") or b""
+        if not hmac.compare_digest(given, b"Bearer " + self._operator):
+            raise Refused(401, "this is for the operator of the federation")
+        return _json(await self._store(self._conductor.status))
+
+    async def _signed(self, request: Request, kind: str, number: int, cap: int) -> bytes:
+        """The body of a request that an enrolled device has signed for this."""
+        entry = self._entry(request.scope)
+        body = await read_body(request.scope, request.receive, cap)
+        try:
+            signed = bytes.fromhex(_text(request.scope, SIGNATURE))
+            identity.check(entry.key or b"", self._federation.id, entry.place.device, kind, number, body, signed)
+        except (VeilrecError, ValueError):
+            raise Refused(401, "the request is not signed by this device's key") from None
+        return body
+
+    def _entry(self, scope: Scope) -> Entry:
+        """Who a request says it is from, before anything of it is read."""
+        name = _text(scope, DEVICE)
+        entry = self._conductor.registry.find(name)
+        if entry is None or entry.key is None:
+            raise Refused(401, "this device is not enrolled")
+        if entry.revoked:
+            raise Refused(403, "this device was revoked")
+        wait = self._of_device.wait(name, perf_counter())
+        if wait:
+            raise Refused(429, f"too many requests of this device: wait {wait} s", [(b"retry-after", b"%d" % wait)])
+        return entry
+
+    async def _store(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do what may wait for the disk, one after the other, outside of the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._work, work, *arguments)
+
+
+def make_app(
+    conductor: Conductor,
+    *,
+    largest_answer: int,
+    operator: bytes,
+    log: Log,
+    rate: float = RATE_OF_ADDRESS,
+    page: str | None = None,
+) -> Door:
+    """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
+    coming = Coming(conductor, largest_answer=largest_answer, operator=operator, rate=rate)
+    routes = coming.routes() if page is None else [*coming.routes(), *asking()]
+    kind = Door if page is None else PageDoor
+    door = kind(_nothing_hot, Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
+    if page is not None and isinstance(door, PageDoor):
+        door.page = checked_origin(page).encode()
+    door.on_start = coming.start
+    return door
+
+
+async def _nothing_hot(scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
+    raise Refused(404, "there is nothing here")
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), 200, {"cache-control": "no-store"}, "application/json")
+
+
+def _text(scope: Scope, name: bytes) -> str:
+    return (header(scope, name) or b"").decode("ascii", "replace")[:200]
+
+
+def _whole(scope: Scope) -> int:
+    text = header(scope, NUMBER) or b""
+    if not text.isdigit() or len(text) > 15:
+        raise Refused(400, "the number of the round is missing")
+    return int(text)
+
+
+def _seconds(body: bytes) -> float:
+    """How long a device is ready to wait: the beginning of a body `SECONDS NONCE`."""
+    try:
+        asked = float(body.split(b" ", 1)[0])
+    except ValueError:
+        raise Refused(400, "a device says how long it waits") from None
+    return min(max(asked, 0.0), _LONGEST_POLL_SECONDS) if isfinite(asked) else 0.0

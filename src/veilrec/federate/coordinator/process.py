@@ -1,0 +1,161 @@
+"""The process of a coordinator: its folder, its lock, its socket, and an end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from veilrec._files import write_json
+from veilrec.errors import BadInput
+from veilrec.federate.coordinator.board import Board
+from veilrec.federate.coordinator.conducting import Conductor
+from veilrec.federate.coordinator.helped import HelpedRounds
+from veilrec.federate.coordinator.https_door import RATE_OF_ADDRESS, make_app
+from veilrec.federate.coordinator.registry import Registry
+from veilrec.federate.facts import Known, largest_answer
+from veilrec.federate.federation import COORDINATOR, Federation
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.http.logs import Log
+from veilrec.server.http.running import Place, serve_app
+
+STATUS, TOKEN = "status.json", "operator.token"
+_LINGER_SECONDS = 20.0
+
+
+def open_coordinator(folder: Path, known: Known, secure: HelpedRounds | None = None) -> Coordinator:
+    """The coordinator of a federation's folder; without its secure sums it can be looked at, and not go on."""
+    made, place = known.federation, folder / COORDINATOR
+    if not (place / "secret").is_file():
+        raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
+    least = made.minimum_messages if made.secagg == "none" else max(made.minimum_messages or 0, made.least)
+    return Coordinator(place, known.plan, minimum_messages=least, over_selection=made.over_selection, secure=secure)
+
+
+class Control:
+    """A handle on a coordinator that runs in a thread: tests and measurements end it by this, and look into it."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.conductor: Conductor | None = None
+        self.stop: Callable[[], object] = lambda: None
+
+
+def coordinate(
+    folder: Path,
+    known: Known,
+    announce: Callable[[str], None],
+    *,
+    stay: bool = False,
+    control: Control | None = None,
+    log: Log | None = None,
+    rate: float = RATE_OF_ADDRESS,
+    page: str | None = None,
+) -> bool:
+    """Serve a federation until its rounds are over, or somebody stops it; whether they are.
+
+    With a control no signal is listened to, which only a main thread can. Devices may
+    also be pages of the origin `page`.
+    """
+    made, place = known.federation, folder / COORDINATOR
+    log, board = log or Log(), Board()
+    with locked(place), Registry(place) as registry:
+        secure = None if made.secagg == "none" else HelpedRounds(board, registry, made, known.plan, log.event)
+        with open_coordinator(folder, known, secure) as server:
+            conductor = Conductor(server, registry, made, log.event, board=board, secure=secure)
+            token, largest = read_token(place), largest_answer(known.plan)
+            app = make_app(conductor, largest_answer=largest, operator=token, log=log, rate=rate, page=page)
+            life = _Life(conductor, place / STATUS, stay=stay, control=control)
+            serve_app(app, log, _offered(made, place), announce, life.begin, signals=control is None)
+            return life.end()
+
+
+def _offered(made: Federation, place: Path) -> Place:
+    address = urlsplit(made.address)
+    host, port = address.hostname or "127.0.0.1", address.port or 0
+    return Place(host, port, place / "tls.pem", place / "tls.key", oldest=ssl.TLSVersion.TLSv1_3)
+
+
+class _Life:
+    """The conductor's thread beside the loop that serves."""
+
+    def __init__(self, conductor: Conductor, status: Path, *, stay: bool, control: Control | None) -> None:
+        self._conductor, self._status, self._stay, self._control = conductor, status, stay, control
+        self._thread = threading.Thread(target=self._run, name="conductor")
+        self._is_over = False
+        self._failure: BaseException | None = None
+        self._leave: Callable[[], object] = lambda: None
+
+    def begin(self, loop: Any, stop: Callable[[], None]) -> None:
+        """Start, and end the service when all is done."""
+
+        def leave() -> None:
+            with suppress(RuntimeError):  # it has left already
+                loop.call_soon_threadsafe(stop)
+
+        self._leave = leave
+        if self._control is not None:
+            self._control.stop, self._control.conductor = self._leave, self._conductor
+            self._control.ready.set()
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._is_over = self._conductor.run()
+            if self._is_over:
+                write_json(self._status, self._conductor.status())
+                self._conductor.linger(_LINGER_SECONDS)
+        except BaseException as error:
+            self._failure = error
+        if not (self._is_over and self._stay):
+            self._leave()
+
+    def end(self) -> bool:
+        """After the service has ended."""
+        self._conductor.stop()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        write_json(self._status, self._conductor.status())
+        return self._is_over
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One coordinator on a folder; whatever happens to it, its lock goes with it."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise BadInput(
+            f"another coordinator runs on {folder}: see `veilrec federate status`, or end it first"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def read_token(folder: Path) -> bytes:
+    """What the operator shows."""
+    try:
+        return (folder / TOKEN).read_bytes().strip()
+    except OSError as error:
+        raise BadInput(f"{folder / TOKEN} cannot be read ({error.strerror}): it lies where init was run") from None
+
+
+def last_status(folder: Path) -> dict[str, Any]:
+    """How far the run had come when its coordinator last said so."""
+    try:
+        found: dict[str, Any] = json.loads((folder / COORDINATOR / STATUS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

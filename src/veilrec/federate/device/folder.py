@@ -1,0 +1,143 @@
+"""A device's folder: its own user's data, its keys, its invitation, and the ledger that `Device` keeps there.
+
+| file | what it is |
+|---|---|
+| `key` | 32 random bytes that everything else is sealed with; may lie elsewhere |
+| `data` | the user's data, sealed |
+| `device.json` | the device's number and place; in a rehearsal, the secret that all noise is drawn from |
+| `invitation` | what it enrols with, once |
+| `identity.key` | its Ed25519 key, made here when it first starts; never leaves |
+| `ledger`, `ledger.seq` | what was spent, what the learner keeps, the last message (`veilrec.device.device`) |
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec._files import write_text
+from veilrec.device.device import Device
+from veilrec.device.learner import LocalData
+from veilrec.errors import BadInput
+from veilrec.federate.device import local_data
+from veilrec.federate.facts import Known
+from veilrec.federate.identity import Invitation
+from veilrec.privacy.keyed import noise_of_device, noise_of_learning, noise_of_report
+from veilrec.privacy.ledger import Ledger
+from veilrec.privacy.seal import Seal, key_in
+from veilrec.wire.signing import SigningKey, new_key, read_key
+
+KEY, ABOUT, INVITATION, IDENTITY, LEDGER = "key", "device.json", "invitation", "identity.key", "ledger"
+
+
+def name_of(number: int) -> str:
+    """What a device is called."""
+    return f"d{number:05d}"
+
+
+@dataclass(frozen=True)
+class About:
+    """What a device is made with."""
+
+    number: int
+    place: int  # at the coordinator, among those of its role
+    shared: bytes | None  # of a rehearsal
+
+
+def write(
+    folder: Path, data: LocalData, invitation: Invitation, *, number: int, place: int, shared: bytes | None
+) -> None:
+    """A folder that is ready to be handed to its user."""
+    folder.mkdir(mode=0o700, parents=True)
+    local_data.write(folder, data, Seal(key_in(folder / KEY)))
+    about = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
+    keep(folder / ABOUT, json.dumps(about) + "\n")
+    keep(folder / INVITATION, invitation.text())
+
+
+def keep(path: Path, text: str) -> None:
+    """Write something that nobody else may read."""
+    write_text(path, text)
+    path.chmod(0o600)
+
+
+def read_about(folder: Path) -> About:
+    """From `device.json`."""
+    try:
+        content = json.loads((folder / ABOUT).read_text())
+        shared = content.get("shared")
+        return About(int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared))
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{folder / ABOUT} cannot be read ({type(error).__name__}): bring back its own") from None
+
+
+def read_invitation(folder: Path) -> Invitation:
+    """From `invitation`."""
+    path = folder / INVITATION
+    try:
+        return Invitation.read(path.read_text(errors="replace"), path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}): without an invitation nobody enrols") from None
+
+
+def identity_of(folder: Path) -> SigningKey:
+    """The key that a device signs with; made when it is first needed."""
+    path = folder / IDENTITY
+    if not path.exists():
+        path.with_name(path.name + ".pub").unlink(missing_ok=True)
+        return new_key(path)
+    return read_key(path)
+
+
+def open_device(folder: Path, known: Known) -> Device[Any]:
+    """The device of a folder, whatever happened to the process that had it before."""
+    about, made = read_about(folder), known.federation
+    if made.rehearsal != (about.shared is not None):
+        raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
+    if not (folder / KEY).is_file():
+        raise BadInput(f"{folder / KEY}: there is no key here, and without it nothing of this device can be read")
+    data = data_of(folder, known, about.number)
+    noise = _noise_of(about)
+    if Ledger.was_made(folder / LEDGER):
+        return Device.open(folder, known.plan, data, **noise)
+    return Device.create(
+        folder,
+        known.plan,
+        data,
+        [made.spending()],
+        number=about.number,
+        draws_seed=made.seed if made.rehearsal else None,
+        unprotected=made.unprotected,
+        **noise,
+    )
+
+
+def data_of(folder: Path, known: Known, number: int) -> LocalData:
+    """The user's data; a device that has none takes no part."""
+    everybody = known.method.devices(known.config, known.problem)
+    if not 0 <= number < len(everybody.rows):
+        raise BadInput(f"{folder} is device {number}, and this federation has no such: it belongs to another one")
+    template = everybody.take(np.array([number], np.int64))
+    data = local_data.read(folder, template, Seal(key_in(folder / KEY)))
+    judges = known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
+    if not data.rows.lengths()[0] and not judges:
+        raise BadInput(f"{folder} is a device without data: it has nothing to learn from, so it takes no part")
+    return data
+
+
+def _noise_of(about: About) -> dict[str, Any]:
+    """Where noise comes from: the machine's own source, but in a rehearsal the secret that all devices share."""
+    if about.shared is None:
+        return {}
+    secret, number = about.shared, about.number
+    return {
+        "noise_of_message": lambda round_number: noise_of_device(secret, round_number, number),
+        "noise_of_report": lambda period: noise_of_report(secret, period, number),
+        "noise_of_learning": lambda round_number: noise_of_learning(secret, round_number, number),
+    }

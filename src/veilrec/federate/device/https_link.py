@@ -1,0 +1,166 @@
+"""A device's way to its coordinator over HTTPS: one connection that stays open, TLS 1.3, the federation's own CA."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import secrets
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from veilrec.errors import BadInput
+from veilrec.federate import identity
+from veilrec.federate.federation import Federation
+from veilrec.federate.identity import Invitation
+from veilrec.federate.tasks import Away, BadTask, Receipt, Task, TurnedAway
+from veilrec.wire.signing import SigningKey
+
+_TIMEOUT_SECONDS = 15.0  # beyond what was asked to wait for
+_SMALL = 1 << 16  # bytes of an answer that is no content
+_HUNG_UP = (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_LATER = (408, 425, 429, 500, 502, 503, 504, 507)
+
+
+class HttpsLink:
+    """One device's connection; made anew whenever it breaks."""
+
+    def __init__(self, federation: Federation, ca: Path, device: str, key: SigningKey, *, largest_content: int) -> None:
+        parts = urlsplit(federation.address)
+        if parts.scheme != "https" or not parts.hostname or not parts.port:
+            raise BadInput(f"{federation.address!r} is no address of a coordinator: it looks like https://HOST:PORT")
+        self._host, self._port = parts.hostname, parts.port
+        self._federation, self._device, self._key, self._largest = federation, device, key, largest_content
+        self._context = client_context(ca)
+        self._open: http.client.HTTPSConnection | None = None
+
+    def enrol(self, invitation: Invitation) -> str:
+        """Tie this device's key to its place; the same again is free. Its role."""
+        asked = {
+            "federation": self._federation.id,
+            "plan": self._federation.plan,
+            "device": invitation.device,
+            "key": self._key.public.hex(),
+            "endorsement": invitation.endorse(self._federation.id, self._key.public).hex(),
+        }
+        answer = self._request("/v1/enrol", json.dumps(asked).encode(), {}, _SMALL, 0.0)
+        return _field(answer, "role")
+
+    def poll(self, seconds: float) -> Task | None:
+        """What is asked of this device."""
+        body = f"{seconds:.3f} {secrets.token_hex(8)}".encode()
+        return Task.from_json(self._signed("/v1/poll", "poll", 0, body, _SMALL, seconds))
+
+    def fetch(self, task: Task) -> bytes:
+        """What belongs to a task; other bytes than it names are refused."""
+        if not task.sha256:
+            return b""
+        if task.size > self._largest:
+            raise BadTask(f"the coordinator sends {task.size:,} bytes, and this plan has at most {self._largest:,}")
+        content = self._signed("/v1/content", "content", 0, task.sha256.encode(), task.size, 0.0)
+        if hashlib.sha256(content).hexdigest() != task.sha256:
+            raise Away("what came is not what was announced: fetching it again")
+        return content
+
+    def send(self, task: Task, answer: bytes) -> Receipt:
+        """Answer a task."""
+        headers = {"X-Veilrec-Kind": task.kind, "X-Veilrec-Number": str(task.number)}
+        content = self._signed("/v1/answer", task.kind, task.number, answer, _SMALL, 0.0, headers)
+        return "known already" if _field(content, "receipt") == "known already" else "taken"
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _signed(
+        self,
+        path: str,
+        kind: str,
+        number: int,
+        body: bytes,
+        largest: int,
+        seconds: float,
+        headers: dict[str, str] | None = None,
+    ) -> bytes:
+        signed = identity.sign(self._key, self._federation.id, self._device, kind, number, body)
+        own = {"X-Veilrec-Device": self._device, "X-Veilrec-Signature": signed.hex(), **(headers or {})}
+        return self._request(path, body, own, largest, seconds)
+
+    def _request(self, path: str, body: bytes, headers: dict[str, str], largest: int, seconds: float) -> bytes:
+        try:
+            try:
+                was_open = self._open is not None
+                response, content = self._exchange(path, body, headers, largest, seconds)
+            except _HUNG_UP:
+                self.close()
+                if not was_open:
+                    raise
+                # A connection that was idle for long is closed by the other side; whatever is asked may be asked again.
+                response, content = self._exchange(path, body, headers, largest, seconds)
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise TurnedAway(
+                0, f"{self._federation.address} is not the coordinator of this federation ({error.verify_message})"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise Away(f"{self._federation.address} cannot be reached ({error or type(error).__name__})") from None
+        return self._understood(response, content, largest)
+
+    def _exchange(
+        self, path: str, body: bytes, headers: dict[str, str], largest: int, seconds: float
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        if self._open is None:
+            self._open = http.client.HTTPSConnection(
+                self._host, self._port, timeout=_TIMEOUT_SECONDS, context=self._context
+            )
+        self._open.timeout = _TIMEOUT_SECONDS + seconds
+        if self._open.sock is not None:
+            self._open.sock.settimeout(_TIMEOUT_SECONDS + seconds)
+        self._open.request("POST", path, body, {"User-Agent": "veilrec", **headers})
+        response = self._open.getresponse()
+        content = response.read(largest + 1)
+        if response.length and len(content) <= largest:  # http.client says nothing of an answer that breaks off
+            raise http.client.IncompleteRead(content)
+        if response.status != http.client.OK or len(content) > largest or response.will_close:
+            self.close()
+        return response, content
+
+    def _understood(self, response: http.client.HTTPResponse, content: bytes, largest: int) -> bytes:
+        if response.status in _LATER:
+            raise Away(f"{self._federation.address} has no time ({response.status}): {_told(content)}")
+        if response.status != http.client.OK:
+            raise TurnedAway(response.status, f"{self._federation.address} refuses: {_told(content)}")
+        if len(content) > largest:
+            raise BadTask(f"{self._federation.address} sends more than {largest:,} bytes: they are not read")
+        return content
+
+
+def client_context(ca: Path) -> ssl.SSLContext:
+    """TLS 1.3 with whoever this authority vouches for, and nobody else."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_verify_locations(cafile=str(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise BadInput(
+            f"{ca} is no certificate of an authority ({error.strerror or error}): copy ca.pem of the federation"
+        ) from None
+    return context
+
+
+def _field(content: bytes, name: str) -> str:
+    try:
+        return str(json.loads(content)[name])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadTask("the coordinator answers in a way that is not understood") from None
+
+
+def _told(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["error"])[:300]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "it says no more"

@@ -1,0 +1,107 @@
+"""A helper's process: another operator's, who sees no vector and adds up masks.
+
+A helper's folder has its own keys, its invitation, and `register.json`: the public halves of the invitations that were
+handed to devices. A key that the coordinator names counts only if the invitation of its place vouches for it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from veilrec.errors import BadInput
+from veilrec.federate import federation
+from veilrec.federate.device import folder as device_folder
+from veilrec.federate.device.https_link import HttpsLink
+from veilrec.federate.device.loop import live
+from veilrec.federate.federation import CA, Federation
+from veilrec.federate.identity import Invitation, check_endorsement
+from veilrec.federate.secagg.helping import Helper
+from veilrec.federate.tasks import BadTask, Task, parted
+from veilrec.wire.signing import new_key
+
+REGISTER = "register.json"
+_LARGEST = 1 << 30  # bytes of a list of devices
+
+
+def name_of(place: int) -> str:
+    """What a helper is called."""
+    return f"helper-{place}"
+
+
+def write(folder: Path, invitation: Invitation, invited: dict[int, tuple[str, bytes]]) -> bytes:
+    """A folder that is ready to be handed to its operator; the helper's lasting public key.
+
+    `invited` has the name and the public half of the invitation of every device that learns, by its place.
+    """
+    folder.mkdir(mode=0o700, parents=True)
+    device_folder.keep(folder / device_folder.INVITATION, invitation.text())
+    listed = {str(place): [name, public.hex()] for place, (name, public) in invited.items()}
+    device_folder.keep(folder / REGISTER, json.dumps(listed) + "\n")
+    return new_key(folder / device_folder.IDENTITY).public
+
+
+class Helping:
+    """Answers what a helper is asked."""
+
+    def __init__(self, folder: Path, made: Federation) -> None:
+        self._made = made
+        self._invited = _read_register(folder)
+        self._registered: dict[int, bytes] = {}
+        identity = device_folder.identity_of(folder)
+        if identity.public.hex() not in made.helpers:
+            raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
+        self._helper = Helper(folder, identity, federation=made.digest, registered=self._registered, least=made.least)
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self._helper.close()
+
+    def answer(self, task: Task, content: bytes) -> bytes:
+        """A key for a round, or the sum of its masks."""
+        if task.kind == "open":
+            proposal, register = parted(content)
+            self._learn(register)
+            return self._helper.open(proposal)
+        if task.kind == "sum":
+            return self._helper.answer(content)
+        raise BadTask(f"a helper does not do this: {task.kind}")
+
+    def _learn(self, register: bytes) -> None:
+        """Take in the keys that their invitations vouch for; a place has one key, the first."""
+        try:
+            for entry in json.loads(register):
+                place, key = int(entry["place"]), bytes.fromhex(entry["key"])
+                name, invitation = self._invited[place]
+                check_endorsement(invitation, self._made.id, name, key, bytes.fromhex(entry["endorsement"]))
+                if self._registered.setdefault(place, key) != key:
+                    raise BadTask(f"the device in place {place} has another key than before")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise BadTask("the list of devices cannot be read") from None
+
+
+def _read_register(folder: Path) -> dict[int, tuple[str, bytes]]:
+    try:
+        listed = json.loads((folder / REGISTER).read_text())
+        return {int(place): (str(name), bytes.fromhex(public)) for place, (name, public) in listed.items()}
+    except FileNotFoundError:
+        raise BadInput(
+            f"{folder} is no helper: it has no {REGISTER}; give a folder that `federate init` made"
+        ) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise BadInput(f"{folder / REGISTER} cannot be read ({type(error).__name__}): bring back its own") from None
+
+
+def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:
+    """One helper until the federation is over; whether it is."""
+    made = federation.read(place)
+    helping = Helping(folder, made)
+    invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
+    link = HttpsLink(made, place / CA, invitation.device, identity, largest_content=_LARGEST)
+    try:
+        return live(link, helping, say, stop, lambda: link.enrol(invitation))
+    finally:
+        link.close()
+        helping.close()

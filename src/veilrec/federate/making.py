@@ -1,0 +1,377 @@
+"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every device."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec._arrays import Offsets
+from veilrec._files import new_folder
+from veilrec._words import counted
+from veilrec.data import packed
+from veilrec.data.datasets import load
+from veilrec.data.population import Strings
+from veilrec.data.some_users import some_users
+from veilrec.device.device import plan_digest
+from veilrec.device.learner import LocalData
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.federate import certificates, facts, federation, helper
+from veilrec.federate.coordinator.registry import Place, Registry, Role
+from veilrec.federate.device import folder as device_folder
+from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, PEOPLE, Federation, SecAgg
+from veilrec.federate.identity import Invitation
+from veilrec.federate.shares import guarantee_of, with_shares
+from veilrec.methods.base import Config, Problem, is_set, leaves, promised
+from veilrec.methods.registry import get
+from veilrec.plan import Plan
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.budget import Budget, Cost
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.shared import Shares
+from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.runs.request import PreparedRun, Request, prepare
+from veilrec.server.cohorts import TooFewDevices
+from veilrec.server.coordinator import over_selection_obstacle, run_digest
+from veilrec.simulate.real_rounds import budget_for
+from veilrec.simulate.simulation import Simulation
+from veilrec.updates import Round
+
+Invited = dict[int, tuple[str, bytes]]
+"""The name of a device, and the public half of its invitation, by its place."""
+OVER_SELECTION = 1.3  # as many devices are drawn as a round needs, times this, where that is allowed
+_OF_MASKS = (
+    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With noise in"
+    " shares (--shares) nobody sees a sum without noise.",
+    "It takes secure sums that hold: one of the helpers has to refuse to work with the server.",
+)
+_MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a federation is made from."""
+
+    method: str
+    data: str
+    devices: int
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+    rounds: int | None = None
+    protocol: str | None = None
+    secagg: SecAgg = "none"
+    helpers: int = 2  # of secure sums
+    shares: bool = False  # devices add the noise of secure sums
+    silent: float = 0.0  # the part of them that may add none
+    rehearsal: bool = False
+    host: str = "127.0.0.1"
+    port: int = 8471
+    minimum_messages: int | None = None
+    spare: int | None = None  # charges that crashes may leave behind; None: one, and one more for every 20 rounds
+    round_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What is to be federated: a method as it is configured, and everybody's data, which is then parted."""
+
+    method: str
+    config: Config
+    problem: Problem
+    plan: Plan
+    data: LocalData
+    items: Strings
+    guarantee: Guarantee
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of it, for whoever asked."""
+
+    federation: Federation
+    notes: tuple[str, ...]
+
+
+def make(folder: Path, wishes: Wishes) -> Made:
+    """Write all folders; the folder is whole, or not there."""
+    with new_folder(folder) as part:
+        prepared, notes = prepared_for(part / PEOPLE, wishes)
+        simulation, plan = prepared.trainer, prepared.plan
+        if plan is None or not isinstance(simulation, Simulation):
+            raise VeilrecError(f"{prepared.method.name} is not learnt on devices")
+        basis = Basis(
+            prepared.request.method,
+            prepared.config,
+            prepared.problem,
+            plan,
+            simulation.data,
+            prepared.population.items,
+            promised(prepared.method, prepared.config, prepared.problem),
+            prepared.split.protocol,
+        )
+        made = lay_out(part, basis, wishes)
+    folder.chmod(0o700)
+    simulation.step(0)  # whatever has to be compiled is in the cache before a deadline counts
+    return Made(made, notes)
+
+
+def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
+    """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
+    least = _check_secure(basis.plan, wishes)
+    if wishes.shares:
+        basis = _with_shares(basis, Shares(least, wishes.silent))
+    made = replace(_describe(folder, wishes, basis), least=least)
+    _check_facts(folder, made, basis.plan)
+    secret = secrets.token_bytes(32)
+    _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
+    with Registry(folder / COORDINATOR) as registry:
+        invited = _write_devices(folder, made, basis, secret, registry)
+        if made.secagg != "none":
+            made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
+    federation.write(made, folder)  # last: without it the folder is none
+    return made
+
+
+def _with_shares(basis: Basis, shares: Shares) -> Basis:
+    """The same with noise in shares: the promise then counts every round for everybody, the server included."""
+    delta = basis.guarantee.delta
+    if basis.guarantee.basis != "proven" or delta is None:
+        raise BadInput(f"--shares is for methods that prove something, and {basis.method} does not: leave it out")
+    plan = with_shares(basis.plan, shares)
+    return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
+
+
+def _check_secure(plan: Plan, wishes: Wishes) -> int:
+    """How many devices a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
+    if wishes.shares and wishes.secagg == "none":
+        raise BadInput("--shares is noise under masks: add --secagg helpers")
+    if wishes.secagg == "none":
+        return 2
+    if wishes.secagg == "pairs":
+        raise BadInput("--secagg pairs is not to be had over a network yet: use --secagg helpers")
+    seen = [
+        part.mechanism.name for part in (plan.reports, plan.comparison) if part and part.mechanism.trust != "nobody"
+    ]
+    if seen:
+        raise BadInput(
+            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
+            " by one: use another method, or no secure sums"
+        )
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, CohortSum):
+        if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
+            raise BadInput(
+                "a secure sum needs some devices, and a Poisson sample may have fewer, which a void round would tell:"
+                " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
+            )
+        size = size or mechanism.taking_part.population
+        if plan.cohort.sampling != "poisson":
+            return max(2, size)
+    return max(2, wishes.minimum_messages or size // 2)
+
+
+def prepared_for(people: Path, wishes: Wishes) -> tuple[PreparedRun, tuple[str, ...]]:
+    """The run of so many people of a data set: they lie in a folder of their own, which a rehearsal reads again."""
+    if get(wishes.method).plan is None:
+        raise BadInput(f"{wishes.method} has no plan for devices: name a federated method, such as fedmf")
+    population = load(wishes.data)
+    if not 1 <= wishes.devices <= population.n_users:
+        raise BadInput(
+            f"--devices is {wishes.devices}: {population.name} has {counted(population.n_users, 'user')}, so give a"
+            f" number from 1 to {population.n_users}"
+        )
+    chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.devices])
+    packed.save(some_users(population, chosen.astype(np.int64)), people)
+    people.chmod(0o700)
+    dataset = wishes.data.partition(":")[0]
+    request = Request(
+        wishes.method,
+        spec_of(people),
+        seed=wishes.seed,
+        protocol=wishes.protocol,
+        settings=wishes.settings,
+        rounds=wishes.rounds,
+        noise="secure",
+    )
+    try:
+        prepared = prepare(request, dataset=dataset)
+    except TooFewDevices as few:
+        if is_set(wishes.settings, "cohort.size"):
+            raise
+        everybody = (*wishes.settings, "cohort.size=0")
+        note = f"every round has all {counted(few.population, 'device')}: there are no more that can learn"
+        prepared = prepare(replace(request, settings=everybody), dataset=dataset)
+        return prepared, (note, *prepared.notes)
+    return prepared, prepared.notes
+
+
+def spec_of(people: Path) -> str:
+    """The data set that a folder of people is."""
+    return f"{'impressions' if packed.load(people).impressions else 'csv'}:{people}"
+
+
+def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
+    plan, problem, data = basis.plan, basis.problem, basis.data
+    people = facts.public_people(problem, basis.items, tells_shown=basis.guarantee.basis != "proven")
+    packed.save(people, folder / FACTS)
+    budget, unprotected = spending_of(plan, 1 + plan.rounds // 20 if wishes.spare is None else wishes.spare)
+    free = not wishes.rehearsal and over_selection_obstacle(plan) is None
+    if wishes.minimum_messages is not None:
+        _check_least(plan, wishes.minimum_messages)
+    return Federation(
+        id=secrets.token_hex(16),
+        address=f"https://{'[' + wishes.host + ']' if ':' in wishes.host else wishes.host}:{wishes.port}",
+        method=basis.method,
+        config=basis.config.model_dump(mode="json"),
+        rounds=problem.rounds,
+        seed=problem.public_seed,
+        dataset=wishes.data.partition(":")[0],
+        protocol=basis.protocol,
+        devices=len(learners(data)),
+        judges=len(judges(plan, data)),
+        plan=plan_digest(plan),
+        facts=facts.digest_of(folder / FACTS),
+        unprotected=unprotected,
+        budget=_written(budget),
+        guarantee=trusting(basis.guarantee, wishes.secagg).to_json(),
+        secagg=wishes.secagg,
+        shares=wishes.shares,
+        silent=wishes.silent,
+        rehearsal=wishes.rehearsal,
+        minimum_messages=wishes.minimum_messages,
+        over_selection=OVER_SELECTION if free else 1.0,
+        round_seconds=wishes.round_seconds,
+    )
+
+
+def _check_least(plan: Plan, least: int) -> None:
+    gaps = plan.cohort.sampling == "poisson"
+    if plan.mechanism.noise_on == "sum" and not gaps:
+        raise BadInput(
+            "--least cannot be chosen for this method: its proof is about whole cohorts, so a round with gaps is void"
+        )
+    if least < 1:
+        raise BadInput(f"--least is {least}: give at least 1")
+
+
+def learners(data: LocalData) -> Offsets:
+    """The devices that have something to learn from, in the order of their numbers."""
+    return np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+
+
+def judges(plan: Plan, data: LocalData) -> Offsets:
+    """The devices that only judge, likewise."""
+    return np.zeros(0, np.int64) if plan.comparison is None else plan.comparison.judge.devices(data)
+
+
+def spending_of(plan: Plan, spare: int) -> tuple[Budget, bool]:
+    """What a device may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
+
+    A device that is killed while it charges may have paid for a message that never was: there is room for so many of
+    these. True beside it: messages leave in the clear, and no budget is large enough for them.
+    """
+    plenty = budget_for(plan)
+    mechanism, reports = plan.mechanism, plan.reports
+    events: list[tuple[Mechanism[Any, Any], Event]]
+    events = [(mechanism, mechanism.event_in(Round(number))) for number in range(plan.rounds)]
+    events += [(mechanism, mechanism.event_in(Round(0)))] * spare
+    if reports is not None:
+        events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
+    if plan.comparison is not None:
+        events.append((plan.comparison.mechanism, plan.comparison.mechanism.event()))
+    clear = any(flattened(event).in_the_clear for _, event in events)
+    total = Cost()
+    for owner, event in events:
+        cost = None if flattened(event).in_the_clear else plenty.cost(event, owner.unit, owner.adjacency)
+        total = total if cost is None else total.plus(cost)
+    if total == Cost():
+        return plenty, clear
+    epsilon = plenty.spent(total)[0] * _MARGIN
+    budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    while not budget.allows(total, total):  # rounding
+        epsilon *= _MARGIN
+        budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    return budget, clear
+
+
+def _written(budget: Budget) -> dict[str, Any]:
+    return {name: value for name, value in vars(budget).items() if value is not None}
+
+
+def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
+    """The plan of the public facts has to be the plan of the data, first weights included."""
+    known = facts.Known(folder, made)
+    if run_digest(known.plan) != run_digest(plan):
+        raise BadInput(
+            f"{known.method.name} plans with more than public facts: what devices would be told depends on people's"
+            " data, so it cannot be federated"
+        )
+
+
+def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str) -> None:
+    folder.mkdir(mode=0o700)
+    _write_secret(folder / "secret", secret)
+    _write_secret(folder / "operator.token", secrets.token_hex(32).encode())
+    hosts = () if host in certificates.ALWAYS else (host,)
+    certificates.make(folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id)
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        out.write(content)
+
+
+def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> Invited:
+    """A folder for every device, with its own user's data and nothing else; the invitations of those who learn."""
+    data, invited = basis.data, Invited()
+    roles: tuple[tuple[Role, Offsets], ...] = (("learner", learners(data)), ("judge", judges(basis.plan, data)))
+    for role, numbers in roles:
+        for place, number in enumerate(numbers.tolist()):
+            name = device_folder.name_of(number)
+            invitation = Invitation.new(name)
+            registry.invite(Place(name, role, place), invitation.public)
+            if role == "learner":
+                invited[place] = (name, invitation.public)
+            device_folder.write(
+                folder / DEVICES / name,
+                data.take(np.array([number], np.int64)),
+                invitation,
+                number=number,
+                place=place,
+                shared=secret if made.rehearsal else None,
+            )
+    return invited
+
+
+def _write_helpers(folder: Path, count: int, invited: Invited, registry: Registry) -> tuple[str, ...]:
+    """A folder for every helper, to be handed to its operator; their lasting keys."""
+    keys = []
+    for place in range(count):
+        invitation = Invitation.new(helper.name_of(place))
+        registry.invite(Place(invitation.device, "helper", place), invitation.public)
+        keys.append(helper.write(folder / HELPERS / invitation.device, invitation, invited).hex())
+    return tuple(keys)
+
+
+def trusting(guarantee: Guarantee, secagg: SecAgg) -> Guarantee:
+    """The same promise where the server sees nobody's own messages."""
+    if secagg == "none" or guarantee.trust != "server":
+        return guarantee
+    return replace(guarantee, trust="server sees only sums", caveats=(*guarantee.caveats, *_OF_MASKS))
+
+
+def settings_of(made: Federation) -> tuple[str, ...]:
+    """The settings of a federation as `--set` would give them, every one."""
+    import json
+
+    return tuple(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
+    )

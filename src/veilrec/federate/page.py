@@ -1,0 +1,111 @@
+"""What a browser needs to take part in a federation of `veil`: one public file that holds nothing of any user.
+
+A browser makes no plan: the file says what the plan comes to. It has the shape of the model, the public content, how a
+history is read, the bound of every round and what its noise leaves to be told of a message. The device in the browser
+(web/src/federation.ts) does with it what `device.device` does with a plan.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from veilrec._files import replacing
+from veilrec.device.veil import CLIPS, PLACES, VeilLearner
+from veilrec.errors import BadInput
+from veilrec.federate.facts import Known, largest_content
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.events import Event, SampledEvent
+from veilrec.privacy.mechanisms.scheduled import ScheduledSum
+from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.updates import Round
+
+FORMAT = 1
+ABOUT = "federation"  # in the metadata of the file
+CONTENT = "content."
+
+
+def write_page(known: Known, path: Path) -> int:
+    """Into a file; how many bytes it has."""
+    content = save(arrays_of(known), {ABOUT: json.dumps(about(known))})
+    with replacing(path, mode=0o644) as part:
+        part.write_bytes(content)
+    return len(content)
+
+
+def about(known: Known) -> dict[str, Any]:
+    """All that is not a table."""
+    made, plan = known.federation, known.plan
+    learner, sums, votes = _parts(known)
+    return {
+        "format": FORMAT,
+        "id": made.id,
+        "address": made.address,
+        "plan": made.plan,
+        "method": made.method,
+        "dataset": made.dataset,
+        "rounds": made.rounds,
+        "devices": made.devices,
+        "guarantee": made.guarantee,
+        "largest_content": largest_content(plan),
+        "tensors": [
+            {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}
+            for tensor in plan.schema.tensors
+        ],
+        "reading": asdict(learner.reading),
+        "units": dict(learner.steps.units),
+        "shares": {name: learner.steps.shares[name] for name in learner.names},
+        "clips": {name: CLIPS[name] for name in learner.names},
+        "unit": sums.unit,
+        "adjacency": sums.adjacency,
+        "delta": sums.claimed_delta,
+        "bounds": list(sums.clip_norms),
+        "sigma": sums.sigma,
+        "sigma_of_votes": votes.sigma,
+        "mu_of_report": _mu(votes.event()),
+        "mu_of_rounds": [_mu(sums.event_in(Round(number))) for number in range(made.rounds)],
+    }
+
+
+def arrays_of(known: Known) -> dict[str, NDArray[Any]]:
+    """Public content, the coordinates of weights, and the items' ids: as exact as devices in Python have them."""
+    learner, _, _ = _parts(known)
+    items = known.people.items
+    wide = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
+    wide |= {"ids.offsets": items.offsets, "ids.data": items.data}
+    return {name: np.ascontiguousarray(values) for name, values in wide.items()}
+
+
+def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
+    """Of the plan; BadInput where a browser could not do what its devices do."""
+    made, plan = known.federation, known.plan
+    votes = None if plan.reports is None else plan.reports.mechanism
+    if not (
+        isinstance(plan.learner, VeilLearner)
+        and isinstance(plan.mechanism, ScheduledSum)
+        and isinstance(votes, VoteReports)
+    ):
+        raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
+    if PLACES in plan.learner.names:
+        raise BadInput(
+            "this federation has so many devices that it also learns places of items, which browsers do not: take part"
+            " with devices in Python, or make it with fewer devices or a smaller epsilon"
+        )
+    if made.rehearsal or made.unprotected or made.secagg != "none":
+        raise BadInput("browsers take part neither in rehearsals nor under masks: make the federation without")
+    return plan.learner, plan.mechanism, votes
+
+
+def _mu(event: Event) -> float:
+    """Of one message, as ledgers count it: that somebody is drawn by chance makes it no cheaper."""
+    parts = flattened(event)
+    sampled = [e.mu for e, count in parts.counts for _ in range(count) if isinstance(e, SampledEvent)]
+    if len(sampled) < sum(count for _, count in parts.counts) or parts.rho or parts.in_the_clear:
+        raise BadInput("a message of this federation has other noise than a Gaussian: a browser cannot count it")
+    return float(np.sqrt(parts.mu**2 + sum(mu**2 for mu in sampled)))

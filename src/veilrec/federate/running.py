@@ -1,0 +1,239 @@
+"""`veilrec federate up`, `down` and `status`: the processes of a federation on one machine."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.federate import federation, processes
+from veilrec.federate.coordinator.process import last_status, read_token
+from veilrec.federate.device.https_link import client_context
+from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation
+from veilrec.federate.flower_app import door_of
+from veilrec.privacy.ledger import Ledger
+from veilrec.privacy.seal import Seal, key_in
+
+Transport: TypeAlias = Literal["https", "flower"]
+OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
+_READY_SECONDS = 120.0  # for a coordinator to make its plan
+_LEAVE_SECONDS = 30.0  # for devices to hear that it is over
+_LOOK_SECONDS = 0.3
+_RESTARTS = 1000  # of a coordinator that is killed again and again
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Up:
+    """A federation's processes, and what they have come to."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None], *, transport: Transport = "https") -> None:
+        self.folder, self._say, self._transport = folder, say, transport
+        self.made = federation.read(folder)
+        if processes.running(folder):
+            raise BadInput(f"{folder} is up already: see `veilrec federate status {folder}`, or end it with `down`")
+        self.devices = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
+        if not self.devices:
+            raise BadInput(f"{folder / DEVICES} holds no device: make the federation again")
+        (folder / LOGS).mkdir(exist_ok=True)
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
+        """Until the rounds are over; whatever was started is ended, whatever happens."""
+        previous = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            self._start_coordinator()
+            for place in sorted((self.folder / HELPERS).glob("*")):
+                self._start(place.name, "helper", str(place), "--federation", str(self.folder))
+            by = ("--link", door_of(self.made.address)) if self._transport == "flower" else ()
+            places = (str(place) for place in self.devices)
+            self._start("devices", "device", *places, "--federation", str(self.folder), *by)
+            self._watch(on_status)
+        finally:
+            self._end()
+            signal.signal(signal.SIGTERM, previous)
+
+    def _start_coordinator(self) -> None:
+        command = "link" if self._transport == "flower" else "coordinator"
+        coordinator = self._start("coordinator", command, str(self.folder))
+        until = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < until:
+            if coordinator.poll() is not None:
+                raise VeilrecError(self._last_words("coordinator"))
+            if live_status(self.folder, self.made) is not None:
+                return
+            time.sleep(0.1)
+        raise VeilrecError(f"the coordinator is not ready after {_READY_SECONDS:g} s: see {self.folder / LOGS}")
+
+    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        with (self.folder / LOGS / f"{name}.log").open("ab") as log:
+            started = subprocess.Popen(  # noqa: S603 - ourselves
+                [*OURSELVES, "federate", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **_ONE_THREAD},
+                start_new_session=True,  # a Ctrl-C is for us, and we end the others
+            )
+        self._started[name] = started
+        own = processes.of("up", os.getpid())
+        others = [processes.of(name, child.pid) for name, child in self._started.items() if child.poll() is None]
+        processes.note(self.folder, [own, *others])
+        return started
+
+    def _watch(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
+        restarts = 0
+        while True:
+            coordinator = self._started["coordinator"]
+            code = coordinator.poll()
+            if code == 0:
+                on_status(last_status(self.folder))
+                return
+            if code is not None and code > 0:
+                raise VeilrecError(self._last_words("coordinator"))
+            if code is not None:
+                restarts += 1
+                if restarts > _RESTARTS:
+                    raise VeilrecError(f"the coordinator was killed {restarts} times: given up")
+                self._say("the coordinator was killed: it is started again where it was")
+                self._start_coordinator()
+                continue
+            for name, started in self._started.items():
+                if started.poll() not in (None, 0):
+                    raise VeilrecError(self._last_words(name))
+            status = live_status(self.folder, self.made)
+            if status is not None:
+                on_status(status)
+            time.sleep(_LOOK_SECONDS)
+
+    def _last_words(self, name: str) -> str:
+        """What a process that ended by itself had to say."""
+        lines = (self.folder / LOGS / f"{name}.log").read_text(errors="replace").splitlines()
+        told = [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+        return told[-1] if told else f"the {name} ended with an error: see {self.folder / LOGS / f'{name}.log'}"
+
+    def _end(self) -> None:
+        """Let devices and helpers hear that it is over, and end what is left."""
+        coordinator = self._started.get("coordinator")
+        others = [started for name, started in self._started.items() if name != "coordinator"]
+        if coordinator is not None and coordinator.poll() == 0:
+            until = time.monotonic() + _LEAVE_SECONDS
+            for started in others:
+                _wait(started, max(0.0, until - time.monotonic()))
+        every = [*others, *([] if coordinator is None else [coordinator])]
+        for started in every:
+            if started.poll() is None:
+                started.terminate()
+        for started in every:
+            if not _wait(started, _LEAVE_SECONDS):
+                started.kill()
+                started.wait()
+        (self.folder / processes.FILE).unlink(missing_ok=True)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _wait(started: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        started.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def detach(folder: Path, transport: Transport = "https") -> int:
+    """Start `up` in the background; its process."""
+    up = Up(folder, lambda _: None)  # refuses what cannot be started
+    with (up.folder / LOGS / "up.log").open("ab") as log:
+        started = subprocess.Popen(  # noqa: S603 - ourselves
+            [*OURSELVES, "federate", "up", str(folder), "--transport", transport],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    until = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < until and live_status(folder, up.made) is None:
+        if started.poll() is not None and started.returncode != 0:
+            raise VeilrecError(_last_line(up.folder / LOGS / "up.log"))
+        if started.poll() == 0:
+            break
+        time.sleep(0.1)
+    return started.pid
+
+
+def _last_line(path: Path) -> str:
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.startswith("veilrec: ")]
+    return lines[-1].removeprefix("veilrec: ") if lines else f"it could not be started: see {path}"
+
+
+def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:
+    """What the coordinator says of itself; None if it does not run."""
+    address = urlsplit(made.address)
+    context = client_context(folder / CA)
+    connection = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=5.0, context=context)
+    try:
+        token = read_token(folder / COORDINATOR).decode()
+        connection.request("GET", "/v1/status", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        content = response.read(1 << 20)
+        found: dict[str, Any] = json.loads(content) if response.status == http.client.OK else {}
+    except (OSError, ssl.SSLError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return found if found.get("federation") == made.id else None
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """How far a federation has come, whether it is up, and what the devices of this machine have spent."""
+    made = federation.read(folder)
+    live = live_status(folder, made)
+    known = live if live is not None else last_status(folder)
+    return {
+        "federation": made.id,
+        "method": made.method,
+        "address": made.address,
+        "up": live is not None,
+        "finished": (folder / RUN).is_dir(),
+        "rehearsal": made.rehearsal,
+        "secagg": made.secagg,
+        "processes": [vars(process) for process in processes.running(folder)],
+        "run": known or {"round": 0, "rounds": made.rounds, "stage": "not started"},
+        "ledgers": ledgers(folder),
+    }
+
+
+def ledgers(folder: Path) -> dict[str, Any]:
+    """What the ledgers of the devices of this machine say together."""
+    spent, messages, counted = [], 0, 0
+    for place in sorted((folder / DEVICES).glob("*")):
+        if not (place / "ledger").exists():
+            continue
+        try:
+            with Ledger.open(place / "ledger", seal=Seal(key_in(place / "key"))) as ledger:
+                reports = ledger.report()
+        except (VeilrecError, OSError):
+            continue
+        counted += 1
+        messages += max(report.messages for report in reports)
+        spent += [report.spent for report in reports]
+    most = max(spent, key=lambda guarantee: -1.0 if guarantee.epsilon is None else guarantee.epsilon, default=None)
+    uncovered = any(guarantee.basis == "none" for guarantee in spent)
+    return {
+        "devices": counted,
+        "protected_messages": messages,
+        "unprotected": uncovered,
+        "largest": None if most is None else most.to_json() | {"line": most.line()},
+    }

@@ -1,0 +1,175 @@
+"""The messages of `pairs`, as bytes and back; whatever is odd about them raises `BadMessage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from veilrec.federate.secagg.masks import RoundKey
+from veilrec.federate.secagg.shamir import SHARE_BYTES
+from veilrec.federate.secagg.terms import MOST_DEVICES, Reader, Terms, Words, packed
+from veilrec.wire.codec import BadMessage
+from veilrec.wire.signing import SIGNATURE_BYTES
+
+KEYS = 2  # that a device announces: one for boxes, one for masks
+BOX_BYTES = 2 * SHARE_BYTES + 16  # a share of each secret, sealed
+COMMITMENT_BYTES = 32
+Kind = Literal["seed", "key"]
+Value = TypeVar("Value")
+_KINDS: tuple[Kind, ...] = ("seed", "key")
+_MOST_NUMBER = 2**32 - 1
+
+
+def decode_advert(content: bytes) -> RoundKey:
+    """A device's two keys for the round."""
+    advert = RoundKey.read(reader := Reader(content), KEYS)
+    reader.end()
+    return advert
+
+
+@dataclass(frozen=True)
+class Group:
+    """Who takes part, and the keys of one device's neighbours."""
+
+    members: tuple[int, ...]
+    adverts: tuple[RoundKey, ...]
+
+    def encode(self) -> bytes:
+        """For the wire."""
+        adverts = b"".join(advert.encode() for advert in self.adverts)
+        return encode_numbers(self.members) + packed(len(self.adverts)) + adverts
+
+    @classmethod
+    def decode(cls, content: bytes) -> Group:
+        """Check and read a message; signatures are not looked at yet."""
+        reader = Reader(content)
+        members = read_numbers(reader)
+        adverts = tuple(RoundKey.read(reader, KEYS) for _ in range(reader.count(MOST_DEVICES)))
+        reader.end()
+        return cls(members, adverts)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A device's secrets in shares, one sealed box for every neighbour, and what its seed has to be."""
+
+    number: int
+    commitment: bytes
+    boxes: Mapping[int, bytes]  # by neighbour
+
+    def encode(self) -> bytes:
+        """For the wire."""
+        return packed(self.number) + self.commitment + encode_boxes(self.boxes)
+
+    @classmethod
+    def decode(cls, content: bytes) -> Shares:
+        """Check and read a message."""
+        reader = Reader(content)
+        shares = cls(reader.count(_MOST_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
+        reader.end()
+        return shares
+
+
+def encode_boxes(boxes: Mapping[int, bytes]) -> bytes:
+    """Sealed boxes, by the device that they are for, or from."""
+    return packed(len(boxes)) + b"".join(packed(number) + boxes[number] for number in sorted(boxes))
+
+
+def read_boxes(reader: Reader) -> dict[int, bytes]:
+    """Take what `encode_boxes` wrote."""
+    return _in_order((reader.count(_MOST_NUMBER), reader.take(BOX_BYTES)) for _ in range(reader.count(MOST_DEVICES)))
+
+
+def decode_boxes(content: bytes) -> dict[int, bytes]:
+    """What the neighbours of a device have sealed for it."""
+    boxes = read_boxes(reader := Reader(content))
+    reader.end()
+    return boxes
+
+
+def encode_masked(number: int, words: Words) -> bytes:
+    """A device's vector under all of its masks."""
+    return packed(number) + words.tobytes()
+
+
+def decode_masked(content: bytes, terms: Terms) -> tuple[int, Words]:
+    """Check and read a masked vector."""
+    reader = Reader(content)
+    number, words = reader.count(_MOST_NUMBER), reader.words(terms)
+    reader.end()
+    return number, words
+
+
+def encode_numbers(numbers: Sequence[int]) -> bytes:
+    """A list of devices, ascending."""
+    return packed(len(numbers)) + b"".join(map(packed, numbers))
+
+
+def read_numbers(reader: Reader) -> tuple[int, ...]:
+    """Take what `encode_numbers` wrote."""
+    return tuple(_in_order((reader.count(_MOST_NUMBER), None) for _ in range(reader.count(MOST_DEVICES))))
+
+
+def decode_numbers(content: bytes) -> tuple[int, ...]:
+    """A list of devices."""
+    numbers = read_numbers(reader := Reader(content))
+    reader.end()
+    return numbers
+
+
+def encode_signatures(signatures: Mapping[int, bytes]) -> bytes:
+    """Signatures under one list, by device."""
+    return packed(len(signatures)) + b"".join(packed(number) + signatures[number] for number in sorted(signatures))
+
+
+def decode_signatures(content: bytes) -> dict[int, bytes]:
+    """Check and read signatures; whether they are any good is not looked at yet."""
+    reader = Reader(content)
+    signatures = _in_order(
+        (reader.count(_MOST_NUMBER), reader.take(SIGNATURE_BYTES)) for _ in range(reader.count(MOST_DEVICES))
+    )
+    reader.end()
+    return signatures
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """The shares that a device gives up: of the seeds of those who are in the sum, of the keys of the others."""
+
+    number: int
+    shares: Mapping[int, tuple[Kind, bytes]]  # by the neighbour whose secret it is
+
+    def encode(self) -> bytes:
+        """For the wire."""
+        parts = (
+            packed(owner) + bytes([_KINDS.index(kind)]) + share for owner, (kind, share) in sorted(self.shares.items())
+        )
+        return packed(self.number) + packed(len(self.shares)) + b"".join(parts)
+
+    @classmethod
+    def decode(cls, content: bytes) -> Reveal:
+        """Check and read a message."""
+        reader = Reader(content)
+        number, count = reader.count(_MOST_NUMBER), reader.count(MOST_DEVICES)
+        shares = _in_order((reader.count(_MOST_NUMBER), _read_share(reader)) for _ in range(count))
+        reader.end()
+        return cls(number, shares)
+
+
+def _read_share(reader: Reader) -> tuple[Kind, bytes]:
+    kind = reader.take(1)[0]
+    if kind >= len(_KINDS):
+        raise BadMessage(f"a share is of kind {kind}: there are seeds (0) and keys (1)")
+    return _KINDS[kind], reader.take(SHARE_BYTES)
+
+
+def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
+    """By number; numbers rise, so that none comes twice and there is one way to write them."""
+    read: dict[int, Value] = {}
+    last = -1
+    for number, value in pairs:
+        if number <= last:
+            raise BadMessage(f"device {number} follows device {last}: devices are listed in order, each once")
+        last, read[number] = number, value
+    return read

@@ -1,0 +1,56 @@
+/** A device of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
+import { type Bytes } from "./bytes.js";
+import { type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
+import { type TensorShape } from "./rounds.js";
+import { type Reading } from "./veil.js";
+/** What the file says, in words. */
+export interface AboutFederation {
+    readonly format: number;
+    readonly id: string;
+    readonly address: string;
+    readonly plan: string;
+    readonly method: string;
+    readonly dataset: string;
+    readonly rounds: number;
+    readonly devices: number;
+    readonly guarantee: Guarantee;
+    readonly largest_content: number;
+    readonly tensors: readonly TensorShape[];
+    readonly reading: Reading;
+    readonly units: Readonly<Record<string, number>>;
+    readonly shares: Readonly<Record<string, number>>;
+    readonly clips: Readonly<Record<string, number>>;
+    readonly unit: Unit;
+    readonly adjacency: Adjacency;
+    readonly delta: number;
+    readonly bounds: readonly number[];
+    readonly sigma: number;
+    readonly sigma_of_votes: number;
+    readonly mu_of_report: number;
+    readonly mu_of_rounds: readonly number[];
+}
+export declare class FederationFile {
+    readonly about: AboutFederation;
+    readonly ids: readonly string[];
+    private readonly content;
+    private readonly whitening;
+    private readonly places;
+    private constructor();
+    static read(bytes: Bytes): FederationFile;
+    private checkShapes;
+    /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
+    known(ids: readonly string[]): number[];
+    /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
+    message(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Bytes;
+    report(number: number, history: readonly number[]): Bytes;
+    private inUnits;
+    /** mu of a message, as ledgers count it. */
+    cost(kind: "report" | "round", number: number): number;
+    /** Squared mu of all that this federation will ever ask. */
+    get limit(): number;
+    /** What messages of this squared mu promise together. */
+    statement(squared: number, scope: string): Guarantee;
+    /** Numbers that noise is drawn for, in all rounds and for the votes. */
+    private get dimension();
+    line(squared: number, scope: string): string;
+}

@@ -1,0 +1,102 @@
+"""Three commands, real processes, over HTTPS: fedmf, a private method, and one whose devices report first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from veilrec.federate import processes
+from veilrec.federate.loopback import free_port
+from veilrec.federate.running import OURSELVES
+
+DATA = "synthetic-ratings:users=40,items=200,seed=1"
+
+
+def veilrec(*words: str, code: int = 0, timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*OURSELVES, *words], capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def told(*words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(veilrec(*words, "--json").stdout)
+    return found
+
+
+def init(folder: Path, method: str, *more: str) -> None:
+    port = str(free_port())
+    veilrec("federate", "init", str(folder), "--method", method, "--data", DATA, "--port", port, *more)
+
+
+def until(done: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    init(folder, "dp-fedmf", "--devices", "5", "--rounds", "3", "--rehearsal", "--secagg", "helpers")
+    veilrec("federate", "up", str(folder))
+    found = told("federate", "rehearse", str(folder))
+    assert found["same"]
+    assert found["gaps"] == 0
+    assert not processes.running(folder)
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert result["federation"]["state_sha256"] == found["simulation"]
+    assert result["guarantee"]["trust"] == "server sees only sums"
+    assert not result["publishable"]
+    assert any("rehearsal" in words for words in result["guarantee"]["caveats"])
+    status = told("federate", "status", str(folder))
+    assert status["run"]["stage"] == "over"
+    assert status["ledgers"]["devices"] == 5
+    assert status["ledgers"]["protected_messages"] == 5 * 3
+    veilrec("recommend", str(folder / "run"), "--history", "i001,i002", "-k", "3")
+    veilrec("privacy", "show", str(folder / "run"))
+    done = veilrec("federate", "up", str(folder))
+    assert "is over" in done.stderr
+
+
+def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
+    veilrec("federate", "up", str(folder), "--detach")
+    first = {process.name: process for process in processes.running(folder)}
+    until(lambda: (told("federate", "status", str(folder))["run"].get("round") or 0) >= 2)
+    os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
+    os.kill(first["coordinator"].pid, signal.SIGKILL)
+    until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))
+    veilrec("federate", "up", str(folder), code=2)  # it is up already
+    bystander = subprocess.Popen(["sleep", "100"])
+    try:
+        ended = told("federate", "down", str(folder))
+        assert {process["name"] for process in ended["ended"]} >= {"up", "coordinator", "devices"}
+        assert not any(process.is_alive for process in first.values())
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+    if not (folder / "run").exists():
+        veilrec("federate", "up", str(folder))
+    found = told("federate", "rehearse", str(folder))
+    assert found["same"], found
+    assert "Nothing was up" in veilrec("federate", "down", str(folder)).stderr
+
+
+def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    init(folder, "fedmf", "--devices", "6", "--rounds", "3", "--set", "cohort.size=4")
+    result = told("federate", "up", str(folder))["result"]
+    assert result["federation"]["messages"] == 3 * 4
+    assert result["communication"]["up_bytes"] > 0
+    assert told("evaluate", str(folder / "run"))["metrics"] == pytest.approx(result["metrics"])
+    done = veilrec("federate", "rehearse", str(folder), code=2)
+    assert "no rehearsal" in done.stderr

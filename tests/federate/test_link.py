@@ -1,0 +1,105 @@
+"""A device's way to its coordinator: answers that break off, servers that say odd things, and a device that goes on."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from veilrec.federate import certificates
+from veilrec.federate.device.https_link import HttpsLink
+from veilrec.federate.device.loop import live
+from veilrec.federate.federation import Federation
+from veilrec.federate.tasks import Away, BadTask, Task, TurnedAway
+from veilrec.wire.signing import SigningKey
+
+
+class Server(HTTPServer):
+    """Says what it is told to: a status, a length, a body."""
+
+    said: list[tuple[int, int, bytes]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        status, length, body = self.server.said.pop(0)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
+    certificates.make(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
+    server = Server(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    named = dict.fromkeys(("method", "dataset", "protocol", "plan", "facts"), "")
+    counted = dict.fromkeys(("rounds", "seed", "devices", "judges"), 1)
+    address = f"https://127.0.0.1:{server.server_address[1]}"
+    made = Federation(id="f", address=address, config={}, unprotected=True, budget={}, guarantee={}, **named, **counted)
+    key = SigningKey(Ed25519PrivateKey.generate())
+    yield server, HttpsLink(made, tmp_path / "ca", "d", key, largest_content=100)
+    server.shutdown()
+
+
+TASK = json.dumps(Task("round", 3, sha256="00", size=5).to_json()).encode()
+
+
+def test_an_answer_that_breaks_off_is_no_answer(saying: tuple[Server, HttpsLink]) -> None:
+    server, link = saying
+    server.said = [(200, len(TASK), TASK[:10]), (200, len(TASK), TASK)]
+    with pytest.raises(Away, match="IncompleteRead"):
+        link.poll(0.0)
+    assert link.poll(0.0) == Task("round", 3, sha256="00", size=5)
+
+
+def test_odd_answers_are_told_from_refusals(saying: tuple[Server, HttpsLink]) -> None:
+    server, link = saying
+    for status, body, error in (
+        (200, b"[1]", BadTask),
+        (200, b'{"kind": "dance", "number": 1}', BadTask),
+        (200, b'{"kind": "round", "number": -1}', BadTask),
+        (503, b"{}", Away),
+        (429, b"{}", Away),
+        (403, b'{"error": "no"}', TurnedAway),
+        (200, b" " * (1 << 17), BadTask),
+    ):
+        server.said = [(status, len(body), body)]
+        with pytest.raises(error):
+            link.poll(0.0)
+
+
+def test_a_content_is_what_its_task_names_and_no_larger_than_the_plan(saying: tuple[Server, HttpsLink]) -> None:
+    server, link = saying
+    server.said = [(200, 5, b"other")]
+    with pytest.raises(Away, match="not what was announced"):
+        link.fetch(Task("round", 3, sha256="00", size=5))
+    with pytest.raises(BadTask, match="at most 100"):
+        link.fetch(Task("round", 3, sha256="00", size=101))
+    assert link.fetch(Task("report", 3)) == b""
+
+
+def test_a_device_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
+    server, link = saying
+    over = json.dumps(Task("over", 0).to_json()).encode()
+    server.said = [(200, 3, b"[1]"), (200, 20, b"{"), (503, 2, b"{}"), (200, 4, b"null"), (200, len(over), over)]
+    said: list[str] = []
+    assert live(link, None, said.append, threading.Event(), lambda: None)  # type: ignore[arg-type]
+    assert len(said) == 4
+    assert server.said == []

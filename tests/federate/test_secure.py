@@ -1,0 +1,105 @@
+"""Secure sums over the real service: the weights of the open ones, and void rounds where a helper is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.federate import federation
+from veilrec.federate.device import folder as device_folder
+from veilrec.federate.federation import DEVICES
+from veilrec.federate.finishing import read_end
+from veilrec.federate.helper import Helping
+from veilrec.federate.identity import Invitation
+from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, simulated
+from veilrec.federate.making import Basis
+from veilrec.federate.secagg.helping import Helper
+from veilrec.federate.shares import with_shares
+from veilrec.federate.tasks import BadTask, Task, joined
+from veilrec.privacy.mechanisms.shared import Shares
+from veilrec.runs.contract_subject import Subject, same
+from veilrec.wire.signing import BadSignature
+
+
+def private(*settings: str) -> Basis:
+    return basis_of(Subject("dp-fedmf"), "cohort.size=0", *settings, users=5, rounds=2)
+
+
+@pytest.mark.parametrize("wishes", [{}, {"shares": True, "silent": 0.3}], ids=["server's noise", "noise in shares"])
+def test_sums_under_masks_are_those_of_the_simulation(wishes: dict[str, object], tmp_path: Path) -> None:
+    basis = private()
+    made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, **wishes)
+    assert made.guarantee["trust"] == "server sees only sums"
+    if made.shares:
+        from dataclasses import replace
+
+        basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.messages for report in ended.history] == [5, 5]
+    assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+
+
+def test_a_helper_that_does_not_answer_voids_the_round_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = basis_of(Subject("fedmf"), "cohort.size=0", users=4, rounds=2)
+    lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
+    answer = Helper.answer
+
+    def lost(self: Helper, request: bytes) -> bytes:
+        if int.from_bytes(request[32:36], "little") == 0:
+            raise BadInput("lost")
+        return answer(self, request)
+
+    monkeypatch.setattr(Helper, "answer", lost)
+    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.2)
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.void for report in ended.history] == [True, False]
+
+
+def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(Subject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    made, place = federation.read(tmp_path), sorted((tmp_path / DEVICES).iterdir())[0]
+    helping = Helping(tmp_path / "helpers" / "helper-0", made)
+    key = device_folder.identity_of(place).public
+
+    def told(invitation: Invitation, place_number: int = 0) -> bytes:
+        entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
+        return joined(b"", json.dumps([entry]).encode())
+
+    with pytest.raises(BadSignature):  # the coordinator made somebody up
+        helping.answer(Task("open", 0), told(Invitation.new(place.name)))
+    with pytest.raises(BadTask, match="cannot be read"):
+        helping.answer(Task("open", 0), told(device_folder.read_invitation(place), 99))
+    with pytest.raises(BadTask, match="does not do this"):
+        helping.answer(Task("round", 0), b"")
+    helping.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "wishes", "words"),
+    [
+        ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
+        ("priv-fedmf-sub", ("cohort.size=3",), {}, "one by one"),
+        ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
+        ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
+        ("fedmf", ("cohort.size=3",), {"secagg": "pairs"}, "use --secagg helpers"),
+    ],
+)
+def test_secure_sums_that_would_promise_too_much_are_refused(
+    name: str, settings: tuple[str, ...], wishes: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        lay_out_in(tmp_path, basis_of(Subject(name), *settings, users=5), **{"secagg": "helpers", **wishes})
+
+
+def test_a_fixed_cohort_under_masks_needs_every_one_of_its_devices(tmp_path: Path) -> None:
+    basis = basis_of(Subject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
+    assert lay_out_in(tmp_path, basis, secagg="helpers").least == 3
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,240 @@
+"""veil on impressions: what it spends, how far it goes, what it reads, and what an audit finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.methods.tiny_news import population, problem
+from tests.simulate.planted_bugs import BARE, CHARGED, HOSTILE, SPREAD, all_but_the_last, noisy
+from tests.simulate.planted_bugs import protect as protecting
+from veilrec._arrays import Floats
+from veilrec.data.population import Catalogue, Strings
+from veilrec.device.veil_history import OwnHistory
+from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
+from veilrec.errors import BadInput
+from veilrec.evaluate.evaluator import evaluate
+from veilrec.methods.audit import audit_method, made_up_for, small_problem
+from veilrec.methods.base import Problem, configure, make_trainer, promised
+from veilrec.methods.registry import get
+from veilrec.methods.veil.method import METHOD, plan
+from veilrec.methods.veil.news import SETTLED, reach
+from veilrec.methods.veil.news_ranker import ReadingModel, VeilNewsRanker
+from veilrec.methods.veil.news_reading import reading_of
+from veilrec.plan import Plan
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.runs.contract_subject import histories_of
+from veilrec.simulate.audit import audit_plan
+
+from .tiny_news import split as tiny_split
+
+
+@pytest.fixture(autouse=True)
+def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentence vectors without the language model; they follow from the titles."""
+
+    def vectors(catalogue: Catalogue) -> Floats:
+        own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
+        return np.array(own, np.float32)
+
+    monkeypatch.setattr("veilrec.methods.veil.news_reading.whole_vectors", vectors)
+
+
+def configured(*settings: str) -> Any:
+    return configure(METHOD, preset="tuned", dataset="", settings=settings)[0]
+
+
+def trained(*settings: str, on: Problem | None = None, rounds: int | None = None) -> ReadingModel:
+    on = on or problem()
+    trainer = make_trainer(METHOD, configured(*settings), on)
+    for number in range(on.rounds if rounds is None else rounds):
+        trainer.step(number)
+    made = trainer.model()
+    assert isinstance(made, ReadingModel)
+    return made
+
+
+def test_impressions_make_another_plan_than_a_catalogue() -> None:
+    assert isinstance(plan(configured(), problem()).learner, VeilNewsLearner)
+    assert isinstance(METHOD.devices(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.parametrize("further", [(), ("cohort.size=20",), ("people=5000",), ("titles=sentences",)])
+def test_the_whole_run_spends_what_is_promised(epsilon: float, further: tuple[str, ...]) -> None:
+    config = configured(f"privacy.epsilon={epsilon}", *further)
+    spent = epsilon_of(plan(config, problem()).event(), 1e-6)
+    assert 0.97 * epsilon < spent <= epsilon
+    promise = promised(METHOD, config, problem())
+    assert (promise.epsilon, promise.unit, promise.adjacency) == (epsilon, "user", "add-remove")
+    assert any("shown and clicked" in caveat for caveat in promise.caveats)
+
+
+def test_steps_go_on_until_they_settle_or_the_mean_is_in_doubt() -> None:
+    mechanism = plan(configured("privacy.epsilon=2"), problem()).mechanism
+    assert isinstance(mechanism, CohortSum)
+    few, some, many = (reach(mechanism, people, 5) for people in (30, 1000, 10**7))
+    assert few < some < many
+    assert many == pytest.approx(SETTLED, rel=1e-3)
+    # Of very few people the noise decides alone: twice the noise, a quarter of the way.
+    louder = plan(configured("privacy.epsilon=0.01"), problem()).mechanism
+    loudest = plan(configured("privacy.epsilon=0.005"), problem()).mechanism
+    assert isinstance(louder, CohortSum)
+    assert isinstance(loudest, CohortSum)
+    squares = (loudest.sigma / louder.sigma) ** 2
+    assert reach(louder, 30, 5) / reach(loudest, 30, 5) == pytest.approx(squares, rel=0.02)
+
+
+def test_rounds_change_neither_the_noise_on_the_model_nor_how_far_it_goes() -> None:
+    noises = []
+    for rounds in (1, 18):
+        made = plan(configured(), problem(rounds=rounds))
+        assert isinstance(made.mechanism, CohortSum)
+        noises.append(made.server.rate * made.mechanism.sigma * np.sqrt(rounds))
+    assert noises[1] == pytest.approx(noises[0], rel=1e-3)
+
+
+def test_with_next_to_no_budget_the_ranking_stays_where_public_text_put_it() -> None:
+    start = trained(rounds=0)
+    assert not any(values.any() for values in start.weights.values())
+    asked = tiny_split().test
+    untrained = evaluate(asked, tiny_split().train, start)["auc"]
+    for epsilon in (0.001, 0.01):
+        found = evaluate(asked, tiny_split().train, trained(f"privacy.epsilon={epsilon}"))["auc"]
+        assert found == pytest.approx(untrained, abs=0.003)
+    assert untrained > 0.65  # chance is 0.5; some 120 impressions, standard error 0.02
+
+
+def test_with_a_budget_it_learns() -> None:
+    on = small_problem(METHOD, 400, 12, "synthetic-news")
+    learnt = trained("privacy.epsilon=100", on=on)
+    assert on.news is not None
+    shown = on.news.impressions
+    before = evaluate_train(trained(on=on, rounds=0), shown)
+    # Of the impressions that it learnt from: standard error of the difference about 0.003.
+    assert evaluate_train(learnt, shown) > before + 0.01
+
+
+def evaluate_train(ranks: ReadingModel, shown: Any) -> float:
+    scores, gains = ranks.score_impressions(shown), []
+    for row in range(len(shown)):
+        place = slice(*shown.shown.offsets[row : row + 2])
+        clicks, own = shown.clicked[place] > 0, scores[place]
+        if 0 < clicks.sum() < len(clicks):
+            gains.append((own[clicks][:, np.newaxis] > own[~clicks]).mean())
+    return float(np.mean(gains))
+
+
+def test_without_a_history_everybody_gets_what_everybody_likes() -> None:
+    model = trained("privacy.epsilon=100")
+    nobody, somebody = model.fold_in(histories_of([[], [1, 2, 3]])).score_all(np.arange(2))
+    content = model.content
+    appeal = content.appeal @ model.weights[TASTE] + model.weights[KINDS][content.subcategories]
+    assert nobody == pytest.approx(appeal, abs=1e-5)
+    assert not np.allclose(nobody, somebody)
+
+
+@pytest.mark.parametrize("titles", ["words", "sentences", "off"])
+def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> None:
+    model = trained(f"titles={titles}", "privacy.epsilon=100")
+    catalogue = population().catalogue
+    assert catalogue is not None
+    again = model.on(catalogue).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
+    assert again == pytest.approx(model.fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
+    strange = Catalogue(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
+    scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
+    assert scores.shape == (1, 2)
+    assert np.isfinite(scores).all()
+
+
+def test_a_saved_ranker_reads_as_before() -> None:
+    made = plan(configured("titles=sentences"), problem()).ranker
+    assert isinstance(made, VeilNewsRanker)
+    opened = VeilNewsRanker.restored(made.settings(), made.tables({}))
+    catalogue = population().catalogue
+    assert catalogue is not None
+    first, second = made.reading.read(catalogue), opened.reading.read(catalogue)
+    for name, values in first.arrays("").items():
+        assert np.array_equal(values, second.arrays("")[name])
+
+
+def test_titles_that_nobody_wrote_are_not_read() -> None:
+    bare = Catalogue(Strings.of([""] * 4), Strings.of(["a", "a", "b", ""]))
+    content = reading_of(bare, "words").read(bare)
+    assert (content.vectors.shape[1], content.appeal.shape[1], content.n_features) == (0, 0, 2)
+    assert content.categories.tolist() == [0, 0, 1, -1]
+    on = problem()
+    assert on.news is not None
+    unread = replace(on.news.catalogue, titles=Strings.of([""] * on.n_items), abstracts=None)
+    weights = trained(on=replace(on, news=replace(on.news, catalogue=unread))).weights
+    assert set(weights) == {SCALES, KINDS}
+
+
+def test_impressions_without_a_choice_are_refused() -> None:
+    on = problem()
+    assert on.news is not None
+    shown = on.news.impressions
+    nobody = replace(on.news, impressions=replace(shown, clicked=np.zeros_like(shown.clicked)))
+    with pytest.raises(BadInput, match="nothing to learn from"):
+        plan(configured(), replace(on, news=nobody))
+
+
+def test_an_audit_names_the_people_that_it_is_about() -> None:
+    assert made_up_for(METHOD) == "synthetic-ratings"
+    assert made_up_for(METHOD, "synthetic-news") == "synthetic-news"
+    assert made_up_for(get("privaterec")) == "synthetic-news"
+    with pytest.raises(BadInput, match="choose from synthetic-ratings, synthetic-news"):
+        audit_method("veil", quick=True, data="ml-1m")
+
+
+def failed(change: Callable[[Plan], Plan] = lambda made: made) -> set[str]:
+    """The checks that the plan fails on made-up readers."""
+    on = small_problem(METHOD, 40, 6, "synthetic-news")
+    config = configured("privacy.epsilon=8")
+    made = change(plan(config, on))
+    checks = audit_plan(made, METHOD.devices(config, on), on.train, promised(METHOD, config, on), rounds=3, drawn=100)
+    return {check.name for check in checks if not check.holds}
+
+
+def test_the_audit_holds() -> None:
+    assert failed() == set()
+
+
+def half_sigma(made: Plan) -> Plan:
+    assert isinstance(made.mechanism, CohortSum)
+    made.mechanism.sigma /= 2.0
+    return made
+
+
+def only_one_round(made: Plan) -> Plan:
+    sound = made.mechanism.events
+    made.mechanism.events = lambda rounds: sound(1)  # type: ignore[method-assign]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("plant", "change", "seen_by"),
+    [
+        (lambda patch: patch.setattr(CohortSum, "protect", lambda *arguments: None), None, BARE),
+        (noisy(lambda self, total, noise: noise / 2), None, SPREAD),
+        (protecting(all_but_the_last), None, BARE),
+        (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
+        (None, half_sigma, SPREAD),
+        (None, only_one_round, CHARGED),
+    ],
+    ids=["no-noise", "half-noise", "a-tensor-left-out", "no-clip", "sigma", "charge"],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None] | None,
+    change: Callable[[Plan], Plan] | None,
+    seen_by: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if plant is not None:
+        plant(monkeypatch)
+    assert seen_by in failed(change or (lambda made: made))

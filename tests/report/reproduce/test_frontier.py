@@ -1,0 +1,294 @@
+"""What privacy costs: what is run, what is trained once for two protocols, and what a reader sees of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.report.reproduce.toys import DATA
+from veilrec.cli.reproduce import reproduce
+from veilrec.data.datasets import load
+from veilrec.evaluate.protocols import make_split
+from veilrec.report.reproduce import figures, frontier_picture, probes, registry, running
+from veilrec.report.reproduce.experiment import Experiment, Quick
+from veilrec.report.reproduce.frontier import EPSILONS, FEW, FRONTIER, NEWS_FRONTIER
+from veilrec.report.reproduce.price import error_over_users, to_csv
+from veilrec.report.reproduce.probes import recall, take
+from veilrec.report.reproduce.running import Outcome, execute, read
+from veilrec.report.reproduce.study import Options, Study, make_study
+from veilrec.report.reproduce.summary import Summary, failed, grids, problems, summarise
+from veilrec.runs import trials
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.training import train
+
+METHODS = ("private-popularity", "dpals", "ease")
+SMALL = replace(
+    FRONTIER,
+    quick=Quick(None, DATA, rounds=2, places=FEW),
+    panels=tuple(
+        replace(panel, rows=tuple(row for row in panel.rows if row.method in METHODS)) for panel in FRONTIER.panels
+    ),
+)
+TERMS = "per user, add-remove, whole run, trusting: server, proven, delta 1e-06"
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+def run(study: Study) -> dict[Path, Outcome]:
+    runs = execute(study.trials(), say=quiet)
+    return {**runs, **take(study.probes(), runs, say=quiet)}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return make_study(SMALL, Options(quick=True), tmp_path_factory.mktemp("frontier"))
+
+
+@pytest.fixture(scope="module")
+def outcomes(study: Study) -> dict[Path, Outcome]:
+    return run(study)
+
+
+@pytest.fixture(scope="module")
+def summary(study: Study, outcomes: dict[Path, Outcome]) -> Summary:
+    return summarise(study, outcomes)
+
+
+def test_every_rival_has_every_epsilon_in_every_panel():
+    for panel in FRONTIER.panels:
+        at = {}
+        for row in panel.rows:
+            if row.at is not None:
+                at.setdefault(row.family, []).append(row.at)
+                assert f"privacy.epsilon={row.at:g}" in row.settings
+                assert row.calibrations == ("proven",)
+        whole = {name for name, places in at.items() if tuple(places) == EPSILONS}
+        assert whole >= {
+            "veil, order off",
+            "DPALS",
+            "DPALS, features",
+            "private Gram",
+            "private popularity",
+            "DP-FedMF",
+        }
+        assert all(tuple(places) in (EPSILONS, FEW) for places in at.values())
+
+
+def test_nothing_that_reads_the_order_stands_where_items_are_held_out_at_random():
+    for panel in FRONTIER.panels:
+        reads = {row.method for row in panel.rows if row.reads_order}
+        assert reads == (set() if panel.protocol == "ratio-8-2" else {"veil", "sasrec", "markov", "recency-knn"})
+
+
+def test_claims_of_another_kind_are_a_curve_of_their_own():
+    for panel in NEWS_FRONTIER.panels:
+        published = [row for row in panel.rows if row.calibrations == ("as-published",)]
+        assert published
+        assert all("as published" in row.label for row in published)
+
+
+def test_both_protocols_of_the_last_item_leave_the_same_to_learn_from():
+    population = load(DATA)
+    sampled, among_all = (make_split(population, name, seed=3) for name in ("loo-99", "loo-full"))
+    assert (sampled.train.items == among_all.train.items).all()
+    assert (sampled.train.offsets == among_all.train.offsets).all()
+    assert (sampled.test.positives.items == among_all.test.positives.items).all()
+
+
+def test_one_training_serves_both_and_is_judged_as_if_it_had_been_trained_for_it(study, summary, tmp_path):
+    first, second, third = study.panels
+    assert [panel.protocol for panel in study.panels] == ["loo-99", "loo-full", "ratio-8-2"]
+    assert [v.trials for v in first.variants] == [v.trials for v in second.variants]
+    assert len(study.trials()) == len(first.variants) + len(third.variants)
+    for number in range(len(second.variants)):
+        (trial,) = second.variants[number].trials
+        asked = trial.request
+        if asked.method == "dpals":
+            apart = replace(asked, protocol="loo-full")
+            train(prepare(apart), tmp_path / f"{number}")
+            own = json.loads((tmp_path / f"{number}" / "result.json").read_text())
+            line = summary.panels[1].lines[number]
+            assert line.measured["ndcg@10"].mean == own["metrics"]["ndcg@10"]
+            assert line.measured["up_bytes"].mean == own["communication"]["up_bytes"]
+            assert line.measured["ndcg@10"].mean != summary.panels[0].lines[number].measured["ndcg@10"].mean
+
+
+def test_what_is_there_is_not_trained_again(study, outcomes, summary, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("trained or measured again")
+
+    monkeypatch.setattr(trials, "train", refuse)
+    monkeypatch.setattr(probes, "evaluate_run", refuse)
+    again = make_study(SMALL, Options(quick=True), study.trials()[0].folder.parent.parent)
+    assert summarise(again, run(again)).panels == summary.panels
+
+
+def test_more_seeds_train_only_what_is_missing(study, outcomes, monkeypatch):
+    trained: list[Request] = []
+    monkeypatch.setattr(trials, "train", lambda prepared, *_, **__: trained.append(prepared.request))
+    monkeypatch.setattr(running, "_outcome", lambda *_: Outcome(None))
+    options = Options(seeds=2, data=DATA, methods=("ease",), protocol="loo-99")
+    more = make_study(SMALL, options, study.trials()[0].folder.parent.parent)
+    execute(more.trials(), say=quiet)
+    assert [request.seed for request in trained] == [1]  # it takes as many rounds in full as it does quickly
+
+
+def test_the_table_has_a_column_for_every_epsilon_and_the_terms_once(summary):
+    tables = grids(summary)
+    assert tables[0].head == ["method", "1", "8", "no privacy", "seeds"]
+    by_name = {row[0]: row for row in tables[0].rows}
+    assert set(by_name) == {"DPALS, features", "DPALS", "private popularity", "EASE", "popularity"} - {
+        "DPALS, features"
+    }
+    line = next(line for line in summary.panels[0].lines if line.variant.row.label == "DPALS, epsilon 8")
+    assert by_name["DPALS"][2] == f"{line.measured['hr@10'].mean:.4f}"
+    assert by_name["EASE"][1:3] == ["", ""]
+    assert {tuple(row[1:]) for row in tables[-1].rows} == {(TERMS, "as claimed")}
+
+
+def test_the_picture_says_what_every_epsilon_means(summary, tmp_path):
+    assert figures.save_all(summary, tmp_path) == ["frontier", "frontier-more"]
+    for name in ("frontier", "frontier-more"):
+        text = (tmp_path / f"{name}.svg").read_text()
+        for words in ("Epsilon: " + TERMS, "1 seed", "QUICK, not for quoting", "DPALS", "private popularity", "EASE"):
+            assert words in text, (name, words)
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "loo-99" in (tmp_path / "frontier.svg").read_text()
+    assert "ratio-8-2" in (tmp_path / "frontier-more.svg").read_text()
+
+
+def test_a_point_lies_at_the_epsilon_that_its_run_states(summary):
+    panel = summary.panels[0]
+    spoilt = tuple(
+        replace(line, guarantee=replace(line.guarantee, epsilon=3.0))
+        if line.variant.row.label == "DPALS, epsilon 1"
+        else line
+        for line in panel.lines
+    )
+    figure = frontier_picture.draw(replace(summary, panels=(replace(panel, lines=spoilt),)))
+    drawn = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
+    assert [3.0, 8.0] in drawn
+    assert [1.0, 8.0] in drawn  # private popularity, as it was
+
+
+def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, tmp_path):
+    variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
+    place = variant.trials[0].folder
+    broken = summarise(study, {**outcomes, place: Outcome(None, problem="failed: the loss is not finite")})
+    row = next(row for row in grids(broken)[0].rows if row[0] == "DPALS")
+    assert row[1] == "failed"
+    assert row[2] != "failed"
+    assert failed(broken)
+    assert any("DPALS, epsilon 1" in line and "not finite" in line for line in problems(broken))
+    figures.save(broken, tmp_path / "broken.svg")
+    assert "a run that failed" in (tmp_path / "broken.svg").read_text()
+    rows = [row for row in csv.DictReader(io.StringIO(to_csv(broken))) if row["label"] == "DPALS, epsilon 1"]
+    assert [row["seeds"] for row in rows if row["protocol"] == "loo-99"] == ["0", "0"]
+    assert "not finite" in rows[0]["problem"]
+
+
+def test_what_is_not_run_yet_is_no_failure(study, outcomes):
+    variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
+    place = variant.trials[0].folder
+    moved = place.rename(place.with_name("elsewhere"))
+    try:
+        known = read(study.trials())
+        found = summarise(study, {**known, **recall(study.probes(), known)})
+    finally:
+        moved.rename(place)
+    for panel in (0, 2):  # HR@10 of loo-99 and of loo-full, which has no run either
+        row = next(row for row in grids(found)[panel].rows if row[0] == "DPALS")
+        assert row[1] == "not run"
+    assert not failed(found)
+    assert sum("not run" in line for line in problems(found)) == 2
+
+
+def test_the_csv_has_every_figure_with_its_errors(summary):
+    rows = list(csv.DictReader(io.StringIO(to_csv(summary))))
+    assert len(rows) == 2 * sum(len(panel.lines) for panel in summary.panels)
+    for row in rows:
+        assert float(row["seconds"]) > 0
+        if row["epsilon"]:
+            said = (row["unit"], row["adjacency"], row["scope"], row["trust"], row["basis"], row["delta"])
+            assert said == ("user", "add-remove", "whole run", "server", "proven", "1e-06")
+            assert float(row["up_bytes"]) > 0
+        else:
+            assert (row["label"], row["basis"]) == ("EASE", "none")
+        one_item = row["metric"] == "hr@10" and row["protocol"].startswith("loo-")
+        assert (row["standard_error_over_users"] != "") == one_item
+
+
+def test_the_error_over_users_is_that_of_a_coin(summary):
+    line = summary.panels[0].lines[0]
+    rate, users = line.measured["hr@10"].mean, line.measured["cases"].mean
+    assert users == 150
+    assert error_over_users(line, "hr@10") == pytest.approx((rate * (1 - rate) / users) ** 0.5)
+    assert error_over_users(line, "ndcg@10") is None
+
+
+def test_names_at_the_ends_of_lines_never_lie_over_one_another():
+    heights = [0.1, 0.11, 0.12, 0.5, 0.97, 0.98, 1.0]
+    moved = frontier_picture.spread(heights, 0.05)
+    assert all(after - before >= 0.05 - 1e-12 for before, after in pairwise(moved))
+    assert max(moved) <= 1.0
+    assert moved[3] == 0.5  # nobody is near
+    assert moved[1] == pytest.approx(0.11)  # a crowd keeps its mean
+    assert frontier_picture.spread([], 0.05) == []
+
+
+def test_what_is_left_out_of_a_quick_run_is_said(tmp_path):
+    study = make_study(FRONTIER, Options(quick=True, data=DATA), tmp_path)
+    asked = [variant.row for panel in study.panels for variant in panel.variants]
+    assert {row.at for row in asked} == {None, *FEW}
+    assert not {row.method for row in asked} & set(FRONTIER.quick.without)
+    assert any(f"without {', '.join(FRONTIER.quick.without)}" in note for note in study.notes)
+
+
+def test_rows_that_take_long_have_one_seed_and_say_so(tmp_path):
+    study = make_study(FRONTIER, Options(seeds=3, data=DATA, protocol="loo-99"), tmp_path)
+    (panel,) = study.panels
+    few = {variant.row.method: len(variant.trials) for variant in panel.variants}
+    assert {few[name] for name in ("dp-privrec", "popularity-head", "dp-fedncf", "priv-fedmf-sub")} == {1}
+    assert {few[name] for name in ("veil", "dpals", "dp-fedmf", "ease", "sasrec")} == {3}
+    on_large = {row.method: row.seeds for panel in FRONTIER.panels for row in panel.rows if panel.data == "ml-1m"}
+    assert on_large["sasrec"] == 1
+
+
+def test_a_protocol_chooses_its_panels(tmp_path):
+    for name, trained_for in (("loo-full", "loo-99"), ("ratio-8-2", "ratio-8-2"), ("holdout-users", "holdout-users")):
+        (panel,) = make_study(SMALL, Options(quick=True, protocol=name), tmp_path).panels
+        assert panel.protocol == name
+        assert {v.trials[0].request.protocol for v in panel.variants} == {trained_for}
+
+
+def test_the_command_shows_what_is_finished_and_trains_nothing(tmp_path, monkeypatch):
+    app = typer.Typer()
+    app.command()(reproduce)
+    few: Experiment = replace(
+        SMALL, panels=tuple(replace(p, rows=tuple(r for r in p.rows if r.method == "ease")) for p in SMALL.panels[:2])
+    )
+    monkeypatch.setattr(registry, "EXPERIMENTS", {**registry.EXPERIMENTS, "frontier": few})
+
+    def call(*more: str):
+        return CliRunner().invoke(app, ["frontier", "--quick", "--out", str(tmp_path), *more], catch_exceptions=False)
+
+    before = call("--finished")
+    assert before.exit_code == 0
+    assert "not run" in before.stdout
+    assert not (tmp_path / "runs").exists()
+    assert call().exit_code == 0
+    after = call("--finished", "--json")
+    report = json.loads(after.stdout)
+    assert report["command"] == "veilrec reproduce frontier --quick --finished"
+    assert report["panels"][1]["rows"][0]["ours"]["hr@10"]["mean"] > 0
+    assert {"frontier.csv", "frontier.svg", "frontier-more.png"} <= {path.name for path in tmp_path.iterdir()}

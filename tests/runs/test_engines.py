@@ -1,0 +1,60 @@
+"""Engines: what is asked of them, and the same model from each."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from veilrec.errors import BadInput
+from veilrec.runs import engines, training
+from veilrec.runs.engines import Engine, hired
+from veilrec.runs.request import Request, prepare
+
+SMALL = Request("fedmf", "synthetic-ratings:users=120,items=200,seed=3", settings=("cohort.size=30",), rounds=3)
+
+
+def test_processes_train_the_same_model(tmp_path: Path) -> None:
+    digests = []
+    for place, engine in enumerate((Engine(), Engine("processes", 2))):
+        prepared = prepare(SMALL)
+        with hired(prepared, engine):
+            digests.append(training.train(prepared, tmp_path / str(place))["weights_sha256"])
+        assert prepared.trainer.crew is None  # type: ignore[attr-defined]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"workers": 2}, "--engine processes or ray"),
+        ({"name": "processes", "address": "auto"}, "use --engine ray"),
+        ({"name": "ray", "shared": Path("nowhere")}, "no such folder"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        Engine(**settings)  # type: ignore[arg-type]
+
+
+def test_a_centralised_method_and_one_from_a_file_stay_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        pytest.raises(BadInput, match="ease has all data in one place"),
+        hired(prepare(replace(SMALL, method="ease", settings=(), rounds=None)), Engine("processes", 1)),
+    ):
+        pass
+    monkeypatch.setattr(engines, "source_of", lambda name: "mine.py")
+    with pytest.raises(BadInput, match="leave --engine out"), hired(prepare(SMALL), Engine("processes", 1)):
+        pass
+
+
+def test_a_cluster_needs_an_answer_and_a_folder_that_all_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("veilrec.simulate.ray_crew.require", lambda who, module: None)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    for shared, words in ((None, "--address needs --shared"), (tmp_path, "no Ray cluster answers there")):
+        engine = Engine("ray", 1, address="127.0.0.1:1", shared=shared)
+        with pytest.raises(BadInput, match=words), hired(prepare(SMALL), engine):
+            pass

@@ -1,0 +1,192 @@
+"""A run of veil becomes a catalogue that a device ranks by itself: as the run does, in few bytes, with nobody in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.device.client import Client
+from veilrec.device.released import one_history
+from veilrec.device.veil_released import packed, program_of, unpacked
+from veilrec.errors import BadInput
+from veilrec.runs.model_files import load_model
+from veilrec.runs.release import Wishes, make_release
+from veilrec.runs.released import open_device, ranking_of
+from veilrec.runs.request import Request, prepare
+from veilrec.runs.saved import open_model
+from veilrec.runs.training import train
+from veilrec.wire.releases import BadRelease, Release
+from veilrec.wire.signing import new_key
+
+FILMS = "synthetic-ratings:users=150,items=120,mean_history=12,seed=3"
+REQUEST = Request("veil", FILMS, seed=1, protocol="loo-full", settings=("people=20000",), noise="secure", rounds=6)
+HISTORIES = ([], ["i003"], ["i005", "i002", "i030"], [f"i{number:03d}" for number in range(5, 60, 3)])
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Release]:
+    folder = tmp_path_factory.mktemp("films")
+    train(prepare(REQUEST), folder / "run")
+    return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), Wishes())
+
+
+def device(release: Release, state: Path, *items: str) -> Client:
+    opened = open_device(state, release)
+    opened.read(*items)
+    return opened
+
+
+def test_a_device_ranks_as_the_run_does_to_what_sixteen_bits_hold(
+    released: tuple[Path, Release], tmp_path: Path
+) -> None:
+    run, release = released
+    assert release.family == "catalogue"
+    for number, history in enumerate(HISTORIES):
+        expected = {best.item: best.score for best in open_model(run).recommend(history, 100)}
+        found = device(release, tmp_path / str(number), *history).recommend(100).items
+        spread = float(np.std(list(expected.values())))
+        assert {item.id for item in found[:60]} <= set(expected)
+        assert max(abs(item.score - expected[item.id]) for item in found if item.id in expected) < 5e-3 * spread
+
+
+def test_it_is_small_and_carries_neither_votes_nor_what_the_run_keeps(released: tuple[Path, Release]) -> None:
+    run, release = released
+    files = release.manifest["files"]
+    assert set(files) == {"items.safetensors", "ranking.safetensors", "model-card.md", "model/guarantee.json"}
+    wide = sum((run / "model" / f"{name}.safetensors").stat().st_size for name in ("ranker", "model"))
+    assert files["ranking.safetensors"]["bytes"] < 0.6 * wide
+    tensors = files["ranking.safetensors"]["tensors"]
+    assert {name.partition(".")[0] for name in tensors} == {"content", "learnt", "places", "whitening"}
+    assert tensors["content.basis"]["dtype"] == tensors["content.texts"]["dtype"] == "F16"
+    people = len(open_model(run).devices.users)
+    assert not any({people, people + 1} & set(about["shape"]) for about in tensors.values())
+
+
+def test_it_says_what_a_list_rests_on_and_that_nothing_left(released: tuple[Path, Release], tmp_path: Path) -> None:
+    _, release = released
+    told = []
+    for number, history in enumerate(HISTORIES):
+        answer = device(release, tmp_path / str(number), *history).recommend(3)
+        assert (answer.sent, answer.guarantee, answer.ranked_by) == (None, None, "device")
+        told += answer.notes
+    assert "popular" in told[0] and "content" in told[0] and "everybody" in told[0]
+    assert told[1].startswith("Ranked here by 1 item, with the weights of everybody")
+    assert told[3].startswith("Ranked here by 19 items in their order, with weights fitted to the latest 15")
+    with device(release, tmp_path / "asks", "i003") as client:
+        with pytest.raises(BadInput, match="none-sent"):
+            client.recommend(3, "interest")
+        assert [item.id for item in client.recommend(3, "nobody").items] != ["i003"]
+
+
+def test_its_order_counts(released: tuple[Path, Release]) -> None:
+    model = ranking_of(released[1])
+    history = np.arange(5, 60, 3, dtype=np.int32)
+    assert np.abs(model.scores(history) - model.scores(history[::-1])).max() > 0.01
+
+
+LOG = [f"u{user},i{(user + 2 * k) % 40}" for user in range(40) for k in range(6)]
+FEATURES = """items:
+  file: ../items.csv
+  features:
+    kind: {kind: categories}
+    year: {kind: number, low: 1990, high: 2020}
+"""
+
+
+def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_path: Path) -> None:
+    """Names, types, shapes, settings and all that is public: only the numbers that the proof covers may differ."""
+    told: list[dict[str, Any]] = []
+    (tmp_path / "items.csv").write_text(
+        "\n".join(["item,kind,year", *(f"i{n},{'ab'[n % 2]}|{'cde'[n % 3]},{1990 + n % 30}" for n in range(40))])
+    )
+    key = new_key(tmp_path / "a.key")
+    for extra in (3, 12):
+        log = tmp_path / str(extra) / "log.csv"
+        log.parent.mkdir()
+        log.write_text("\n".join(["user,item", *LOG, *(f"somebody,i{k}" for k in range(extra))]))
+        log.with_suffix(".features.yaml").write_text(FEATURES)
+        settings = ("people=20000",)
+        request = Request("veil", f"csv:{log}", protocol="loo-full", settings=settings, noise="secure", rounds=3)
+        train(prepare(request), tmp_path / f"run{extra}")
+        release = make_release(tmp_path / f"run{extra}", tmp_path / f"release{extra}", key, Wishes(name="films"))
+        arrays = release.arrays("ranking.safetensors")
+        assert len(arrays["content.kernels"]) > 3
+        public = {name: arrays[name].tobytes() for name in arrays if not name.startswith(("learnt.", "places."))}
+        files = {name: about.get("tensors", about["bytes"]) for name, about in release.manifest["files"].items()}
+        left = ("created", "files", "figures")
+        manifest = {name: value for name, value in release.manifest.items() if name not in left}
+        told.append({"public": public, "files": files, "manifest": manifest})
+        assert "somebody" not in json.dumps(release.manifest) + (release.folder / "model-card.md").read_text()
+    assert told[0] == told[1]
+
+
+def test_a_core_install_ranks_with_it(released: tuple[Path, Release], tmp_path: Path) -> None:
+    """Without numba, torch and polars; the same list."""
+    _, release = released
+    history = HISTORIES[3]
+    script = (
+        "import sys; from tests.core_only import hide; hide(); sys.argv[1:] = "
+        f"['query', {str(release.folder)!r}, '-k', '5', '--json', '--history', {','.join(history)!r}];"
+        "from veilrec.cli.main import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    expected = device(release, tmp_path / "here", *history).recommend(5)
+    assert (found["sent_bytes"], found["notes"]) == (0, list(expected.notes))
+    assert [item["id"] for item in found["items"]] == [item.id for item in expected.items]
+    assert [item["score"] for item in found["items"]] == pytest.approx(
+        [item.score for item in expected.items], abs=1e-4
+    )
+
+
+def test_what_does_not_fit_together_is_refused_in_one_line(released: tuple[Path, Release]) -> None:
+    run, _ = released
+    files = load_model(run / "model")
+    ranker, n_items = files.ranker, len(files.items)
+    program, arrays = program_of(ranker), packed(ranker, ranker.learnt(files.weights))  # type: ignore[attr-defined]
+    assert unpacked(program, arrays, n_items).fold_in(one_history(np.zeros(0, np.int32))).n_items == n_items
+    codes = arrays["content.codes"].copy()
+    codes[0, 0] = 200
+    weights = arrays["learnt.weights"].copy()
+    weights[0] = np.inf
+    for how, what in (
+        (program | {"ranks": "other"}, arrays),
+        (program | {"formulas": 99}, arrays),
+        (program | {"reading": {"recency": "x"}}, arrays),
+        (program | {"caution": None}, arrays),
+        (program, arrays | {"content.codes": codes}),
+        (program, arrays | {"learnt.weights": weights}),
+        (program, arrays | {"learnt.map": arrays["learnt.map"][1:]}),
+        (program, {name: values for name, values in arrays.items() if name != "whitening"}),
+    ):
+        with pytest.raises(BadRelease) as refused:
+            unpacked(how, what, n_items)
+        assert "\n" not in str(refused.value)
+    with pytest.raises(BadRelease):
+        unpacked(program, arrays, n_items + 1)
+
+
+def test_numbers_that_sixteen_bits_do_not_hold_are_not_released(tmp_path: Path) -> None:
+    from veilrec.runs.release_model import parts_of
+
+    train(
+        prepare(replace(REQUEST, noise="seeded", seed=2)), tmp_path / "run"
+    )  # the same noise every time, and so the same lists
+    files = load_model(tmp_path / "run" / "model")
+    content = files.ranker.content  # type: ignore[attr-defined]
+    tables, scales = content.tables * np.float32(1e-9), content.scales * np.float32(1e9)  # kernels are the same
+    tiny = replace(files.ranker, content=replace(content, tables=tables, scales=scales))  # type: ignore[type-var]
+    with pytest.raises(BadInput, match="16 bits"):
+        parts_of(replace(files, ranker=tiny), None)
+    with pytest.raises(BadInput, match="leave --offer out"):
+        parts_of(files, ["interest:1"])

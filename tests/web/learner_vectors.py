@@ -1,0 +1,160 @@
+"""Test vectors of a device of a federation: made-up rounds of `veil`, and what Python's learner and codec answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from tests.web.veil_vectors import LENGTHS, N_ITEMS, READING, made
+from veilrec._arrays import Floats
+from veilrec._csr import Csr
+from veilrec.data.population import Strings
+from veilrec.device.learner import Cohort
+from veilrec.device.veil import CLIPS, MAP, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil_history import OwnHistory
+from veilrec.federate import identity
+from veilrec.federate.identity import Invitation
+from veilrec.federate.page import ABOUT, CONTENT, FORMAT
+from veilrec.privacy.accounting.accountant import Rounds
+from veilrec.privacy.mechanisms.scheduled import ScheduledSum
+from veilrec.privacy.randomness import SeededSource
+from veilrec.updates import Round, Schema, Tensor, whole_model
+from veilrec.wire import bits, codec, rounds
+
+ID = "0123456789abcdef0123456789abcdef"
+BOUNDS = (1.0, 0.25)
+SEED, DEVICE = 4_611_686_018_427_387_905, 3  # more than a double holds
+SHARES = {WEIGHTS: 0.1, MAP: 0.9}
+UNITS = {WEIGHTS: 0.37, MAP: 0.011}
+
+
+def _schema(learner: VeilLearner) -> Schema:
+    width = learner.content.basis.shape[1]
+    shapes = {WEIGHTS: (len(learner.whitening),), MAP: (READING.tastes(width), width)}
+    return Schema(
+        (
+            Tensor(VOTES, (N_ITEMS, 1), by_row=True, learnt=False),
+            Tensor(POPULARITY, (N_ITEMS, 2), by_row=True, learnt=False),
+            *(Tensor(name, shapes[name], by_row=False) for name in learner.names),
+        )
+    )
+
+
+def _about(schema: Schema, learner: VeilLearner) -> dict[str, Any]:
+    """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
+    return {
+        "format": FORMAT,
+        "id": ID,
+        "address": "https://127.0.0.1:8471",
+        "plan": "0" * 64,
+        "method": "veil",
+        "dataset": "made-up",
+        "rounds": len(BOUNDS),
+        "devices": 5,
+        "guarantee": {},
+        "largest_content": 1 << 20,
+        "tensors": [
+            {"name": t.name, "shape": list(t.shape), "by_row": t.by_row, "learnt": t.learnt} for t in schema.tensors
+        ],
+        "reading": asdict(learner.reading),
+        "units": {name: UNITS[name] for name in learner.names},
+        "shares": {name: SHARES[name] for name in learner.names},
+        "clips": {name: CLIPS[name] for name in learner.names},
+        "unit": "user",
+        "adjacency": "add-remove",
+        "delta": 1e-6,
+        "bounds": list(BOUNDS),
+        "sigma": 4.0,
+        "sigma_of_votes": 8.0,
+        "mu_of_report": 0.125,
+        "mu_of_rounds": [0.25, 0.0625],
+    }
+
+
+def _file(about: dict[str, Any], learner: VeilLearner) -> str:
+    ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
+    arrays = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
+    arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
+    return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
+
+
+def _case(name: str, seed: int, *, plain: bool, size: float) -> dict[str, Any]:
+    ranker, learnt = made(20 + seed, plain=plain, directions=0, caution=0.0)
+    names = (WEIGHTS, MAP) if plain else (WEIGHTS,)
+    steps = Steps(units=UNITS, shares=SHARES)
+    learner = VeilLearner(ranker.content, READING, ranker.whitening, steps, names)
+    schema = _schema(learner)
+    people = Rounds(rounds=2, sampling="poisson", population=5, cohort=5)
+    sums = ScheduledSum(schema=schema.learnt, clip_norms=BOUNDS, noise_multiplier=4.0, taking_part=people, delta=1e-6)
+    generator = np.random.default_rng([93, seed])
+    model: dict[str, Floats] = {POPULARITY: learnt.told.popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
+    model |= {t.name: (size * generator.standard_normal(t.shape)).astype(np.float32) for t in schema.learnt.tensors}
+    about = _about(schema, learner)
+    told = []
+    for number, asked in enumerate(((WEIGHTS,), names)):
+        round_ = Round(number, clip_norm=BOUNDS[number], tensors=asked)
+        content = rounds.encode(round_, whole_model(schema, model, number), schema)
+        for length in LENGTHS:
+            history = generator.permutation(N_ITEMS)[:length].astype(np.int32)
+            data = OwnHistory(Csr(np.array([0, length]), history))
+            cohort = Cohort(np.array([DEVICE]), data, {}, SEED)
+            seen, come = rounds.decode(content, schema, number)
+            weights = {
+                t.name: come.tables[t.name].values if t.by_row else come.dense[t.name][0] for t in schema.tensors
+            }
+            uploads = learner.learn(cohort, weights, seen).uploads
+            sent = sums.message(_without_examples(uploads), seen, SeededSource(1)).value
+            view = seen.view(schema)  # as a device does it
+            message = codec.encode(sent, view)
+            parts = codec.decode(message, view, number).dense
+            own = np.zeros(N_ITEMS, np.bool_)
+            own[history] = True
+            told.append(
+                {
+                    "number": number,
+                    "content": base64.b64encode(content).decode(),
+                    "history": history.tolist(),
+                    "bytes": len(message),
+                    "parts": [[asked.index(tensor), _rounded(values)] for tensor, values in parts.items()],
+                    "report": bits.encode(own, number).hex(),
+                }
+            )
+    return {"name": name, "file": _file(about, learner), "told": told}
+
+
+def _without_examples(uploads: Any) -> Any:
+    from veilrec.device.taking_part import examples_if_asked
+
+    return examples_if_asked(uploads, tell_examples=False)
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [float(value) for value in np.round(values.astype(np.float64).ravel(), 9)]
+
+
+def _signed() -> dict[str, Any]:
+    invitation = Invitation.read(f"d00003:{bytes(range(32)).hex()}", "the vectors")
+    content = b"what a device says"
+    statement = identity.statement(ID, invitation.device, "round", 7, content)
+    return {
+        "invitation": invitation.text(),
+        "device": invitation.device,
+        "content": base64.b64encode(content).decode(),
+        "statement": statement.decode(),
+        "signature": identity.sign(invitation.key, ID, invitation.device, "round", 7, content).hex(),
+    }
+
+
+def learner() -> dict[str, Any]:
+    """With content and a map, from a model far off and from one near 0; and a catalogue of which nothing is known."""
+    cases = [
+        _case("everything", 0, plain=True, size=1.0),
+        _case("a small model", 1, plain=True, size=0.01),
+        _case("no content", 2, plain=False, size=1.0),
+    ]
+    return {"seed": str(SEED), "device": DEVICE, "bounds": list(BOUNDS), "cases": cases, "signed": _signed()}

@@ -1,0 +1,171 @@
+"""A catalogue in a real browser: ranked as Python ranks it, by what was picked in its order, and nothing leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tests.web.browsing import Browser
+from tests.web.conftest import Site, Window, serving
+from tests.web.test_browser import CONTRAST, carried, no_complaints, save
+from tests.web.test_browser_privacy import before_loading, envelope_of, refused
+from veilrec.runs.released import open_device, ranking_of
+
+PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
+LISTED = (
+    "const m = await import('/web/veilrec.js'); const device = await m.Device.open(); await device.release();"
+    "return (await device.front(given[0], 20)).stories.map(story => story.id)"
+)
+
+
+def asked(browser: Browser) -> list[str]:
+    """The paths of all requests."""
+    return [each["url"].removeprefix(browser.address) for each in browser.requests() if each["url"]]
+
+
+def shown(browser: Browser) -> list[str]:
+    """The titles on the page, the best first."""
+    found: list[str] = browser.js(
+        "return [...document.querySelectorAll('#stories .headline')].map(each => each.textContent)"
+    )
+    return found
+
+
+def test_the_list_turns_to_what_is_picked_and_no_request_says_so(films: Site, window: Window, tmp_path: Path) -> None:
+    browser = window(films.address)
+    browser.open()
+    assert "picked nothing yet" in browser.element("#status").text
+    assert "popular" in browser.element("#status").text
+    category = browser.categories(13)[-1]
+    first = asked(browser)
+    titles = [browser.read(category) for _ in range(6)]
+    personal = browser.categories(13).count(category)
+    reasons = browser.js("return [...document.querySelectorAll('#stories .because')].map(each => each.textContent)")
+    assert reasons and all(any(title[:40] in reason for title in titles) for reason in reasons)
+    assert "6 items in their order, with weights fitted to the latest 2" in browser.element("#status").text
+    assert not set(titles) & set(shown(browser))
+    assert asked(browser) == first  # nothing was fetched for any of it
+    browser.choose("not-personal")
+    assert "The same list for everybody" in browser.element("#status").text
+    assert personal >= browser.categories(13).count(category) + 2
+    assert not browser.driver.find_elements("css selector", "#stories .because")
+    browser.choose("none-sent")
+    browser.shown(browser.element("#refresh").click)
+    assert asked(browser) == [*first, *3 * ["/v1/release"]]
+    everything = carried(browser.requests())
+    picked = browser.wait_for(PICKED)
+    assert len(picked) == 6
+    assert not any(known in everything for known in (*picked, *titles))
+    assert all(each["method"] == "GET" for each in browser.requests() if each["url"])
+    files = {f"/v1/release/files/{name}.safetensors" for name in ("items", "ranking")}
+    page = {"/", *(f"/web/{name}" for name in ("style.css", "app.js", "veilrec.js", "icon.svg"))}
+    assert set(first) <= page | files | {"/v1/release"}
+    transferred = browser.js(
+        "return performance.getEntriesByType('resource').reduce((sum, entry) => sum + entry.transferSize, 0)"
+    )
+    assert 0 < transferred <= 250_000  # most of it is the catalogue, zipped
+    assert "0 bytes" in browser.element("#sum").text
+    assert "nothing can be" in browser.element("#accounts").text
+    assert "nothing of you" in browser.element("#journal").text
+    assert "epsilon" not in browser.element("#modes").text.lower()
+    assert browser.js(CONTRAST) == []
+    no_complaints(browser)
+    save(browser, "page-catalogue.png", tmp_path)
+
+
+def test_a_browser_lists_what_a_device_in_python_lists(films: Site, window: Window, tmp_path: Path) -> None:
+    browser = window(films.address)
+    browser.open()
+    for place in range(9):
+        browser.read(browser.categories(13)[place])
+    history = browser.wait_for(PICKED)
+    with open_device(tmp_path / "device", films.release) as device:
+        device.read(*history)
+        for mode, same in (("none-sent", "none-sent"), ("not-personal", "nobody")):
+            expected = device.recommend(20, same)  # type: ignore[arg-type]
+            assert browser.wait_for(LISTED, mode) == [item.id for item in expected.items]
+
+
+def test_scores_of_a_whole_release_agree(films: Site, window: Window) -> None:
+    """To 1e-3 of the spread of scores, for histories of many lengths; Python sums in single precision."""
+    browser = window(films.address)
+    browser.open()
+    generator = np.random.default_rng(5)
+    histories = [generator.permutation(len(films.ids))[:length].tolist() for length in (0, 2, 5, 30, 150)]
+    found = browser.wait_for(
+        "const m = await import('/web/veilrec.js');"
+        "const file = async (name) => new Uint8Array(await (await fetch('/v1/release/files/' + name)).arrayBuffer());"
+        "const manifest = JSON.parse((await (await fetch('/v1/release')).json()).manifest);"
+        "const [items, ranking] = [await file('items.safetensors'), await file('ranking.safetensors')];"
+        "const catalogue = m.Catalogue.read(manifest, items, ranking);"
+        "return given[0].map(history => [...catalogue.scores(history)])",
+        histories,
+    )
+    model = ranking_of(films.release)
+    for history, scores in zip(histories, found, strict=True):
+        expected = model.scores(np.array(history, np.int32)).astype(np.float64)
+        assert np.abs(np.array(scores) - expected).max() < 1e-3 * expected.std()
+
+
+def test_it_goes_on_without_the_server_and_keeps_what_was_picked(films: Site, window: Window, tmp_path: Path) -> None:
+    with serving(films.release.folder, tmp_path / "log", "/readyz") as (address, _):
+        browser = window(address)
+        browser.open()
+        category = browser.categories(13)[-1]
+        browser.read(category)
+    browser.read(category)  # the server is gone
+    browser.shown(browser.element("#refresh").click)
+    assert browser.element("#read-count").text.startswith("2 items")
+    assert "The server is away" in browser.element("#notice").text
+    assert shown(browser)
+
+
+def test_a_newer_release_is_taken_when_somebody_looks_for_it(films: Site, window: Window) -> None:
+    browser, newer = window(films.address), json.dumps(envelope_of(films, version=2))
+    before_loading(
+        browser,
+        f"{{ const real = window.fetch.bind(window); const text = {json.dumps(newer)};"
+        " window.fetch = (a, h) => window.newer && a.endsWith('/v1/release') ? Promise.resolve(new Response(text))"
+        " : real(a, h); }",
+    )
+    browser.open()
+    browser.read(browser.categories(13)[-1])
+    asked_before = len(asked(browser))
+    browser.js("window.newer = true")
+    browser.shown(browser.element("#refresh").click)
+    assert ", version 2," in browser.element("#release").text
+    assert "by 1 item, with the weights of everybody" in browser.element("#status").text
+    assert len(asked(browser)) == asked_before  # its files are those that are here, by their hashes
+    browser.js("window.newer = false")
+    browser.element("#refresh").click()
+    browser.until("return !document.getElementById('banner').hidden")
+    assert "went back to version 1" in browser.element("#banner").text
+
+
+def test_a_catalogue_that_was_altered_is_refused(films: Site, window: Window) -> None:
+    browser = window(films.address)
+    before_loading(
+        browser,
+        "{ const real = window.fetch.bind(window); window.fetch = async (a, h) => {"
+        " const answer = await real(a, h); if (!a.endsWith('ranking.safetensors')) return answer;"
+        " const content = new Uint8Array(await answer.arrayBuffer()); content[content.length - 3] ^= 1;"
+        " return new Response(content); }; }",
+    )
+    refused(browser, "anking.safetensors of the release was altered")
+
+
+def test_the_server_says_that_there_is_nothing_to_ask(films: Site) -> None:
+    import urllib.error
+    import urllib.request
+
+    for path, body in (("/v1/pool", None), ("/v1/recommend", b'{"k": 5}')):
+        request = urllib.request.Request(films.address + path, body, {"content-type": "application/json"})  # noqa: S310
+        try:
+            urllib.request.urlopen(request)  # noqa: S310
+        except urllib.error.HTTPError as error:
+            assert error.code == 409
+            assert "ranks on devices only" in json.loads(error.read())["error"]
+        else:
+            raise AssertionError(f"{path} answers")

@@ -1,0 +1,159 @@
+"""A browser and devices in Python finish the rounds of a federation together, over loopback.
+
+The browser is told to take the certificate of the federation's own authority (--ignore-certificate-errors): a page has
+no other way to know it. Where pages are real the coordinator has a certificate that browsers know.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.web.browsing import Browser
+from tests.web.conftest import FILMS, Site, Window, serving
+from veilrec.federate.coordinator.process import Control
+from veilrec.federate.device.folder import INVITATION
+from veilrec.federate.facts import Known
+from veilrec.federate.federation import DEVICES
+from veilrec.federate.loopback import coordinating, free_port, known_in, run_everybody
+from veilrec.federate.making import Wishes, make
+from veilrec.federate.page import write_page
+
+ROUNDS, PEOPLE = 3, 4
+SENT = """
+const m = await import('/web/veilrec.js');
+const found = await (await m.Device.open()).federation.participation();
+return found.messages.map(each => [each.kind, each.number, m.hex(each.bytes), each.receipt, each.promise]);
+"""
+SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).federation.participation()).spent"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("federation") / "trial"
+    settings = ("privacy.epsilon=100",)
+    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
+    return folder
+
+
+@contextmanager
+def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
+    """Every device but the first, in threads, until it is over."""
+    names = [path.name for path in sorted((folder / DEVICES).iterdir())][1:]
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            run_everybody(folder, known, lambda _: None, names)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield failures
+    thread.join(60.0)
+    assert not thread.is_alive() and not failures
+
+
+def join(browser: Browser, invitation: str, file: Path) -> None:
+    """As a person does: the switch, the two things that were handed over, the button."""
+    browser.element("#take-part").click()
+    browser.element("#invitation").send_keys(invitation.strip())
+    browser.element("#federation-file").send_keys(str(file))
+    browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")
+    browser.element("#join").click()
+
+
+def listed(browser: Browser) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = browser.js(
+        "return [...document.querySelectorAll('#learnt li')].map(e => ({...e.dataset}))"
+    )
+    return found
+
+
+def blocked(browser: Browser, *patterns: str) -> None:
+    browser.driver.execute_cdp_cmd("Network.enable", {})
+    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
+
+
+def counts(control: Control) -> list[tuple[int, int]]:
+    assert control.conductor is not None
+    return [(report.messages, report.devices) for report in control.conductor.coordinator.history()]
+
+
+def test_a_browser_and_devices_in_python_finish_rounds_together(
+    films: Site, federation: Path, window: Window, tmp_path: Path
+) -> None:
+    known = known_in(federation)
+    address = known.federation.address
+    file = tmp_path / "public.federation"
+    write_page(known, file)
+    invitation = (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text()
+    with serving(films.release.folder, tmp_path / "log", "/readyz", more=("--coordinator", address)) as (page, _):
+        browser = window(page, flags=("--ignore-certificate-errors",))
+        browser.open()
+        category = browser.categories(13)[-1]
+        for _ in range(6):
+            browser.read(category)
+        assert not browser.element("#take-part").is_selected()  # off unless a person turns it on
+        with coordinating(federation, known, page=page) as control, others(federation, known):
+            blocked(browser, "*/v1/answer")
+            join(browser, invitation, file)
+            browser.until("return document.querySelector('#learnt li[data-kind=report]') !== null")
+            assert listed(browser) == [{"kind": "report", "round": "0", "bytes": "50", "receipt": ""}]
+            before, spent = browser.wait_for(SENT), browser.wait_for(SPENT)
+            browser.read(browser.categories(1)[0])  # a message that followed this would be another one
+            blocked(browser)
+            browser.open()  # the switch is still on: it goes on by itself, with the same bytes
+            browser.until("return document.getElementById('learning-status').textContent.includes('is over')")
+            check_what_left(browser, before, spent)
+            assert counts(control) == [(PEOPLE, PEOPLE)] * ROUNDS  # everybody's messages, the browser's among them
+        asked = {each["url"].removeprefix(address) for each in browser.requests() if each["url"].startswith(address)}
+        assert asked == {"/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer"}
+        other = [
+            each["url"] for each in browser.requests() if each["url"] and not each["url"].startswith((page, address))
+        ]
+        assert not other
+        assert invitation.strip().split(":")[1] not in str(browser.stored("settings"))
+
+
+def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
+    """One report and a message for each round, each once and with its promise, in the panel as in the ledger."""
+    sent = browser.wait_for(SENT)
+    report = next(each for each in sent if each[0] == "report")
+    assert [report[2]] == [each[2] for each in before]
+    assert sorted((kind, number) for kind, number, *_ in sent) == [
+        ("report", 0),
+        *(("round", n) for n in range(ROUNDS)),
+    ]
+    assert {receipt for *_, receipt, _ in sent} == {"taken"}
+    assert all("per user (add-remove), this message, trusting: server, proven" in each[4] for each in sent)
+    rows = listed(browser)
+    assert [(row["kind"], row["round"], int(row["bytes"])) for row in rows] == [
+        (kind, str(number), len(content) // 2) for kind, number, content, *_ in sent
+    ]
+    assert browser.wait_for(SPENT) != spent and "so far, trusting: server" in spent
+    assert browser.js("return document.getElementById('learnt-sum').textContent").startswith("4 messages as d00000.")
+    tried = re.search(r"(\d+) went to a federation", browser.element("#sum").text)
+    assert tried is not None and int(tried[1]) >= 5  # four, and the first one once more after it was lost
+    assert "Nothing was spent" in browser.element("#accounts").text  # of what trusts nobody
+
+
+def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, window: Window, tmp_path: Path) -> None:
+    known = known_in(federation)
+    file = tmp_path / "public.federation"
+    write_page(known, file)
+    more = ("--coordinator", known.federation.address)
+    with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
+        browser = window(page, flags=("--ignore-certificate-errors",))
+        browser.open()
+        with coordinating(federation, known, page="https://elsewhere.example.org"):
+            join(browser, (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text(), file)
+            browser.until("return document.getElementById('learning-status').textContent.includes('does not answer')")
+        assert browser.wait_for(SENT) == []

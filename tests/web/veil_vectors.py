@@ -1,0 +1,144 @@
+"""Test vectors of `veil`: a small catalogue as a release carries it, histories, and the scores that Python gives."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from veilrec._arrays import Floats
+from veilrec.device.released import one_history
+from veilrec.device.veil import Steps
+from veilrec.device.veil_history import Reading, Told
+from veilrec.device.veil_ranker import Learnt, VeilRanker
+from veilrec.device.veil_released import packed, program_of, unpacked
+from veilrec.models.veil_content import ALONE, Content
+from veilrec.models.veil_places import Places
+
+N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
+SIDES = (4, 4, 7)  # of the tables: two over the values of one feature, one over those of another
+READING = Reading(
+    recency=(1.0, 8.0, 100.0),
+    taste_recency=(3.0, 30.0),
+    popularity_recency=(2.0, 40.0),
+    latest=9,
+    targets=6,
+    negatives=4,
+)
+LENGTHS = (0, 1, 3, 4, 5, 8, 12, 25, 40)
+PLAIN_KERNELS = [(0, ALONE), (1, ALONE), (2, ALONE), (0, 2), (1, 2), (3, ALONE), (4, ALONE), (0, 3)]
+
+
+def _numbers(generator: np.random.Generator, *shape: int, size: float = 1.0) -> Floats:
+    return (size * generator.standard_normal(shape)).astype(np.float32)
+
+
+def _content(generator: np.random.Generator, *, plain: bool) -> Content:
+    """Made up; with texts and kernels, or of a catalogue of which nothing is known."""
+    if not plain:
+        nothing = np.zeros(0, np.int64)
+        return Content(
+            codes=np.zeros((0, N_ITEMS), np.int32),
+            tables=np.zeros(0, np.float32),
+            starts=nothing,
+            widths=nothing,
+            texts=np.zeros((N_ITEMS, 0), np.float32),
+            kernels=np.zeros((0, 2), np.int32),
+            scales=np.zeros(0, np.float32),
+            basis=np.zeros((N_ITEMS, 0), np.float32),
+        )
+    feature, other = (generator.integers(0, side, N_ITEMS).astype(np.int32) for side in (SIDES[0], SIDES[2]))
+    tables = []
+    for side in SIDES:
+        table = generator.random((side, side)).round(3)
+        tables.append(((table + table.T) / 2.0).astype(np.float32).ravel())
+    widths = np.array(SIDES, np.int64)
+    texts = generator.standard_normal((N_ITEMS, WORDS))
+    texts[5] = 0.0  # of which nothing is known
+    texts /= np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9)
+    return Content(
+        codes=np.stack([feature, feature, other]),
+        tables=np.concatenate(tables),
+        starts=np.cumsum(widths**2) - widths**2,
+        widths=widths,
+        texts=texts.astype(np.float32),
+        kernels=np.array(PLAIN_KERNELS, np.int32),
+        scales=generator.uniform(0.5, 3.0, len(PLAIN_KERNELS)).astype(np.float32),
+        basis=_numbers(generator, N_ITEMS, WIDTH, size=0.5),
+    )
+
+
+def made(seed: int, *, plain: bool, directions: int, caution: float) -> tuple[VeilRanker, Learnt]:
+    """A ranker and what was learnt, of numbers that mean nothing."""
+    generator = np.random.default_rng([91, seed])
+    content = _content(generator, plain=plain)
+    features, width = READING.features(content), content.basis.shape[1] + directions
+    whitening = _numbers(generator, features, features, size=0.2) + np.eye(features, dtype=np.float32)
+    popularity = np.column_stack([generator.uniform(-3.0, 6.0, N_ITEMS), generator.uniform(0.0, 0.8, N_ITEMS)])
+    values, expected = _numbers(generator, N_ITEMS, directions), _numbers(generator, N_ITEMS, directions, size=0.3)
+    gains = generator.uniform(0.1, 2.0, (N_ITEMS, directions)).astype(np.float32)
+    learnt = Learnt(
+        Told.of(popularity.astype(np.float32), Places(values, gains, expected), content),
+        _numbers(generator, features, size=0.3),
+        _numbers(generator, READING.tastes(width), width, size=0.5),
+    )
+    ranker = VeilRanker(content, READING, whitening, Steps(units={}, shares={}), caution, 7 + seed)
+    return ranker, learnt
+
+
+def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str, Any]:
+    generator = np.random.default_rng([92, seed])
+    program, arrays = program_of(ranker), packed(ranker, learnt)
+    model = unpacked(program, arrays, N_ITEMS)
+    histories = []
+    for length in LENGTHS:
+        history: NDArray[np.int32] = generator.permutation(N_ITEMS)[:length].astype(np.int32)
+        scores = model.fold_in(one_history(history)).score_all(np.zeros(1, np.int64))[0]
+        weights = model.own_weights(history)
+        rounded = {"scores": np.round(scores.astype(np.float64), 6), "weights": np.round(weights.astype(np.float64), 6)}
+        histories.append({"history": history.tolist()} | {key: values.tolist() for key, values in rounded.items()})
+    return {"name": name, "program": program, "file": base64.b64encode(save(arrays)).decode(), "histories": histories}
+
+
+def veil() -> dict[str, Any]:
+    """Catalogues with everything, without own weights, without places of items, and of which nothing is known."""
+    cases = []
+    for seed, (name, plain, directions, caution) in enumerate(
+        (
+            ("everything", True, DIRECTIONS, 30.0),
+            ("little caution", True, DIRECTIONS, 0.5),
+            ("everybody's weights", True, DIRECTIONS, 0.0),
+            ("no places", True, 0, 30.0),
+            ("no content", False, 0, 30.0),
+        )
+    ):
+        cases.append(_case(name, *made(seed, plain=plain, directions=directions, caution=caution), seed))
+    ranker, learnt = made(9, plain=True, directions=DIRECTIONS, caution=30.0)
+    return {"items": N_ITEMS, "cases": cases, "broken": _broken(ranker, learnt)}
+
+
+def _broken(ranker: VeilRanker, learnt: Learnt) -> list[dict[str, Any]]:
+    """Releases that lead out of their tables, are not finite, or rank in another way."""
+    program, arrays = program_of(ranker), packed(ranker, learnt)
+    content = ranker.content
+    codes, kernels, starts = content.codes.copy(), content.kernels.copy(), content.starts.copy()
+    codes[2, 3], kernels[4, 1], starts[1] = SIDES[2], 5, 0
+    not_finite = learnt.weights.copy()
+    not_finite[2] = np.nan
+    found = [
+        (program, packed(replace(ranker, content=replace(content, codes=codes)), learnt)),
+        (program, packed(replace(ranker, content=replace(content, kernels=kernels)), learnt)),
+        (program, packed(replace(ranker, content=replace(content, starts=starts)), learnt)),
+        (program, packed(ranker, replace(learnt, weights=not_finite))),
+        (program, packed(ranker, replace(learnt, map=learnt.map[1:]))),
+        (program, {name: values for name, values in arrays.items() if name != "whitening"}),
+        (program | {"ranks": "otherwise"}, arrays),
+        (program | {"formulas": program["formulas"] + 1}, arrays),
+        (program | {"reading": {**program["reading"], "recency": [1.0]}}, arrays),
+        (program | {"reading": {**program["reading"], "recency": "all"}}, arrays),
+    ]
+    return [{"program": how, "file": base64.b64encode(save(what)).decode()} for how, what in found]

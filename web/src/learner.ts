@@ -1,0 +1,213 @@
+/** A device of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
+import { fromHex, type Bytes } from "./bytes.js";
+import { learningStream } from "./draws.js";
+import { BadInput } from "./errors.js";
+import { latticeDelta, line, type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
+import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } from "./rounds.js";
+import { doubles, readSafetensors, shapeOf, texts } from "./safetensors.js";
+import { VeilRanking, type Reading } from "./veil.js";
+import { Content } from "./veil_content.js";
+
+const FORMAT = 1;
+const MOST_ITEMS = 1_000_000;
+const LARGEST = 2 ** 60; // its square is still a number in single precision
+const BELOW = 1 - 1e-6; // so that rounding makes no message longer than its bound
+const SLACK = 1 - 1e-9;
+
+/** What the file says, in words. */
+export interface AboutFederation {
+  readonly format: number;
+  readonly id: string;
+  readonly address: string;
+  readonly plan: string;
+  readonly method: string;
+  readonly dataset: string;
+  readonly rounds: number;
+  readonly devices: number;
+  readonly guarantee: Guarantee;
+  readonly largest_content: number;
+  readonly tensors: readonly TensorShape[];
+  readonly reading: Reading;
+  readonly units: Readonly<Record<string, number>>;
+  readonly shares: Readonly<Record<string, number>>;
+  readonly clips: Readonly<Record<string, number>>;
+  readonly unit: Unit;
+  readonly adjacency: Adjacency;
+  readonly delta: number;
+  readonly bounds: readonly number[];
+  readonly sigma: number;
+  readonly sigma_of_votes: number;
+  readonly mu_of_report: number;
+  readonly mu_of_rounds: readonly number[];
+}
+
+export class FederationFile {
+  private readonly places: ReadonlyMap<string, number>;
+  private constructor(
+    readonly about: AboutFederation,
+    readonly ids: readonly string[],
+    private readonly content: Content,
+    private readonly whitening: Float64Array,
+  ) {
+    this.places = new Map(ids.map((id, at) => [id, at]));
+  }
+
+  static read(bytes: Bytes): FederationFile {
+    const file = readSafetensors(bytes);
+    const about = parsed(file.metadata.get("federation"));
+    checkAbout(about);
+    const ids = texts(file, "ids");
+    if (ids.length === 0 || ids.length > MOST_ITEMS || new Set(ids).size !== ids.length) throw wrong("its items");
+    const content = Content.read(file, ids.length);
+    const [features = 0] = shapeOf(file, "whitening");
+    const made = new FederationFile(about, ids, content, doubles(file, "whitening", [features, features]));
+    made.checkShapes(features);
+    return made;
+  }
+
+  private checkShapes(features: number): void {
+    const { tensors, reading } = this.about;
+    const [items, width] = [this.ids.length, this.content.width];
+    const expected: Record<string, readonly number[]> = {
+      votes: [items, 1],
+      popularity: [items, 2],
+      weights: [features],
+      map: [1 + reading.taste_recency.length * width, width],
+    };
+    const made = 3 + reading.popularity_recency.length + this.content.size * reading.recency.length;
+    const fits = tensors.every(({ name, shape, by_row, learnt }) => {
+      const known = Object.hasOwn(expected, name) ? expected[name] : undefined;
+      const table = name === "votes" || name === "popularity";
+      return known !== undefined && String(known) === String(shape) && by_row === table && learnt === !table;
+    });
+    if (!fits || features !== made || !["votes", "popularity", "weights"].every((name) => tensors.some((t) => t.name === name))) throw wrong("its model");
+  }
+
+  /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
+  known(ids: readonly string[]): number[] {
+    return ids.map((id) => this.places.get(id)).filter((at) => at !== undefined);
+  }
+
+  /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
+  message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
+    const { about, whitening } = this;
+    const own = about.bounds[number];
+    if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
+    const { clipNorm, asked, tensors } = decodeRound(content, about.tensors, number);
+    const bound = Math.min(own, clipNorm ?? own);
+    const size = Math.sqrt(whitening.length);
+    const weights = this.inUnits(tensors, "weights", size);
+    const learnt = {
+      popularity: Float64Array.from(tensors.get("popularity") ?? []),
+      weights: weights.map((_, f) => weights.reduce((sum, value, g) => sum + value * (whitening[f * size + g] as number), 0)),
+      map: this.inUnits(tensors, "map", (1 + about.reading.taste_recency.length * this.content.width) * this.content.width),
+    };
+    const draws = learningStream(seed, device);
+    const gradients = VeilRanking.learning(this.content, about.reading, whitening, learnt, draws).gradients(history);
+    const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
+    const parts = asked.map((name) => {
+      const length = bound * Math.sqrt((about.shares[name] as number) / whole);
+      return [name, cut(gradients[name as "weights" | "map"], about.clips[name] as number, length)] as const;
+    });
+    const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
+    return encodeMessage(new Map(bounded(parts, bound)), view, number);
+  }
+
+  report(number: number, history: readonly number[]): Bytes {
+    return encodeReport(history, this.ids.length, number);
+  }
+
+  private inUnits(tensors: ReadonlyMap<string, Float32Array>, name: string, size: number): Float64Array {
+    const unit = Math.fround(this.about.units[name] ?? 0);
+    return Float64Array.from(tensors.get(name) ?? new Float32Array(size), (value) => Math.fround(value * unit));
+  }
+
+  /** mu of a message, as ledgers count it. */
+  cost(kind: "report" | "round", number: number): number {
+    const { mu_of_report, mu_of_rounds } = this.about;
+    return kind === "report" ? mu_of_report : (mu_of_rounds[number] ?? Infinity);
+  }
+
+  /** Squared mu of all that this federation will ever ask. */
+  get limit(): number {
+    return this.about.mu_of_rounds.reduce((sum, mu) => sum + mu * mu, this.about.mu_of_report ** 2);
+  }
+
+  /** What messages of this squared mu promise together. */
+  statement(squared: number, scope: string): Guarantee {
+    const { unit, adjacency, delta } = this.about;
+    const epsilon = squared > 0 ? epsilonOf(Math.sqrt(squared), delta, this.dimension) : 0;
+    return { basis: "proven", unit, adjacency, epsilon, delta: squared > 0 ? delta : 0, scope, trust: "server", caveats: [] };
+  }
+
+  /** Numbers that noise is drawn for, in all rounds and for the votes. */
+  private get dimension(): number {
+    const { tensors, rounds } = this.about;
+    return this.ids.length + rounds * tensors.reduce((sum, tensor) => sum + (tensor.learnt ? sizeOf(tensor) : 0), 0);
+  }
+
+  line(squared: number, scope: string): string {
+    return line(this.statement(squared, scope));
+  }
+}
+
+function wrong(what: string): BadInput {
+  return new BadInput(`this is not the public file of a federation that a page can take part in (${what}): ask whoever runs it for the one of \`veilrec federate page\``);
+}
+
+function parsed(content: string | undefined): AboutFederation {
+  try {
+    const found: unknown = JSON.parse(content ?? "");
+    if (typeof found === "object" && found !== null) return found as AboutFederation;
+  } catch {
+    // as below
+  }
+  throw wrong("it says nothing of itself");
+}
+
+/** A device believes no promise that its noise does not keep: what a message moves a sum by, over the noise, is mu at least. */
+function checkAbout(about: AboutFederation): void {
+  const { bounds, mu_of_rounds, sigma, sigma_of_votes, mu_of_report, rounds, delta, tensors, adjacency } = about;
+  if (about.format !== FORMAT || about.method !== "veil") throw wrong("another format");
+  if (fromHex(about.id).length !== 16 || !/^https:\/\/[a-z0-9.:[\]-]+$/.test(about.address)) throw wrong("its address");
+  const lists = [bounds, mu_of_rounds].every((list) => Array.isArray(list) && list.length === rounds && list.every((value) => value > 0 && value < Infinity));
+  if (!lists || ![sigma, sigma_of_votes, mu_of_report].every((value) => value > 0 && value < Infinity) || !(delta > 0 && delta < 1)) throw wrong("its noise");
+  if (!Array.isArray(tensors) || !Number.isSafeInteger(about.largest_content) || about.unit !== "user") throw wrong("its model");
+  for (const { name } of tensors.filter(({ learnt }) => learnt))
+    if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
+  const [replaced, votes] = adjacency === "replace-one" ? [2, Math.SQRT2] : [1, 1];
+  const kept = bounds.every((bound, at) => (mu_of_rounds[at] as number) >= ((replaced * bound) / sigma) * SLACK);
+  if (!kept || !(mu_of_report >= (votes / sigma_of_votes) * SLACK)) throw wrong("its noise does not keep what it promises");
+}
+
+/** Gradients of length `clip` or more become `length` long, shorter ones in proportion. */
+function cut(gradient: Float64Array, clip: number, length: number): Float32Array {
+  const factor = (length / Math.max(normOf([gradient]), clip)) * BELOW;
+  return Float32Array.from(gradient, (value) => value * factor);
+}
+
+function normOf(parts: readonly (Float32Array | Float64Array)[]): number {
+  let sum = 0;
+  for (const part of parts) for (let at = 0; at < part.length; at++) sum += (part[at] as number) ** 2;
+  return Math.sqrt(sum);
+}
+
+/** No longer than the bound, whatever happened before; zeros where a number is none, because silence would tell. */
+function bounded(parts: readonly (readonly [string, Float32Array])[], bound: number): [string, Float32Array][] {
+  const fine = parts.every(([, values]) => values.every((value) => Math.abs(value) <= LARGEST));
+  const norm = normOf(parts.map(([, values]) => values));
+  const factor = !fine ? 0 : norm > bound ? (bound / norm) * BELOW : 1;
+  return parts.map(([name, values]) => [name, fine ? values.map((value) => value * factor) : new Float32Array(values.length)]);
+}
+
+/** The smallest epsilon that Gaussian noise of this mu has at a delta, rounded up; as the sampler draws it. */
+function epsilonOf(mu: number, delta: number, dimension: number): number {
+  let [low, high] = [0, 1];
+  while (latticeDelta(high, mu, dimension) > delta) high *= 2;
+  for (let step = 0; step < 60; step++) {
+    const middle = (low + high) / 2;
+    if (latticeDelta(middle, mu, dimension) > delta) low = middle;
+    else high = middle;
+  }
+  return high;
+}
