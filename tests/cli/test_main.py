@@ -28,6 +28,14 @@ def imported_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "veilrec", "train", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("veilrec: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_import_veilrec_is_light():
     assert not {*HEAVY, "numpy"} & imported_by("import veilrec")
 
