@@ -28,13 +28,16 @@ class Spending:
     further: float = 0.0  # of the second pass
     directions: int = 0  # of places, in each pass
     content: int = 24  # directions of content that the map is over, at most
+    settled: float = 60.0  # sum of all steps of the weights, in mean gradients, after which little changes
 
 
 SPENDINGS = (
     Spending(600.0, votes=0.75, weights=0.04, map=0.21),
     Spending(1000.0, votes=0.55, weights=0.05, map=0.40),
     Spending(4000.0, votes=0.40, weights=0.05, map=0.30, places=0.25, directions=4),
-    Spending(math.inf, votes=0.15, weights=0.05, map=0.35, places=0.25, further=0.20, directions=8, content=32),
+    Spending(
+        math.inf, votes=0.15, weights=0.05, map=0.35, places=0.25, further=0.20, directions=8, content=32, settled=30.0
+    ),
 )
 WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
 MOMENTUM = 0.7
@@ -44,7 +47,7 @@ SHARES = {
     PLACES: 1.0,
     FURTHER: 1.0,
 }  # of the squared bound, where a round is about several tensors
-_SETTLED = {WEIGHTS: 30.0, MAP: 9000.0}  # sum of all steps, in mean gradients, after which little changes
+_SETTLED = 9000.0  # sum of all steps of the map, in mean gradients, after which little changes
 _NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
 _FOR_WEIGHTS = 1 / 6  # of the rounds
 
@@ -98,7 +101,7 @@ def steps_of(
                 noise[name] = units[name] * sigma
                 continue
             rounds = sum(other.rounds for other in phases if name in other.tensors)
-            settled = _SETTLED[name] / rounds * clip / in_round
+            settled = (spending.settled if name == WEIGHTS else _SETTLED) / rounds * clip / in_round
             units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
     return Steps(units=units, shares=SHARES, noise=noise)
 
