@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.device.learner import Cohort
-from veilrec.device.veil import CLIPS, MAP, PLACES, POPULARITY, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil import CLIPS, FURTHER, MAP, PLACES, POPULARITY, WEIGHTS, Steps, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reader, Reading, places_of, seen, share_of_places
 from veilrec.models.veil_content import ALONE, Content
+from veilrec.models.veil_places import placed
 from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import histories_of
 from veilrec.updates import Round
@@ -93,14 +96,68 @@ def test_a_device_takes_its_own_part_away_from_its_target() -> None:
     examples = Reader(READING, content(), 7).made(HISTORIES.row(0), 0)
     start = model()
     told = STEPS.told(start, content())
-    own = places_of(READING, content(), 1, examples.history)
+    own = places_of(READING, told.among[0], examples.history)
     item, end = int(examples.candidates[0, 0]), int(examples.ends[0])
-    seen_by_others = told.basis[examples.candidates[0, 1]] - seen(READING, content(), told, examples).beside[0, 0]
+    seen_by_others = told.basis[examples.candidates[0, 1]] - seen(READING, told, examples).beside[0, 0]
     taken = told.basis[item] - seen_by_others
     gain, expected = told.places.gains[item, 0], told.places.expected[item, 0]
     assert taken[:2] == pytest.approx([0.0, 0.0], abs=1e-7)
     assert taken[2] == pytest.approx(0.5 * gain * share_of_places(own) * (own[end, 0] - expected), rel=1e-4)
     assert abs(taken[2]) > 1e-4
+
+
+TWICE = replace(
+    STEPS,
+    units={**STEPS.units, FURTHER: 0.8},
+    shares={**STEPS.shares, FURTHER: 1.0},
+    noise={**STEPS.noise, FURTHER: 0.2},
+)
+
+
+def in_two_passes() -> tuple[VeilLearner, dict[str, Floats]]:
+    generator = np.random.default_rng(8)
+    further = (0.3 * generator.standard_normal((N_ITEMS, 1))).astype(np.float32)
+    reading = replace(READING, place_passes=2)
+    names = (WEIGHTS, MAP, PLACES, FURTHER)
+    return VeilLearner(content(), reading, np.eye(6, dtype=np.float32), TWICE, names), model() | {
+        FURTHER: further,
+        MAP: (0.3 * generator.standard_normal((5, 4))).astype(np.float32),
+    }
+
+
+def test_a_second_pass_is_among_what_the_first_said() -> None:
+    made, start = in_two_passes()
+    history, first = HISTORIES.row(0), STEPS.told(model(), content()).places.values
+    asked = Round(1, tensors=(FURTHER,), clip_norm=CLIPS[FURTHER])
+    sent = made.learn(cohort(), start | {FURTHER: 0.0 * start[FURTHER]}, asked).uploads
+    assert set(sent.dense) == {FURTHER}
+    places = places_of(READING, first * np.float32(2.0) / first.std(axis=0), history)
+    expected = np.zeros(N_ITEMS)
+    expected[history] = share_of_places(places) * places[:, 0]
+    assert sent.dense[FURTHER][0, :, 0] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    # Before the first pass there is nothing to lie among.
+    unknown = start | {name: 0.0 * start[name] for name in (PLACES, FURTHER)}
+    assert not made.learn(cohort(), unknown, asked).uploads.dense[FURTHER].any()
+
+
+def test_of_both_passes_a_device_takes_its_own_part_away() -> None:
+    made, start = in_two_passes()
+    told = TWICE.told(start, content())
+    first = STEPS.told(model(), content()).places.values
+    assert np.array_equal(told.places.values[:, :1], first)
+    # Content and the first pass predict the second.
+    uses, known = np.exp(start[POPULARITY][:, 0].astype(np.float64)), np.column_stack([content().basis, first])
+    again = placed(np.float32(0.8) * start[FURTHER], 0.2, uses, known)
+    assert told.places.values[:, 1:] == pytest.approx(again.values, rel=1e-5)
+    examples = Reader(made.reading, content(), 7).made(HISTORIES.row(0), 0)
+    item, end = int(examples.candidates[0, 0]), int(examples.ends[0])
+    others = told.basis[examples.candidates[0, 1]] - seen(made.reading, told, examples).beside[0, 0]
+    for place, among in enumerate(told.among):
+        own = places_of(made.reading, among, examples.history)
+        gain, expected = told.places.gains[item, place], told.places.expected[item, place]
+        taken = told.basis[item, 2 + place] - others[2 + place]
+        assert taken == pytest.approx(0.5 * gain * share_of_places(own) * (own[end, 0] - expected), rel=1e-4)
+        assert abs(taken) > 1e-4
 
 
 def test_parts_of_a_message_share_the_bound() -> None:

@@ -13,7 +13,7 @@ from tests.simulate.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, 
 from tests.simulate.planted_bugs import protect as protecting
 from veilrec._csr import Csr
 from veilrec.data.population import Catalogue, Strings
-from veilrec.device.veil import CLIPS, MAP, PLACES, WEIGHTS
+from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS
 from veilrec.features import Features, Side
 from veilrec.methods.audit import small_problem
 from veilrec.methods.base import Problem, configure, make_trainer, promised
@@ -68,12 +68,13 @@ def test_shares_are_those_of_the_table() -> None:
     rounds = sum((bound / made.mechanism.sigma) ** 2 for bound in made.mechanism.clip_norms)
     row = SPENDINGS[-1]
     assert votes / (votes + rounds) == pytest.approx(row.votes, rel=5e-3)
-    of_places = [
-        (made.mechanism.clip_norms[number] / made.mechanism.sigma) ** 2
-        for number in range(18)
-        if made.agenda.next(number, made.start, None).tensors == (PLACES,)
-    ]
-    assert sum(of_places) / (votes + rounds) == pytest.approx(row.places, rel=5e-3)
+    for name, share in ((PLACES, row.places), (FURTHER, row.further)):
+        spent = [
+            (made.mechanism.clip_norms[number] / made.mechanism.sigma) ** 2
+            for number in range(18)
+            if made.agenda.next(number, made.start, None).tensors == (name,)
+        ]
+        assert sum(spent) / (votes + rounds) == pytest.approx(share, rel=5e-3)
 
 
 def test_what_is_learnt_follows_from_people_and_budget() -> None:
@@ -81,10 +82,10 @@ def test_what_is_learnt_follows_from_people_and_budget() -> None:
         nu: {name for phase in phases_of(spending_for(1.0, nu, has_map=True), 18) for name in phase.tensors}
         for nu in (100, 800, 10000)
     }
-    assert kinds == {100: {WEIGHTS, MAP}, 800: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, PLACES}}
+    assert kinds == {100: {WEIGHTS, MAP}, 800: {WEIGHTS, MAP}, 10000: {WEIGHTS, MAP, PLACES, FURTHER}}
     assert spending_for(1.0, 10**6, has_map=False).map == 0.0
     for row in (*SPENDINGS, WITHOUT_MAP):
-        assert row.votes + row.weights + row.map + row.places == pytest.approx(1.0)
+        assert row.votes + row.weights + row.map + row.places + row.further == pytest.approx(1.0)
         for rounds in (1, 2, 3, 5, 18, 40):
             phases = phases_of(row, rounds)
             assert sum(phase.rounds for phase in phases) == rounds
@@ -107,16 +108,17 @@ def test_the_noise_on_places_is_known_in_their_own_units() -> None:
     row = SPENDINGS[-1]
     phases = phases_of(row, 12)
     bounds = bounds_of(phases)
-    assert phases[0].tensors == (PLACES,)
     steps = steps_of(row, phases, bounds, 3.0, 1000)
-    # A message as long as its bound is a history whose places are all as long as the clip along each direction.
-    assert steps.units[PLACES] * bounds[0] == pytest.approx(CLIPS[PLACES] * np.sqrt(row.directions))
-    assert steps.noise[PLACES] == pytest.approx(3.0 * steps.units[PLACES])
+    for place, name in enumerate(PASSES):
+        assert phases[place].tensors == (name,)
+        # A message as long as its bound is a history whose places are all as long as the clip along each direction.
+        assert steps.units[name] * bounds[place] == pytest.approx(CLIPS[name] * np.sqrt(row.directions))
+        assert steps.noise[name] == pytest.approx(3.0 * steps.units[name])
 
 
 def test_places_that_were_released_are_saved_for_other_rankers() -> None:
     on = problem()
-    trainer = make_trainer(METHOD, configured("privacy.epsilon=100", MANY), on)
+    trainer = make_trainer(METHOD, configured("privacy.epsilon=100", MANY, "dim=5"), on)
     for number in range(on.rounds):
         trainer.step(number)
     made = trainer.model()
@@ -124,12 +126,14 @@ def test_places_that_were_released_are_saved_for_other_rankers() -> None:
     told = made._told  # type: ignore[attr-defined]
     assert np.array_equal(saved["places.values"], told.places.values)
     assert saved["places.values"].shape == saved["places.gains"].shape == saved["places.expected"].shape
-    assert np.abs(saved["places.values"]).max() > 0.01
+    for among in np.hsplit(saved["places.values"], 2):  # of both passes
+        assert np.abs(among).max() > 0.01
     # Content has fewer directions than the table would pay for: messages and units are of as many as there are.
-    n_directions, bound = saved["places.values"].shape[1], trainer.plan.mechanism.clip_norms[0]  # type: ignore[attr-defined]
-    assert n_directions < SPENDINGS[-1].directions
-    units = made._ranker.steps.units[PLACES]  # type: ignore[attr-defined]
-    assert units * bound == pytest.approx(CLIPS[PLACES] * np.sqrt(n_directions))
+    n_directions, bounds = saved["places.values"].shape[1] // 2, trainer.plan.mechanism.clip_norms  # type: ignore[attr-defined]
+    assert n_directions == 5 < SPENDINGS[-1].directions
+    for name, bound in zip(PASSES, bounds, strict=False):
+        units = made._ranker.steps.units[name]  # type: ignore[attr-defined]
+        assert units * bound == pytest.approx(CLIPS[name] * np.sqrt(n_directions))
     assert told.basis.shape[1] > told.places.values.shape[1]
 
 

@@ -72,7 +72,7 @@ def _content(generator: np.random.Generator, *, plain: bool) -> Content:
     )
 
 
-def made(seed: int, *, plain: bool, directions: int, caution: float) -> tuple[VeilRanker, Learnt]:
+def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int = 1) -> tuple[VeilRanker, Learnt]:
     """A ranker and what was learnt, of numbers that mean nothing."""
     generator = np.random.default_rng([91, seed])
     content = _content(generator, plain=plain)
@@ -82,11 +82,12 @@ def made(seed: int, *, plain: bool, directions: int, caution: float) -> tuple[Ve
     values, expected = _numbers(generator, N_ITEMS, directions), _numbers(generator, N_ITEMS, directions, size=0.3)
     gains = generator.uniform(0.1, 2.0, (N_ITEMS, directions)).astype(np.float32)
     learnt = Learnt(
-        Told.of(popularity.astype(np.float32), Places(values, gains, expected), content),
+        Told.of(popularity.astype(np.float32), Places(values, gains, expected), content, passes),
         _numbers(generator, features, size=0.3),
         _numbers(generator, READING.tastes(width), width, size=0.5),
     )
-    ranker = VeilRanker(content, READING, whitening, Steps(units={}, shares={}), caution, 7 + seed)
+    reading = replace(READING, place_passes=passes)
+    ranker = VeilRanker(content, reading, whitening, Steps(units={}, shares={}), caution, 7 + seed)
     return ranker, learnt
 
 
@@ -107,16 +108,18 @@ def _case(name: str, ranker: VeilRanker, learnt: Learnt, seed: int) -> dict[str,
 def veil() -> dict[str, Any]:
     """Catalogues with everything, without own weights, without places of items, and of which nothing is known."""
     cases = []
-    for seed, (name, plain, directions, caution) in enumerate(
+    for seed, (name, plain, directions, caution, passes) in enumerate(
         (
-            ("everything", True, DIRECTIONS, 30.0),
-            ("little caution", True, DIRECTIONS, 0.5),
-            ("everybody's weights", True, DIRECTIONS, 0.0),
-            ("no places", True, 0, 30.0),
-            ("no content", False, 0, 30.0),
+            ("everything", True, DIRECTIONS, 30.0, 1),
+            ("little caution", True, DIRECTIONS, 0.5, 1),
+            ("everybody's weights", True, DIRECTIONS, 0.0, 1),
+            ("no places", True, 0, 30.0, 1),
+            ("no content", False, 0, 30.0, 1),
+            ("two passes", True, 2 * DIRECTIONS, 0.5, 2),
         )
     ):
-        cases.append(_case(name, *made(seed, plain=plain, directions=directions, caution=caution), seed))
+        of = made(seed, plain=plain, directions=directions, caution=caution, passes=passes)
+        cases.append(_case(name, *of, seed))
     ranker, learnt = made(9, plain=True, directions=DIRECTIONS, caution=30.0)
     return {"items": N_ITEMS, "cases": cases, "broken": _broken(ranker, learnt)}
 
@@ -138,6 +141,12 @@ def _broken(ranker: VeilRanker, learnt: Learnt) -> list[dict[str, Any]]:
         (program, {name: values for name, values in arrays.items() if name != "whitening"}),
         (program | {"ranks": "otherwise"}, arrays),
         (program | {"formulas": program["formulas"] + 1}, arrays),
+        (program | {"formulas": 3}, arrays),
+        (
+            program | {"formulas": 2, "reading": {**program["reading"], "place_passes": 2}},
+            arrays,
+        ),  # of three directions
+        (program | {"reading": {**program["reading"], "place_passes": 3}}, arrays),
         (program | {"reading": {**program["reading"], "recency": [1.0]}}, arrays),
         (program | {"reading": {**program["reading"], "recency": "all"}}, arrays),
     ]

@@ -7,7 +7,7 @@ import { BadRelease } from "./errors.js";
 import { doubles, shapeOf, singles, type Tensors } from "./safetensors.js";
 import { Content, decaysOf, profiles } from "./veil_content.js";
 
-const FORMULAS = 1; // what this code knows
+const FORMULAS = [1, 2]; // what this code knows; 2: two passes of places
 const FEWEST_BEFORE = 4; // items before a target
 const TRIES = 20; // to draw an item that was not used
 const FURTHER_VOTES = 5;
@@ -22,6 +22,7 @@ export interface Reading {
   readonly taste_recency: readonly number[];
   readonly popularity_recency: readonly number[];
   readonly place_recency: number;
+  readonly place_passes?: number; // 1 where nothing is said
   readonly latest: number;
   readonly targets: number;
   readonly negatives: number;
@@ -70,7 +71,7 @@ interface Places {
 export class VeilRanking {
   private readonly basis: Float32Array; // [items, width]: content, then places beyond it
   private readonly width: number;
-  private readonly leading: Float64Array; // [items, directions]: the first of the content's, all as long
+  private readonly among: readonly Float64Array[]; // [items, directions / passes] for each pass: what items lay among, all as long
   private readonly known: Float64Array; // [items, 3]: t, 2 ln(e^t + 5), t above the mean
   private readonly mean: number;
   private readonly decays: Float64Array;
@@ -89,7 +90,10 @@ export class VeilRanking {
   ) {
     this.width = content.width + places.directions;
     this.basis = joinedColumns(content, places);
-    this.leading = leadingColumns(content, places.directions);
+    const passes = program.reading.place_passes ?? 1;
+    this.among = [content.basis, places.values]
+      .slice(0, passes)
+      .map((table) => allAsLong(table, content.items, places.directions / passes));
     const { recency, taste_recency, popularity_recency } = program.reading;
     [this.decays, this.tasteDecays, this.popularityDecays] = [recency, taste_recency, popularity_recency].map(decaysOf) as [
       Float64Array,
@@ -104,14 +108,17 @@ export class VeilRanking {
   }
 
   static read(program: RankingProgram, file: Tensors, count: number): VeilRanking {
-    if (program.ranks !== "veil" || program.formulas !== FORMULAS)
+    if (program.ranks !== "veil" || !FORMULAS.includes(program.formulas))
       throw new BadRelease(`the release ranks in a way that is not known here (${program.ranks}): reload the page`);
     checkReading(program);
     const content = Content.read(file, count);
     const { recency, taste_recency, popularity_recency } = program.reading;
     const features = OF_ITEM + popularity_recency.length + content.size * recency.length;
     const directions = shapeOf(file, "places.values")[1] ?? 0;
-    if (directions > content.width) throw new BadRelease("the release has more places than content: nothing of it is used");
+    const passes = program.reading.place_passes ?? 1;
+    if (FORMULAS[passes - 1] !== program.formulas || directions % passes !== 0)
+      throw new BadRelease("the release has passes of places that are not alike: nothing of it is used");
+    if (directions / passes > content.width) throw new BadRelease("the release has more places than content: nothing of it is used");
     const width = content.width + directions;
     const placed = (name: string): Float32Array => singles(file, `places.${name}`, [count, directions]);
     return new VeilRanking(
@@ -128,7 +135,7 @@ export class VeilRanking {
 
   /** What a device of a federation learns with: content without places, and the model of a round. */
   static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking {
-    const program = { ranks: "veil", formulas: FORMULAS, reading, caution: 0, draws_seed: 0 };
+    const program = { ranks: "veil", formulas: 1, reading, caution: 0, draws_seed: 0 };
     checkReading(program);
     const none = new Float32Array(0);
     const places = { directions: 0, values: none, gains: none, expected: none };
@@ -327,20 +334,25 @@ export class VeilRanking {
 
   /** Rows of the basis of the targets, without what this history itself has added to the sums: [ends, width]. */
   private withoutOwn(history: ArrayLike<number>, ends: readonly number[]): Float64Array {
-    const { basis, width, leading, content } = this;
+    const { basis, width, among, content } = this;
     const { directions, gains, expected } = this.places;
     const out = new Float64Array(ends.length * width);
     const everywhere = Array.from({ length: directions ? history.length : 0 }, (_, at) => at);
-    const places = profiles(history, everywhere, leading, directions, decaysOf([this.program.reading.place_recency]));
-    const length = Math.sqrt(places.reduce((sum, value) => sum + value * value, 0) / Math.max(places.length, 1));
-    const share = Math.min(1, PLACE_CLIP / Math.max(length, 1e-9)) / Math.sqrt(Math.max(history.length, 1));
     ends.forEach((end, target) => {
-      const item = history[end] as number;
-      for (let d = 0; d < width; d++) out[target * width + d] = basis[item * width + d] as number;
-      for (let d = 0; d < directions; d++) {
-        const [own, at] = [(places[end * directions + d] as number) - (expected[item * directions + d] as number), target * width + content.width + d];
-        out[at] = (out[at] as number) - IN_BASIS * (gains[item * directions + d] as number) * share * own;
-      }
+      for (let d = 0; d < width; d++) out[target * width + d] = basis[(history[end] as number) * width + d] as number;
+    });
+    const each = directions / among.length;
+    among.forEach((table, pass) => {
+      const places = profiles(history, everywhere, table, each, decaysOf([this.program.reading.place_recency]));
+      const length = Math.sqrt(places.reduce((sum, value) => sum + value * value, 0) / Math.max(places.length, 1));
+      const share = Math.min(1, PLACE_CLIP / Math.max(length, 1e-9)) / Math.sqrt(Math.max(history.length, 1));
+      ends.forEach((end, target) => {
+        for (let d = 0; d < each; d++) {
+          const [known, at] = [(history[end] as number) * directions + pass * each + d, target * width + content.width + pass * each + d];
+          const own = (places[end * each + d] as number) - (expected[known] as number);
+          out[at] = (out[at] as number) - IN_BASIS * (gains[known] as number) * share * own;
+        }
+      });
     });
     return out;
   }
@@ -357,25 +369,26 @@ function joinedColumns(content: Content, places: Places): Float32Array {
   return out;
 }
 
-/** The first columns of the content's basis, each of standard deviation 2. */
-function leadingColumns(content: Content, directions: number): Float64Array {
-  const { items, basis, width } = content;
-  const out = new Float64Array(items * directions);
-  for (let d = 0; d < directions; d++) {
+/** The first columns of a table of items, each of standard deviation 2; of which nothing is known stays 0. */
+function allAsLong(table: Float32Array, items: number, columns: number): Float64Array {
+  const width = table.length / Math.max(items, 1);
+  const out = new Float64Array(items * columns);
+  for (let d = 0; d < columns; d++) {
     let [sum, squares] = [0, 0];
-    for (let at = 0; at < items; at++) sum += basis[at * width + d] as number;
-    for (let at = 0; at < items; at++) squares += ((basis[at * width + d] as number) - sum / items) ** 2;
+    for (let at = 0; at < items; at++) sum += table[at * width + d] as number;
+    for (let at = 0; at < items; at++) squares += ((table[at * width + d] as number) - sum / items) ** 2;
     const factor = 2 / Math.max(Math.sqrt(squares / items), 1e-6);
-    for (let at = 0; at < items; at++) out[at * directions + d] = factor * (basis[at * width + d] as number);
+    for (let at = 0; at < items; at++) out[at * columns + d] = factor * (table[at * width + d] as number);
   }
   return out;
 }
 
 function checkReading(program: RankingProgram): void {
-  const { recency, taste_recency, popularity_recency, place_recency, latest, targets, negatives } = program.reading ?? {};
+  const { recency, taste_recency, popularity_recency, place_recency, place_passes, latest, targets, negatives } = program.reading ?? {};
   const scales = [recency, taste_recency, popularity_recency, [place_recency]];
   const good =
     scales.every((each) => Array.isArray(each) && each.length <= 32 && each.every((scale) => scale > 0 && scale <= 1e6)) &&
+    [undefined, 1, 2].includes(place_passes) &&
     [latest, targets, negatives].every((count) => Number.isSafeInteger(count) && count >= 1 && count <= 10_000) &&
     Number.isFinite(program.caution) &&
     program.caution >= 0 &&

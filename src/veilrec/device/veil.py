@@ -3,7 +3,8 @@
 A candidate's score is w . f(history, item) + taste(history)^T M basis(item). A device compares each of its latest items
 with a few that it never used (softmax), and sends the mean gradient. Weights live in whitened coordinates, in which
 features of made-up histories are uncorrelated, so that a step is as long in every direction as the noise is.
-Where the budget pays for it, one round before all others asks where in content space items are used.
+Where the budget pays for it, one round before all others asks where in content space items are used, and a second one
+where they are used among what the first has found.
 
 Every part of a message is cut to a length of its own first, so that none crowds out another; what the promise rests on
 is the bound of the mechanism on all of it.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veilrec._arrays import Floats, Offsets
+from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec._jit import jit
 from veilrec.device.learner import Cohort, Learned
 from veilrec.device.veil_history import (
@@ -31,11 +32,18 @@ from veilrec.device.veil_history import (
     share_of_places,
 )
 from veilrec.models.veil_content import Content
-from veilrec.models.veil_places import no_places, placed, unknown_places
+from veilrec.models.veil_places import Places, joined, no_places, placed, unknown_places
 from veilrec.updates import Round, Uploads
 
-VOTES, POPULARITY, WEIGHTS, MAP, PLACES = "votes", "popularity", "weights", "map", "places"
-CLIPS = {WEIGHTS: 1.0, MAP: 0.05, PLACES: PLACE_CLIP}  # of what a device has to say, each part by itself
+VOTES, POPULARITY, WEIGHTS, MAP = "votes", "popularity", "weights", "map"
+PLACES, FURTHER = "places", "further"  # among content, and among what those said
+PASSES = (PLACES, FURTHER)
+CLIPS = {
+    WEIGHTS: 1.0,
+    MAP: 0.05,
+    PLACES: PLACE_CLIP,
+    FURTHER: PLACE_CLIP,
+}  # of what a device has to say, each part by itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +63,17 @@ class Steps:
     def told(self, model: Mapping[str, Floats], content: Content) -> Told:
         """What devices make of what was released."""
         popularity = model[POPULARITY]
-        places = no_places(len(popularity))
-        if PLACES in model and model[PLACES].any():  # before its round nothing is known
-            uses = np.exp(popularity[:, 0].astype(np.float64))
-            places = placed(self.of(model, PLACES, ()), self.noise[PLACES], uses, content.basis)
-        elif PLACES in model:
-            places = unknown_places(model[PLACES].shape)
-        return Told.of(popularity, places, content)
+        uses = np.exp(popularity[:, 0].astype(np.float64))
+        places, passes = no_places(len(popularity)), [name for name in PASSES if name in model]
+        for name in passes:
+            places = joined(places, self._placed(model, name, uses, np.column_stack([content.basis, places.values])))
+        return Told.of(popularity, places, content, max(len(passes), 1))
+
+    def _placed(self, model: Mapping[str, Floats], name: str, uses: Doubles, known: Floats) -> Places:
+        """What a sum says beyond what was known already; before its round that is nothing."""
+        if not model[name].any():
+            return unknown_places(model[name].shape)
+        return placed(self.of(model, name, ()), self.noise[name], uses, known)
 
 
 def lengths_of(shares: Mapping[str, float], names: tuple[str, ...], bound: float) -> dict[str, float]:
@@ -92,8 +104,9 @@ class VeilLearner:
         told = self.steps.told(model, self.content)
         read = reader.examples_of_all(cohort.data, cohort.devices, told)
         gradients, loss = self._gradients(read, model, asked)
-        if PLACES in asked:
-            gradients[PLACES] = self._places(cohort.data, model[PLACES].shape)
+        for name, among in zip(PASSES, told.among, strict=False):
+            if name in asked:
+                gradients[name] = self._places(cohort.data, among)
         bound = 1.0 if about.clip_norm is None else about.clip_norm
         dense = {
             name: _cut(gradients[name], CLIPS[name], length)
@@ -106,7 +119,7 @@ class VeilLearner:
         self, read: list[tuple[Examples, Seen]], model: Mapping[str, Floats], asked: tuple[str, ...]
     ) -> tuple[dict[str, Floats], Floats]:
         n = len(read)
-        width = self.content.basis.shape[1] + (model[PLACES].shape[1] if PLACES in model else 0)
+        width = self.content.basis.shape[1] + sum(model[name].shape[1] for name in PASSES if name in model)
         shape = (self.reading.tastes(width), width)
         weights = whitened(self.whitening, self.steps.of(model, WEIGHTS, (len(self.whitening),)))
         learnt_map = self.steps.of(model, MAP, shape)
@@ -128,13 +141,13 @@ class VeilLearner:
                 )
         return {WEIGHTS: of_weights, MAP: of_map}, loss
 
-    def _places(self, data: OwnHistory, shape: tuple[int, ...]) -> Floats:
+    def _places(self, data: OwnHistory, among: Floats) -> Floats:
         """Where each device used its items: [n, items, directions]."""
-        out = np.zeros((len(data.rows), *shape), np.float32)
+        out = np.zeros((len(data.rows), *among.shape), np.float32)
         for row in range(len(out)):
             history = np.ascontiguousarray(data.rows.row(row))
-            places = places_of(self.reading, self.content, shape[1], history)
-            np.add.at(out[row], history, places * np.float32(share_of_places(places) / np.sqrt(shape[1])))
+            places = places_of(self.reading, among, history)
+            np.add.at(out[row], history, places * np.float32(share_of_places(places) / np.sqrt(among.shape[1])))
         return out
 
 

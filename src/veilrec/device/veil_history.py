@@ -40,6 +40,7 @@ class Reading:
     taste_recency: tuple[float, ...] = (1.0, 5.0, 40.0)  # of the place in content space
     popularity_recency: tuple[float, ...] = (2.0, 8.0, 40.0)  # of how popular the context was
     place_recency: float = 8.0  # of the places that items are used at
+    place_passes: int = 1  # 2: half of the directions are among content, half among what those said beyond content
     latest: int = 100  # items of a context that kernels look at
     targets: int = 40
     negatives: int = 5  # beside each target
@@ -64,16 +65,19 @@ class Told:
     popularity: Floats  # [items, 2]: t, and how much a vote moves it
     places: Places  # beyond content
     basis: Floats  # [items, D]: content, then places beyond it
+    among: tuple[Floats, ...]  # [items, directions] for each pass: what items lay among, along directions all as long
     mark: bytes  # the same where all of it is the same
 
     @classmethod
-    def of(cls, popularity: Floats, places: Places, content: Content) -> Told:
+    def of(cls, popularity: Floats, places: Places, content: Content, passes: int = 1) -> Told:
         """What follows from what was released."""
         basis = np.column_stack([content.basis, np.float32(_IN_BASIS) * places.values])
+        directions = places.values.shape[1] // passes
+        among = tuple(_all_as_long(table[:, :directions]) for table in (content.basis, places.values)[:passes])
         mark = hashlib.blake2b(popularity.tobytes(), digest_size=16)
         for known in (places.values, places.gains, places.expected):
             mark.update(known.tobytes())
-        return cls(popularity, places, basis, mark.digest())
+        return cls(popularity, places, basis, among, mark.digest())
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class Reader:
         if known is None:
             known = data.remembered[key] = Remembered(self.made(history, device))
         if known.seen is None or known.mark != told.mark:
-            known.seen, known.mark = seen(self.reading, self.content, told, known.examples), told.mark
+            known.seen, known.mark = seen(self.reading, told, known.examples), told.mark
         return known.examples, known.seen
 
     def made(self, history: Indices, device: int) -> Examples:
@@ -161,12 +165,12 @@ def _made(reading: Reading, content: Content, history: Indices, device: int, see
     return Examples(history, ends, candidates, described[:, 1:] - described[:, :1])
 
 
-def seen(reading: Reading, content: Content, told: Told, examples: Examples) -> Seen:
+def seen(reading: Reading, told: Told, examples: Examples) -> Seen:
     """Of what was released a device takes its own part away where it looks at its own target."""
     return Seen(
         popular_examples(reading, told.popularity, examples),
         tastes(reading, told.basis, examples.history, examples.ends),
-        told.basis[examples.candidates[:, 1:]] - _by_others(reading, content, told, examples)[:, np.newaxis],
+        told.basis[examples.candidates[:, 1:]] - _by_others(reading, told, examples)[:, np.newaxis],
     )
 
 
@@ -176,11 +180,14 @@ def tastes(reading: Reading, basis: Floats, history: Indices, ends: Offsets) -> 
     return np.column_stack([np.full(len(ends), 0.5, np.float32), means])
 
 
-def places_of(reading: Reading, content: Content, directions: int, history: Indices) -> Floats:
-    """Where in content space each item of a history was used, along the first directions: [n, directions]."""
-    spread = np.maximum(content.basis[:, :directions].std(axis=0), np.float32(1e-6))
-    leading = np.ascontiguousarray(content.basis[:, :directions] * (np.float32(2.0) / spread))
-    return profiles(history, np.arange(len(history)), leading, decays_of((reading.place_recency,)))
+def places_of(reading: Reading, among: Floats, history: Indices) -> Floats:
+    """Where each item of a history was used, among items that lie so: [n, directions]."""
+    return profiles(history, np.arange(len(history)), among, decays_of((reading.place_recency,)))
+
+
+def _all_as_long(table: Floats) -> Floats:
+    """The same with columns of standard deviation 2; of which nothing is known stays 0."""
+    return np.ascontiguousarray(table * (np.float32(2.0) / np.maximum(table.std(axis=0), np.float32(1e-6))))
 
 
 def share_of_places(places: Floats) -> float:
@@ -189,15 +196,15 @@ def share_of_places(places: Floats) -> float:
     return min(1.0, PLACE_CLIP / max(math.sqrt(mean_square), 1e-9)) / math.sqrt(max(len(places), 1))
 
 
-def _by_others(reading: Reading, content: Content, told: Told, examples: Examples) -> Floats:
+def _by_others(reading: Reading, told: Told, examples: Examples) -> Floats:
     """Rows of the basis of the targets, without what the device itself added to the sums: [T, D]."""
     targets = examples.candidates[:, 0]
     rows = told.basis[targets]
-    directions = told.places.values.shape[1]
-    if directions and len(rows):
-        places = places_of(reading, content, directions, examples.history)
-        own = share_of_places(places) * (places[examples.ends] - told.places.expected[targets])
-        rows[:, -directions:] -= np.float32(_IN_BASIS) * told.places.gains[targets] * own
+    if told.places.values.shape[1] and len(rows):
+        passes = [places_of(reading, among, examples.history) for among in told.among]
+        shares = np.concatenate([np.full(places.shape[1], share_of_places(places), np.float32) for places in passes])
+        own = shares * (np.column_stack(passes)[examples.ends] - told.places.expected[targets])
+        rows[:, -own.shape[1] :] -= np.float32(_IN_BASIS) * told.places.gains[targets] * own
     return rows
 
 

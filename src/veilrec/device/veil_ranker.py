@@ -102,7 +102,7 @@ class VeilModel:
         examples = self._reader.made(history, 0)
         if not len(examples.ends) or not ranker.caution:
             return self._weights
-        known = seen(ranker.reading, ranker.content, self._told, examples)
+        known = seen(ranker.reading, self._told, examples)
         beside = np.concatenate([known.popularity, examples.kernels], axis=2).astype(np.float64)  # [T, N, features]
         scores = beside @ self._weights + np.einsum("tnd,td->tn", known.beside, known.tastes @ self._map)
         white = beside @ ranker.whitening.astype(np.float64)

@@ -27,7 +27,7 @@ from veilrec.wire.releases import BadRelease, Release, whole_numbers
 
 RANKING_FILE = "ranking.safetensors"
 RANKS = "veil"
-FORMULAS = 1  # the number of the formulas that scores are made by; a device that knows another refuses
+FORMULAS = (1, 2)  # by which scores are made, 2: with two passes of places; a device that does not know them refuses
 _CONTENT, _PLACES, _WHITENING = "content.", "places.", "whitening"
 _POPULARITY, _WEIGHTS, _MAP = "learnt.popularity", "learnt.weights", "learnt.map"
 _HALF = {f"{_CONTENT}{name}" for name in ("tables", "texts", "basis")}
@@ -43,7 +43,7 @@ def program_of(ranker: VeilRanker) -> dict[str, Any]:
     """What a manifest says of the way of ranking."""
     return {
         "ranks": RANKS,
-        "formulas": FORMULAS,
+        "formulas": FORMULAS[ranker.reading.place_passes - 1],
         "reading": asdict(ranker.reading),
         "caution": ranker.caution,
         "draws_seed": ranker.draws_seed,
@@ -71,14 +71,20 @@ def _narrow(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 def unpacked(program: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_items: int) -> VeilModel:
     """What ranks, with the numbers as they were released; BadRelease for anything that does not fit together."""
-    if (program.get("ranks"), program.get("formulas")) != (RANKS, FORMULAS):
+    if program.get("ranks") != RANKS or program.get("formulas") not in FORMULAS:
         raise BadRelease(f"the release ranks in the way {program.get('ranks')!r}, which is not known: update veilrec")
     try:
         wide = {name: _wide(name, arrays[name]) for name in arrays}
         content = Content.from_arrays(wide, _CONTENT)
         places = Places(**{field.name: wide[_PLACES + field.name] for field in fields(Places)})
-        learnt = Learnt(Told.of(wide[_POPULARITY], places, content), wide[_WEIGHTS], wide[_MAP])
         reading = TypeAdapter(Reading).validate_python(program["reading"])
+        if (
+            FORMULAS.index(program["formulas"]) + 1 != reading.place_passes
+            or len(places.values.T) % reading.place_passes
+        ):
+            raise BadRelease("the release has passes of places that are not alike: get it again")
+        told = Told.of(wide[_POPULARITY], places, content, reading.place_passes)
+        learnt = Learnt(told, wide[_WEIGHTS], wide[_MAP])
         caution, seed = float(program["caution"]), int(program["draws_seed"])
         ranker = VeilRanker(content, reading, wide[_WHITENING], Steps(units={}, shares={}), caution, seed)
         _check(ranker, learnt, n_items)

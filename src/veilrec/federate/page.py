@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from veilrec._files import replacing
-from veilrec.device.veil import CLIPS, PLACES, VeilLearner
+from veilrec.device.veil import CLIPS, PASSES, VeilLearner
 from veilrec.errors import BadInput
 from veilrec.federate.facts import Known, largest_content
 from veilrec.privacy.accounting.composition import flattened
@@ -92,7 +92,7 @@ def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
         and isinstance(votes, VoteReports)
     ):
         raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
-    if PLACES in plan.learner.names:
+    if any(name in plan.learner.names for name in PASSES):
         raise BadInput(
             "this federation has so many devices that it also learns places of items, which browsers do not: take part"
             " with devices in Python, or make it with fewer devices or a smaller epsilon"

@@ -3,12 +3,13 @@
 Everybody adds, for each of its items, the place in content space of what came before it: the sum S_i is about W_i
 times the mean place at which item i is used, with W_i its votes. What content says of that place is predicted by ridge
 regression; the variance of what is left is estimated, the noise is known, and each item keeps as much of it as its sum
-can tell (linear empirical Bayes). Everything here is done to what was released already.
+can tell (linear empirical Bayes). A second sum, of places among what the first said, is read in the same way: content
+and what the first said predict it. Everything here is done to what was released already.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -35,6 +36,11 @@ def unknown_places(shape: tuple[int, ...]) -> Places:
     """Directions of which nothing is known yet."""
     nothing = np.zeros(shape, np.float32)
     return Places(nothing, nothing, nothing)
+
+
+def joined(first: Places, second: Places) -> Places:
+    """The directions of both."""
+    return Places(*(np.column_stack([getattr(one, each.name) for one in (first, second)]) for each in fields(first)))
 
 
 def placed(sums: Floats, noise: float, uses: Doubles, content: Floats) -> Places:

@@ -13,32 +13,41 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilrec.device.veil import CLIPS, MAP, PLACES, WEIGHTS, Steps, lengths_of
+from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS, Steps, lengths_of
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Shares of mu^2: of votes, of places, and of rounds for the weights alone, and for the map and the weights."""
+    """Shares of mu^2: of votes, of places in both passes, and of rounds for the weights alone, and for both."""
 
     below: float  # nu
     votes: float
     weights: float
     map: float = 0.0
     places: float = 0.0
-    directions: int = 0  # of places
+    further: float = 0.0  # of the second pass
+    directions: int = 0  # of places, in each pass
     content: int = 24  # directions of content that the map is over, at most
+    settled: float = 60.0  # sum of all steps of the weights, in mean gradients, after which little changes
 
 
 SPENDINGS = (
     Spending(600.0, votes=0.75, weights=0.04, map=0.21),
     Spending(1000.0, votes=0.55, weights=0.05, map=0.40),
     Spending(4000.0, votes=0.40, weights=0.05, map=0.30, places=0.25, directions=4),
-    Spending(math.inf, votes=0.15, weights=0.05, map=0.35, places=0.45, directions=16, content=32),
+    Spending(
+        math.inf, votes=0.15, weights=0.05, map=0.35, places=0.25, further=0.20, directions=8, content=32, settled=30.0
+    ),
 )
 WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
 MOMENTUM = 0.7
-SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0}  # of the squared bound, where a round is about several tensors
-_SETTLED = {WEIGHTS: 60.0, MAP: 9000.0}  # sum of all steps, in mean gradients, after which little changes
+SHARES = {
+    WEIGHTS: 0.1,
+    MAP: 0.9,
+    PLACES: 1.0,
+    FURTHER: 1.0,
+}  # of the squared bound, where a round is about several tensors
+_SETTLED = 9000.0  # sum of all steps of the map, in mean gradients, after which little changes
 _NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
 _FOR_WEIGHTS = 1 / 6  # of the rounds
 
@@ -64,11 +73,13 @@ def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
     if not spending.map:
         return (Phase((WEIGHTS,), rounds, spending.weights),)
     places = 1 if spending.places and rounds > 1 else 0
-    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 + places else 0
+    further = 1 if spending.further and rounds > 2 else 0
+    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 + places + further else 0
     phases = (
         Phase((PLACES,), places, spending.places),
+        Phase((FURTHER,), further, spending.further),
         Phase((WEIGHTS,), first, spending.weights),
-        Phase((WEIGHTS, MAP), rounds - first - places, spending.map),
+        Phase((WEIGHTS, MAP), rounds - first - places - further, spending.map),
     )
     return tuple(phase for phase in phases if phase.rounds)
 
@@ -85,12 +96,12 @@ def steps_of(
         first += phase.rounds
         for name, length in lengths_of(SHARES, phase.tensors, bound).items():
             clip = CLIPS[name] / length
-            if name == PLACES:  # messages are as long as one along a direction, whatever the number of directions
+            if name in PASSES:  # messages are as long as one along a direction, whatever the number of directions
                 units[name] = clip * math.sqrt(spending.directions)
                 noise[name] = units[name] * sigma
                 continue
             rounds = sum(other.rounds for other in phases if name in other.tensors)
-            settled = _SETTLED[name] / rounds * clip / in_round
+            settled = (spending.settled if name == WEIGHTS else _SETTLED) / rounds * clip / in_round
             units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
     return Steps(units=units, shares=SHARES, noise=noise)
 

@@ -3,6 +3,7 @@
 1. Votes: everybody's items, 1 / sqrt(n) for each of n, with noise; the server estimates how popular items are from
    them (empirical Bayes with public content as the prior).
 2. Places: where in content space each item is used, by one noisy sum; what it says beyond content extends content.
+   With a larger budget a second sum says where items are used among what the first has found.
 3. Weights: how much each feature of a candidate counts (kernels of public content to the own history at several
    recency scales, and popularity), by a few noisy sums of clipped gradients.
 4. The map: which places in that space lead to which, by noisy sums of clipped gradients.
@@ -21,7 +22,7 @@ from pydantic import Field
 
 from veilrec._arrays import Floats
 from veilrec.device.news_log import OwnImpressions
-from veilrec.device.veil import MAP, PLACES, POPULARITY, VOTES, WEIGHTS, VeilLearner
+from veilrec.device.veil import FURTHER, MAP, PASSES, PLACES, POPULARITY, VOTES, WEIGHTS, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reading
 from veilrec.device.veil_ranker import VeilRanker
 from veilrec.methods.base import Config, Method, Problem, Trial
@@ -141,9 +142,11 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
     phases = phases_of(spending, problem.rounds)
     bounds = bounds_of(phases)
     names = tuple(dict.fromkeys(name for phase in phases for name in phase.tensors))
-    directions = spending.directions if PLACES in names else 0
-    width = content.basis.shape[1] + directions
-    shapes = {WEIGHTS: (len(whitening),), MAP: (reading.tastes(width), width), PLACES: (problem.n_items, directions)}
+    passes = sum(name in names for name in PASSES)
+    reading = replace(reading, place_passes=max(passes, 1))
+    width = content.basis.shape[1] + passes * spending.directions
+    placed = (problem.n_items, spending.directions)
+    shapes = {WEIGHTS: (len(whitening),), MAP: (reading.tastes(width), width), PLACES: placed, FURTHER: placed}
     schema = Schema(
         (
             Tensor(VOTES, (problem.n_items, 1), by_row=True, learnt=False),

@@ -6,6 +6,7 @@ export interface Reading {
     readonly taste_recency: readonly number[];
     readonly popularity_recency: readonly number[];
     readonly place_recency: number;
+    readonly place_passes?: number;
     readonly latest: number;
     readonly targets: number;
     readonly negatives: number;
@@ -39,7 +40,7 @@ export declare class VeilRanking {
     private readonly draws;
     private readonly basis;
     private readonly width;
-    private readonly leading;
+    private readonly among;
     private readonly known;
     private readonly mean;
     private readonly decays;
