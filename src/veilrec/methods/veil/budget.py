@@ -28,7 +28,9 @@ class Spending:
     further: float = 0.0  # of the second pass
     directions: int = 0  # of places, in each pass
     content: int = 24  # directions of content that the map is over, at most
-    settled: float = 60.0  # sum of all steps of the weights, in mean gradients, after which little changes
+    # Sums of all steps, in mean gradients, after which little changes: of the weights, and of the map.
+    weights_settle: float = 60.0
+    map_settles: float = 9000.0
 
 
 SPENDINGS = (
@@ -36,7 +38,16 @@ SPENDINGS = (
     Spending(1000.0, votes=0.55, weights=0.05, map=0.40),
     Spending(4000.0, votes=0.40, weights=0.05, map=0.30, places=0.25, directions=4),
     Spending(
-        math.inf, votes=0.15, weights=0.05, map=0.35, places=0.25, further=0.20, directions=8, content=32, settled=30.0
+        math.inf,
+        votes=0.15,
+        weights=0.05,
+        map=0.35,
+        places=0.25,
+        further=0.20,
+        directions=8,
+        content=32,
+        weights_settle=30.0,
+        map_settles=7000.0,
     ),
 )
 WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
@@ -47,7 +58,6 @@ SHARES = {
     PLACES: 1.0,
     FURTHER: 1.0,
 }  # of the squared bound, where a round is about several tensors
-_SETTLED = 9000.0  # sum of all steps of the map, in mean gradients, after which little changes
 _NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
 _FOR_WEIGHTS = 1 / 6  # of the rounds
 
@@ -101,7 +111,7 @@ def steps_of(
                 noise[name] = units[name] * sigma
                 continue
             rounds = sum(other.rounds for other in phases if name in other.tensors)
-            settled = (spending.settled if name == WEIGHTS else _SETTLED) / rounds * clip / in_round
+            settled = (spending.weights_settle if name == WEIGHTS else spending.map_settles) / rounds * clip / in_round
             units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
     return Steps(units=units, shares=SHARES, noise=noise)
 
