@@ -40,8 +40,8 @@ SUMS = (
 )
 # Chosen on train users: of a sample of MIND, learning from earlier days and ranking later ones, and of synthetic-news
 # (docs/veil-news.md says what was seen beside them).
-SETTLED = 40.0  # mean messages that all steps together come to where neither chance nor noise is in the way
-BY_CHANCE, BY_NOISE = 20.0, 8.0  # what either part of the doubt, as below, takes from that
+SETTLED = 80.0  # mean messages that all steps together come to where neither chance nor noise is in the way
+BY_CHANCE, BY_NOISE = 35.0, 8.0  # what either part of the doubt, as below, takes from that
 
 
 def devices(config: VeilConfig, problem: Problem) -> OwnImpressions:
