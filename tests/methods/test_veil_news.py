@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 
 from tests.methods.tiny_news import population, problem
-from tests.simulate.planted_bugs import BARE, CHARGED, HOSTILE, SPREAD, all_but_the_last, noisy
+from tests.simulate.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
 from tests.simulate.planted_bugs import protect as protecting
 from veilrec._arrays import Floats
 from veilrec.data.population import Catalogue, Strings
 from veilrec.device.veil_history import OwnHistory
-from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
+from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner, units_of
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.methods.audit import audit_method, made_up_for, small_problem
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
+from veilrec.methods.veil import news
 from veilrec.methods.veil.method import METHOD, plan
 from veilrec.methods.veil.news import SETTLED, reach
 from veilrec.methods.veil.news_ranker import ReadingModel, VeilNewsRanker
-from veilrec.methods.veil.news_reading import reading_of
+from veilrec.methods.veil.news_reading import NewsReading, reading_of
+from veilrec.models.news_content import NewsContent
 from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.mechanisms.updates import CohortSum
@@ -102,12 +104,25 @@ def test_rounds_change_neither_the_noise_on_the_model_nor_how_far_it_goes() -> N
 def test_with_next_to_no_budget_the_ranking_stays_where_public_text_put_it() -> None:
     start = trained(rounds=0)
     assert not any(values.any() for values in start.weights.values())
-    asked = tiny_split().test
-    untrained = evaluate(asked, tiny_split().train, start)["auc"]
     for epsilon in (0.001, 0.01):
-        found = evaluate(asked, tiny_split().train, trained(f"privacy.epsilon={epsilon}"))["auc"]
-        assert found == pytest.approx(untrained, abs=0.003)
-    assert untrained > 0.65  # chance is 0.5; some 120 impressions, standard error 0.02
+        assert auc(trained(f"privacy.epsilon={epsilon}")) == pytest.approx(auc(start), abs=0.003)
+    assert auc(start) > 0.65  # chance is 0.5; some 120 impressions, standard error 0.02
+
+
+def auc(ranks: ReadingModel) -> float:
+    return evaluate(tiny_split().test, tiny_split().train, ranks)["auc"]
+
+
+def test_without_shrinkage_by_doubt_it_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "reach", lambda mechanism, people, rounds: SETTLED)
+    # Noise alone then ranks: 0.5, standard error 0.03.
+    assert auc(trained("privacy.epsilon=0.001")) < auc(trained(rounds=0)) - 0.05
+
+
+def test_of_a_rare_subcategory_little_is_learnt() -> None:
+    content = trained(rounds=0).content
+    shares = np.bincount(content.subcategories, minlength=len(content.rarity)) / content.n_news
+    assert units_of(content) == pytest.approx(np.sqrt(shares / shares.max()), rel=1e-4)
 
 
 def test_with_a_budget_it_learns() -> None:
@@ -134,7 +149,7 @@ def test_without_a_history_everybody_gets_what_everybody_likes() -> None:
     model = trained("privacy.epsilon=100")
     nobody, somebody = model.fold_in(histories_of([[], [1, 2, 3]])).score_all(np.arange(2))
     content = model.content
-    appeal = content.appeal @ model.weights[TASTE] + model.weights[KINDS][content.subcategories]
+    appeal = content.appeal @ model.weights[TASTE] + (units_of(content) * model.weights[KINDS])[content.subcategories]
     assert nobody == pytest.approx(appeal, abs=1e-5)
     assert not np.allclose(nobody, somebody)
 
@@ -150,6 +165,39 @@ def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> 
     scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
     assert scores.shape == (1, 2)
     assert np.isfinite(scores).all()
+
+
+def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
+    """Scores of a third of the news, read without the rest, and of the same among all."""
+    catalogue = population().catalogue
+    assert catalogue is not None
+    assert catalogue.subcategories is not None
+    some = range(0, len(catalogue.titles), 3)
+    fewer = Catalogue(
+        *(Strings.of(column[n] for n in some) for column in (catalogue.titles, catalogue.categories)),
+        Strings.of(catalogue.subcategories[n] for n in some),
+        None if catalogue.abstracts is None else Strings.of(catalogue.abstracts[n] for n in some),
+    )
+    alone = model.on(fewer).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))[0]
+    return alone, model.fold_in(histories_of([[15, 3, 27]])).score_all(np.zeros(1, np.int64))[0][::3]
+
+
+@pytest.mark.parametrize("titles", ["words", "sentences", "off"])
+def test_a_part_of_the_news_is_read_as_among_all(titles: str) -> None:
+    alone, among_all = part_and_whole(trained(f"titles={titles}", "privacy.epsilon=100"))
+    assert alone == pytest.approx(among_all, abs=1e-4)
+
+
+def test_words_that_are_learnt_again_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, read = trained("privacy.epsilon=100"), NewsReading.read
+
+    def relearnt(self: NewsReading, other: Catalogue) -> NewsContent:
+        names = {name: getattr(self, name) for name in ("categories", "subcategories", "rarity")}
+        return read(replace(reading_of(other, self.titles), **names), other)
+
+    monkeypatch.setattr(NewsReading, "read", relearnt)
+    alone, among_all = part_and_whole(model)
+    assert np.abs(alone - among_all).max() > 0.1
 
 
 def test_a_saved_ranker_reads_as_before() -> None:
@@ -217,6 +265,11 @@ def only_one_round(made: Plan) -> Plan:
     return made
 
 
+def for_one_round(patch: pytest.MonkeyPatch) -> None:
+    sound = news.noisy_sum
+    patch.setattr(news, "noisy_sum", lambda *given, **named: sound(*given, **(named | {"rounds": 1})))
+
+
 @pytest.mark.parametrize(
     ("plant", "change", "seen_by"),
     [
@@ -226,8 +279,9 @@ def only_one_round(made: Plan) -> Plan:
         (lambda patch: patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads), None, HOSTILE),
         (None, half_sigma, SPREAD),
         (None, only_one_round, CHARGED),
+        (for_one_round, None, DELTA),
     ],
-    ids=["no-noise", "half-noise", "a-tensor-left-out", "no-clip", "sigma", "charge"],
+    ids=["no-noise", "half-noise", "a-tensor-left-out", "no-clip", "sigma", "charge", "noise-of-one-round"],
 )
 def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None] | None,

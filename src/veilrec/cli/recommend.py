@@ -84,14 +84,15 @@ def recommend(
         return
     model = open_model(run, method)
     if user is not None:
-        found, told = model.recommend_user(user, k), {}
+        found, told, made_of = model.recommend_user(user, k), {}, model.rests_on_user(user)
     else:
         items = read_history(history or (), model.knows) if history_file is None else read_history_file(history_file)
         known, unknown = model.split_history(items)
         said = read_about(about or ())
         found, told = model.recommend(known, k, said), {"history": known, "unknown_items": unknown}
+        made_of = model.rests_on(known)
         notes = about_people(model.people, said) if said else ()
-        for note in (*about_history(known, unknown, found), *notes):
+        for note in (*about_history(known, unknown, found, says_more=made_of is not None), *notes):
             say(note)
     if json_output:
         print_json(
@@ -99,6 +100,7 @@ def recommend(
                 "user": user,
                 **told,
                 **({"about": read_about(about)} if about else {}),
+                **({} if made_of is None else {"rests_on": made_of.as_json()}),
                 "recommendations": [asdict(best) for best in found],
             }
         )
@@ -113,3 +115,5 @@ def recommend(
     for place, best in enumerate(found, 1):
         table.add_row(str(place), escape(best.item), escape(best.title), f"{best.score:.3f}")
     Console().print(table)
+    if made_of is not None:
+        typer.echo(made_of.said)

@@ -20,7 +20,15 @@ from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr
 from veilrec.device.asking import AskingDevice, numbers_of
 from veilrec.device.history_store import HistoryStore
-from veilrec.device.released import SERVING_FILE, ReleasedFactors, ReleasedModel, ReleasedNews, asking_of, offers_of
+from veilrec.device.released import (
+    SERVING_FILE,
+    ReleasedFactors,
+    ReleasedModel,
+    ReleasedNews,
+    ReleasedRanker,
+    asking_of,
+    offers_of,
+)
 from veilrec.device.server_link import ServerAway, ServerLink
 from veilrec.device.veil_released import ReleasedCatalogue
 from veilrec.errors import BadInput, unknown_name
@@ -160,8 +168,9 @@ class Client:
         return Answer(self._best(scores, self.known(), k), "nobody", "device", notes=notes)
 
     def _rests_on(self, history: Indices) -> tuple[str, ...]:
-        """What a list of a catalogue rests on; other models are not asked for it."""
-        return (self.model.rests_on(history),) if isinstance(self.model, ReleasedCatalogue) else ()
+        """What a list rests on, by a model that the device runs whole; others are not asked for it."""
+        found = self.model.rests_on(history) if isinstance(self.model, ReleasedCatalogue | ReleasedRanker) else None
+        return () if found is None else (found.said,)
 
     def _best(self, scores: Floats, read: Indices, k: int) -> list[Item]:
         worse = -np.nan_to_num(scores.astype(np.float64), nan=-np.inf)

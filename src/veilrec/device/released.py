@@ -18,7 +18,7 @@ from veilrec.device.rankers import FactorModel, FcfModel
 from veilrec.device.ways import Serving, Sizes, make_mechanism
 from veilrec.errors import BadInput
 from veilrec.models.factors import FactorScores
-from veilrec.models.scores import Model
+from veilrec.models.scores import Model, RestsOn, SaysWhatItUses
 from veilrec.privacy.mechanisms.attention import decompose
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
@@ -143,6 +143,10 @@ class ReleasedRanker:
         """Of every item."""
         found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
         return found
+
+    def rests_on(self, history: Indices) -> RestsOn | None:
+        """What a list is made of, by a model that says so."""
+        return self._model.rests_on(history) if isinstance(self._model, SaysWhatItUses) else None
 
 
 def one_history(history: Indices) -> Csr:

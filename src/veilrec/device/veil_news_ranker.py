@@ -9,9 +9,11 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec._words import counted
 from veilrec.data.population import Impressions
 from veilrec.device.veil_news import appeal_of, counts_of
 from veilrec.models.news_content import NewsContent
+from veilrec.models.scores import RestsOn, Source
 
 _ENTRIES_AT_ONCE = 1 << 20  # scores that are worked out together
 
@@ -47,6 +49,18 @@ class VeilNewsModel:
     def fold_in(self, histories: Csr) -> Self:
         """New users do what all others do."""
         return type(self)(self.content, self.weights, histories, self.latest)
+
+    def rests_on(self, history: Indices) -> RestsOn:
+        """What the list of somebody with this history is made of."""
+        read = min(len(history), self.latest)
+        if not read:
+            said = "Nothing was used yet: ranked by what everybody likes of news (appeal), the same for everybody."
+            return RestsOn(("appeal",), 0, said)
+        whole = read == len(history)
+        clicks = counted(read, "click") if whole else f"the latest {read} of {len(history):,} clicks"
+        order: tuple[Source, ...] = () if whole else ("order",)  # which are the latest
+        said = f"Ranked here by how near the content of news is to {clicks}, and by what everybody likes (appeal)."
+        return RestsOn(("history", *order, "content", "appeal"), read, said)
 
     def _in_lists(self, histories: Csr, row_of: Offsets, lists: Csr) -> Floats:
         features = self.content.described(histories, row_of, lists, self.latest)

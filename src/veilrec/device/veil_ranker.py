@@ -12,9 +12,11 @@ from pydantic import TypeAdapter
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
+from veilrec._words import counted
 from veilrec.device.rankers import Arrays
 from veilrec.device.veil import MAP, WEIGHTS, Steps, whitened
-from veilrec.device.veil_history import Reader, Reading, Told, popular, seen, tastes
+from veilrec.device.veil_history import FEWEST_BEFORE, Reader, Reading, Told, popular, seen, tastes
+from veilrec.models.scores import RestsOn, Source
 from veilrec.models.veil_content import Content, decays_of
 
 _CONTENT, _WHITENING, _PLACES = "content.", "whitening", "places."
@@ -132,6 +134,20 @@ class VeilModel:
         )
         taste = tastes(reading, self._told.basis, known, end)[0]
         return np.asarray(described @ weights + self._told.basis[items] @ (taste @ self._map), np.float32)
+
+    def rests_on(self, history: Indices) -> RestsOn:
+        """What the list of somebody with this history is made of."""
+        if not len(history):
+            said = "Nothing was used yet: ranked by how popular items are and by their content, the same for everybody."
+            return RestsOn(("popularity", "content"), 0, said)
+        targets = self._ranker.reading.targets if self._ranker.caution else 0
+        own = min(targets, len(history) - FEWEST_BEFORE)
+        read = counted(len(history), "item") + (" in their order" if len(history) > 1 else "")
+        weights = f"weights fitted to the latest {own} of them" if own > 0 else "the weights of everybody"
+        uses: list[Source] = ["history"]
+        uses += ["order"] if len(history) > 1 else []
+        uses += ["own weights"] if own > 0 else []
+        return RestsOn((*uses, "content", "popularity"), len(history), f"Ranked here by {read}, with {weights}.")
 
     def score_all(self, users: Offsets) -> Floats:
         """Scores of every item: [len(users), items]."""

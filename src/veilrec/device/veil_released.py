@@ -16,11 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr
-from veilrec._words import counted
 from veilrec.device.released import one_history
 from veilrec.device.veil import Steps
-from veilrec.device.veil_history import FEWEST_BEFORE, Reading, Told
+from veilrec.device.veil_history import Reading, Told
 from veilrec.device.veil_ranker import Learnt, VeilModel, VeilRanker
+from veilrec.models.scores import RestsOn
 from veilrec.models.veil_content import ALONE, Content
 from veilrec.models.veil_places import Places
 from veilrec.wire.releases import BadRelease, Release, whole_numbers
@@ -144,18 +144,12 @@ class ReleasedCatalogue:
             raise BadRelease(f"release {release.name} is a catalogue and does not say how it ranks: get it again")
         self.n_items = int(release.manifest["sizes"]["items"])
         self._model = unpacked(program, release.arrays(RANKING_FILE), self.n_items)
-        self._targets = int(program["reading"]["targets"]) if program["caution"] else 0
 
     def scores(self, history: Indices) -> Floats:
         """Of every item."""
         found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
         return found
 
-    def rests_on(self, history: Indices) -> str:
-        """What a list rests on, for people."""
-        if not len(history):
-            return "Nothing was used yet: ranked by how popular items are and by their content, the same for everybody."
-        own = min(self._targets, len(history) - FEWEST_BEFORE)
-        read = counted(len(history), "item") + (" in their order" if len(history) > 1 else "")
-        weights = f"weights fitted to the latest {own} of them" if own > 0 else "the weights of everybody"
-        return f"Ranked here by {read}, with {weights}."
+    def rests_on(self, history: Indices) -> RestsOn:
+        """What a list is made of."""
+        return self._model.rests_on(history)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._csr import Csr
@@ -36,6 +38,30 @@ class KnowsPeople(Model, Protocol):
 
     def fold_in_people(self, histories: Csr, people: Side) -> Scorer:
         """The same for new users with these features."""
+
+
+Source = Literal["history", "order", "own weights", "content", "popularity", "appeal"]
+
+
+@dataclass(frozen=True)
+class RestsOn:
+    """What a list was made of."""
+
+    uses: tuple[Source, ...]  # what changes this list: without a history, only what is the same for everybody
+    items: int  # of the history that count
+    said: str  # the same for people, in a sentence
+
+    def as_json(self) -> Mapping[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+@runtime_checkable
+class SaysWhatItUses(Protocol):
+    """A model that can tell what its list for a history rests on."""
+
+    def rests_on(self, history: Indices) -> RestsOn:
+        """What the list of somebody with this history is made of."""
 
 
 def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:

@@ -79,8 +79,10 @@ def about_people(people: Side, about: Mapping[str, str]) -> Iterator[str]:
             yield f"{feature.name} {value!r} is not among what the model knows ({few}): taken as unknown"
 
 
-def about_history(known: Sequence[str], unknown: Sequence[str], found: Sequence[Recommendation]) -> Iterator[str]:
-    """What somebody who gave a history should know of the list that came of it."""
+def about_history(
+    known: Sequence[str], unknown: Sequence[str], found: Sequence[Recommendation], *, says_more: bool = False
+) -> Iterator[str]:
+    """What somebody who gave a history should know of the list that came of it; less where the model `says_more`."""
     if unknown:
         named = ", ".join(repr(item) for item in unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
         rest = "none is left, as in an empty history"
@@ -90,5 +92,5 @@ def about_history(known: Sequence[str], unknown: Sequence[str], found: Sequence[
     if not known:
         if len({best.score for best in found}) == 1 and len(found) > 1:
             yield "without a history this method has nothing to rank by: all items have the same score"
-        else:
+        elif not says_more:
             yield "without a history the list is what the method gives to somebody new"

@@ -16,7 +16,7 @@ from veilrec._csr import Csr
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput
 from veilrec.features import CODES, Side
-from veilrec.models.scores import KnowsPeople, Model, joined
+from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
 from veilrec.simulate.trainer import ModelParts
@@ -86,6 +86,21 @@ class SavedModel:
         used = self.indices(known)  # as given: the latest click comes last
         return self.named(self._joining(used, used, k, people=self.people.encoded([about]) if about else None))
 
+    def rests_on(self, history: Sequence[str]) -> RestsOn | None:
+        """What that list is made of; None for a method that does not say."""
+        known, _ = self.split_history(history)
+        return self._said(self.indices(known))
+
+    def rests_on_user(self, user: str) -> RestsOn | None:
+        """The same of the list of a user of the training."""
+        index, devices = self._user(user), self.devices
+        own = devices.trained_on.row(index)
+        return self._said(own if len(own) else self._joins_with(index))
+
+    def _said(self, own: Indices) -> RestsOn | None:
+        model = self.for_anybody
+        return model.rests_on(own) if isinstance(model, SaysWhatItUses) else None
+
     @property
     def people(self) -> Side:
         """The features of people that the model reads, without rows."""
@@ -123,10 +138,13 @@ class SavedModel:
 
     def recommend_user(self, user: str, k: int = 10) -> list[Recommendation]:
         """The best unused items of a user of the training, by the external id."""
+        return self.named(next(self._for_some(np.array([self._user(user)]), k)))
+
+    def _user(self, user: str) -> int:
         index = _find(self.devices.users, user)
         if index is None:
             raise _unknown_user(user, self.devices.users)
-        return self.named(next(self._for_some(np.array([index]), k)))
+        return index
 
     def recommend_everybody(self, k: int = 10, *, first: int | None = None) -> Iterator[Best]:
         """The best unused items of every user, or of the first so many, some users at a time."""
@@ -150,9 +168,12 @@ class SavedModel:
             if known:
                 yield best_of(next(scores), used, k, user)
             else:  # who never took part joins with what the device may learn from
-                liked = self.devices.liked
-                own = used if liked is None else liked.row(user)
-                yield self._joining(own, used, k, user, self._features_of(user))
+                yield self._joining(self._joins_with(user), used, k, user, self._features_of(user))
+
+    def _joins_with(self, user: int) -> Indices:
+        """What the device of somebody who never took part may learn from."""
+        liked = self.devices.liked
+        return (self.devices.used if liked is None else liked).row(user)
 
     def _features_of(self, user: int) -> Side | None:
         """What the device of somebody who never took part knows of its user, for a model that reads it."""
