@@ -83,8 +83,7 @@ def features_of(history: list[int], items: list[int]) -> Doubles:
 def scores_of(history: list[int], items: list[int], weights: dict[str, Floats]) -> Doubles:
     known = content()
     counts = known.start + weights[SCALES]
-    learnt = np.exp(-(known.rarity - 1.0) / 2.0) * weights[KINDS]  # the root of the share, beside the largest
-    kinds = np.where(known.subcategories[items] == NO_NAME, 0.0, learnt[known.subcategories[items]])
+    kinds = np.where(known.subcategories[items] == NO_NAME, 0.0, weights[KINDS][known.subcategories[items]])
     return np.asarray(features_of(history, items) @ counts + known.appeal[items] @ weights[TASTE] + kinds)
 
 

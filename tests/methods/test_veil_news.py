@@ -15,7 +15,7 @@ from tests.simulate.planted_bugs import protect as protecting
 from veilrec._arrays import Floats
 from veilrec.data.population import Catalogue, Strings
 from veilrec.device.veil_history import OwnHistory
-from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner, units_of
+from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.methods.audit import audit_method, made_up_for, small_problem
@@ -119,12 +119,6 @@ def test_without_shrinkage_by_doubt_it_would_not(monkeypatch: pytest.MonkeyPatch
     assert auc(trained("privacy.epsilon=0.001")) < auc(trained(rounds=0)) - 0.05
 
 
-def test_of_a_rare_subcategory_little_is_learnt() -> None:
-    content = trained(rounds=0).content
-    shares = np.bincount(content.subcategories, minlength=len(content.rarity)) / content.n_news
-    assert units_of(content) == pytest.approx(np.sqrt(shares / shares.max()), rel=1e-4)
-
-
 def test_with_a_budget_it_learns() -> None:
     on = small_problem(METHOD, 400, 12, "synthetic-news")
     learnt = trained("privacy.epsilon=100", on=on)
@@ -149,7 +143,7 @@ def test_without_a_history_everybody_gets_what_everybody_likes() -> None:
     model = trained("privacy.epsilon=100")
     nobody, somebody = model.fold_in(histories_of([[], [1, 2, 3]])).score_all(np.arange(2))
     content = model.content
-    appeal = content.appeal @ model.weights[TASTE] + (units_of(content) * model.weights[KINDS])[content.subcategories]
+    appeal = content.appeal @ model.weights[TASTE] + model.weights[KINDS][content.subcategories]
     assert nobody == pytest.approx(appeal, abs=1e-5)
     assert not np.allclose(nobody, somebody)
 

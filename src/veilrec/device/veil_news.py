@@ -2,9 +2,7 @@
 
 The score of news c after a history h is
 
-    (start + scales) . features(h, c)  +  taste . appeal(c)  +  unit * kinds, both of the subcategory of c.
-
-A unit is smaller where few news are: of a rare subcategory little can be learnt, and noise does little, too.
+    (start + scales) . features(h, c)  +  taste . appeal(c)  +  kinds[subcategory of c].
 
 A device compares what was clicked with all that was shown beside it (softmax), and sends the mean gradient over its
 impressions, cut to a length that most gradients reach: everybody's word then counts the same, and is as long as the
@@ -35,12 +33,6 @@ def counts_of(content: NewsContent, model: Mapping[str, Floats]) -> Floats:
     return np.asarray(content.start + model[SCALES], np.float32)
 
 
-def units_of(content: NewsContent) -> Floats:
-    """What one step in a subcategory counts: the root of its share of the news, beside that of the largest."""
-    rarest_last = content.rarity - content.rarity.min(initial=np.inf)
-    return np.asarray(np.exp(-rarest_last / 2.0), np.float32)
-
-
 def appeal_of(content: NewsContent, model: Mapping[str, Floats]) -> Floats:
     """What everybody thinks of each news, whatever the history: [news]."""
     scores = np.zeros(content.n_news, np.float32)
@@ -48,7 +40,7 @@ def appeal_of(content: NewsContent, model: Mapping[str, Floats]) -> Floats:
         scores += content.appeal @ model[TASTE]
     if KINDS in model:
         known = content.subcategories != NO_NAME
-        scores[known] += (units_of(content) * model[KINDS])[content.subcategories[known]]
+        scores[known] += model[KINDS][content.subcategories[known]]
     return scores
 
 
@@ -74,7 +66,6 @@ class VeilNewsLearner:
             rows.items,
             *content.packed,
             content.appeal,
-            units_of(content),
             counts_of(content, model),
             appeal_of(content, model),
             message,
@@ -107,7 +98,6 @@ def _add_gradients(
     subcategories: Indices,
     rarity: Floats,
     appeal: Floats,
-    units: Floats,
     counts: Floats,
     everybodys: Floats,
     message: Floats,
@@ -142,8 +132,7 @@ def _add_gradients(
                 for q in range(width):
                     message[device, n_features + q] += slope * appeal[item, q]
                 if subcategories[item] != NO_NAME:
-                    kind = subcategories[item]
-                    message[device, n_features + width + kind] += slope * units[kind]
+                    message[device, n_features + width + subcategories[item]] += slope
             examples[device] += len(shown)
             impressions += 1
             at += HEAD + past + clicks + others

@@ -41,7 +41,7 @@ SUMS = (
 # Chosen on train users: of a sample of MIND, learning from earlier days and ranking later ones, and of synthetic-news
 # (docs/veil-news.md says what was seen beside them).
 SETTLED = 80.0  # mean messages that all steps together come to where neither chance nor noise is in the way
-BY_CHANCE, BY_NOISE = 35.0, 8.0  # what either part of the doubt, as below, takes from that
+AGREED = 0.07  # how much doubt, as below, costs one step of the reach
 
 
 def devices(config: VeilConfig, problem: Problem) -> OwnImpressions:
@@ -95,11 +95,11 @@ def reach(mechanism: CohortSum, people: int, rounds: int) -> float:
 
     The mean message of N people is in doubt by who they happen to be, its squared error being 1 / N at most (messages
     are of length 1), and by the noise: P sigma^2 / N^2 over its P numbers, where sigma is that of one sum as good as
-    all rounds together. Both take from the reach as they would with a Gaussian prior on the mean.
+    all rounds together. Shrinking in proportion is what a Gaussian prior on the mean asks for.
     """
     sigma = mechanism.sigma / math.sqrt(rounds)
-    noise = mechanism.dimension * (sigma / people) ** 2
-    return 1.0 / (1.0 / SETTLED + BY_CHANCE / people + BY_NOISE * noise)
+    doubt = 1.0 / people + mechanism.dimension * (sigma / people) ** 2
+    return 1.0 / (1.0 / SETTLED + doubt / AGREED)
 
 
 def guarantee(config: VeilConfig) -> Guarantee:
