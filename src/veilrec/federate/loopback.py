@@ -113,7 +113,7 @@ class _Alone:
 def link_of(folder: Path, known: Known) -> HttpsLink:
     """The way of a device, or of a helper, to its coordinator."""
     key, name = device_folder.identity_of(folder), device_folder.read_invitation(folder).device
-    return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known.plan))
+    return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
 def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: threading.Event, wrap: Wrap) -> bool:

@@ -158,8 +158,8 @@ class Coming:
         try:
             body = await self._signed(request, kind, number, self._cap)
             device = _text(request.scope, DEVICE)
-            if self._conductor.is_helper(device):  # never behind those who wait for what helpers say
-                receipt = self._conductor.take_from_helper(device, kind, number, body)
+            if self._conductor.is_trip(kind):  # never behind those who wait for what is said on it
+                receipt = self._conductor.take_on_trip(device, kind, number, body)
             else:
                 receipt = await self._store(self._conductor.take, device, kind, number, body)
         except NotCounted as refusal:
