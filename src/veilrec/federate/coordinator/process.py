@@ -52,6 +52,7 @@ class Control:
 
     def __init__(self) -> None:
         self.ready = threading.Event()
+        self.ended = threading.Event()
         self.conductor: Conductor | None = None
         self.stop: Callable[[], object] = lambda: None
 
