@@ -24,6 +24,7 @@ from veilrec.federate.device.secure import whole_numbers
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import INVITED
 from veilrec.federate.secagg.pairs import PairDevice
+from veilrec.federate.secagg.terms import Reader, Terms
 from veilrec.federate.shares import terms_of
 from veilrec.federate.tasks import BadTask, Kind, Task, parted
 from veilrec.federate.vouching import Vouched, read_invited
@@ -50,6 +51,12 @@ class _Round:
         self.said[kind] = (asked, answer)
         return answer
 
+    def advertise(self, terms: bytes) -> bytes:
+        """Keys for this round, and for no other."""
+        if Terms.read(Reader(terms)).round_number != self.number:
+            raise BadInput("the terms are those of another round: nothing is sent")
+        return self.pairing.advertise(terms)
+
 
 class OfPairedDevice(OfDevice):
     """A device of a federation whose devices mask against each other."""
@@ -67,17 +74,18 @@ class OfPairedDevice(OfDevice):
 
     def answer(self, task: Task, content: bytes) -> bytes:
         """As any device, but for rounds and their trips."""
-        if task.kind == "advertise":
-            return self._entered(task.number).once("advertise", content, self._advertise)
-        if task.kind == "share":
-            return self._entered_before(task.number).once("share", content, self._share)
-        if task.kind == "sign":
-            return (own := self._entered_before(task.number)).once("sign", content, own.pairing.sign)
-        if task.kind == "reveal":
-            return (own := self._entered_before(task.number)).once("reveal", content, own.pairing.reveal)
         if task.kind == "round":
             return self._take_part(task.number, content)
-        return super().answer(task, content)
+        if task.kind not in ("advertise", "share", "sign", "reveal"):
+            return super().answer(task, content)
+        own = self._entered(task.number) if task.kind == "advertise" else self._entered_before(task.number)
+        steps: dict[str, Callable[[bytes], bytes]] = {
+            "advertise": own.advertise,
+            "share": lambda told: self._share(own, told),
+            "sign": own.pairing.sign,
+            "reveal": own.pairing.reveal,
+        }
+        return own.once(task.kind, content, steps[task.kind])
 
     def _entered(self, number: int) -> _Round:
         """The round that is begun; once it was, and is not in memory, the device has left it."""
@@ -100,20 +108,8 @@ class OfPairedDevice(OfDevice):
             raise BadTask(f"this device is not in round {number}, or was killed on its way: it has left it for good")
         return self._round
 
-    def _advertise(self, terms: bytes) -> bytes:
-        own = self._round
-        if own is None:
-            raise BadTask("no round is begun")
-        advert = own.pairing.advertise(terms)
-        if own.pairing.terms.round_number != own.number:
-            raise BadInput("the terms are those of another round: nothing is sent")
-        return advert
-
-    def _share(self, content: bytes) -> bytes:
-        own = self._round
-        if own is None:
-            raise BadTask("no round is begun")
-        named, group = parted(content)
+    def _share(self, own: _Round, told: bytes) -> bytes:
+        named, group = parted(told)
         self._vouched.learn(named)
         return own.pairing.share(group)
 
