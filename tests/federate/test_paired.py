@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import VeilrecError
+from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.coordinator.paired import PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.coordinator.trips import Trips
@@ -185,6 +185,8 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     with coordinating(tmp_path, known):
         devices.start()
         assert half.wait(LONG)
+    with pytest.raises(BadInput, match="is at round 0 of 2"):  # who looks at it changes nothing
+        read_end(tmp_path, known)
     ended.set()
     with coordinating(tmp_path, known):
         devices.join(LONG)
