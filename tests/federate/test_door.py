@@ -123,7 +123,7 @@ def test_a_signature_is_for_one_kind_and_one_round(open_round: Open) -> None:
 
 
 def test_a_body_beyond_any_message_is_refused_before_it_is_read(open_round: Open) -> None:
-    largest = largest_answer(open_round.known.plan)
+    largest = largest_answer(open_round.known)
     with pytest.raises((TurnedAway, Away)):
         open_round.links[0].send(open_round.task, bytes(largest + 1))
     assert open_round.counted == 0

@@ -71,7 +71,7 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
         devices = [held.enter_context(LetterDevice(place, known, said.append)) for place in places]
         post = MadeUpPost(devices, change)
         assert control.conductor is not None
-        carrier = Carrier(control.conductor, post, said.append, largest_answer=largest_answer(known.plan))
+        carrier = Carrier(control.conductor, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()

@@ -89,7 +89,9 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None
         ("priv-fedmf-sub", ("cohort.size=3",), {}, "one by one"),
         ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
         ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
-        ("fedmf", ("cohort.size=3",), {"secagg": "pairs"}, "use --secagg helpers"),
+        ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
+        ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "minimum_messages": 5}, "--least is 5"),
+        ("fedmf", ("cohort.size=4",), {"secagg": "pairs", "lost": 0.6}, "have to stay to the end"),
     ],
 )
 def test_secure_sums_that_would_promise_too_much_are_refused(

@@ -47,7 +47,9 @@ def init(
     protocol: Annotated[
         str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)
     ] = None,
-    secagg: Annotated[SecAgg, typer.Option(help="Secure aggregation.")] = SecAgg.none,
+    secagg: Annotated[
+        SecAgg, typer.Option(help="Secure sums: helpers, who are run by others, or pairs, among devices alone.")
+    ] = SecAgg.none,
     shares: Annotated[
         bool, typer.Option("--shares", help="Devices add the noise of secure sums: nobody sees one without.")
     ] = False,
@@ -55,6 +57,13 @@ def init(
         float, typer.Option(min=0.0, max=0.99, help="Part of the devices that may add no noise, or tell theirs.")
     ] = 0.0,
     helpers: Annotated[int, typer.Option(min=1, max=16, help="Of secure sums: run by others than the server.")] = 2,
+    corrupt: Annotated[
+        float,
+        typer.Option(min=0.0, max=0.99, help="With pairs: part of a round's devices that may work with the server."),
+    ] = 0.2,
+    lost: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="With pairs: part of them that may be gone before the end.")
+    ] = 0.3,
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
     ] = False,
@@ -81,6 +90,8 @@ def init(
         protocol=protocol,
         secagg=secagg.value,
         helpers=helpers,
+        corrupt=corrupt,
+        lost=lost,
         shares=shares,
         silent=silent,
         rehearsal=rehearsal,

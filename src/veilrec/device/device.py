@@ -60,6 +60,7 @@ Make = Callable[[Uploads, Round, Schema, Source], tuple[bytes, Event]]
 """From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
 
 _IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
+_ENTERED = "entered"  # the last round of several trips
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
 _TRUSTED = get_args(Trust)  # from nobody to the server
@@ -230,6 +231,19 @@ class Device(Generic[Data]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def enter(self, round_number: int) -> None:
+        """Begin a round of several trips, whose secrets are in memory alone: a device does so once a round, for good.
+
+        Whoever was killed on the way, and has lost them, has left the round. What could not be paid for is not begun.
+        """
+        with self.ledger.transaction() as kept:
+            self._check_learner(kept)
+            for name in (_OUTBOX, _ENTERED):
+                if _last(kept, name, round_number, "round") is not None:
+                    raise RoundIsOver(f"round {round_number} was begun before: the device has left it")
+            self._check(kept, self.plan.mechanism, round_number)
+            kept.keep(_ENTERED, _NUMBER.pack(round_number))
 
     def take_part(self, broadcast: bytes, round_number: int, *, make: Make | None = None) -> bytes:
         """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for.

@@ -32,6 +32,7 @@ from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.wire import bits
 
 _ROOM = 1 << 16  # bytes of heads
+_OF_ONE_DEVICE = 512  # bytes: two round keys, a lasting key and what vouches for it, in hexadecimal digits
 _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
@@ -132,15 +133,21 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def largest_content(plan: Plan) -> int:
-    """Bytes of the largest thing that a plan sends: twice a whole model, for those who compare two."""
-    return 2 * _whole_model(plan) + _ROOM
+def largest_content(known: Known) -> int:
+    """Bytes of the largest thing that a federation sends: twice a whole model, for those who compare two."""
+    return 2 * _whole_model(known.plan) + _said_of_devices(known) + _ROOM
 
 
-def largest_answer(plan: Plan) -> int:
-    """Bytes of the largest answer that a plan allows: every entry of the model with its number beside it."""
+def largest_answer(known: Known) -> int:
+    """Bytes of the largest answer that a federation allows: every entry of the model with its number beside it."""
+    plan = known.plan
     reports = 0 if plan.reports is None else bits.size(plan.reports.mechanism.length)
-    return max(3 * _whole_model(plan), reports) + _ROOM
+    return max(3 * _whole_model(plan), reports) + _said_of_devices(known) + _ROOM
+
+
+def _said_of_devices(known: Known) -> int:
+    """Keys, shares and signatures, where devices mask against each other."""
+    return _OF_ONE_DEVICE * known.federation.devices if known.federation.secagg == "pairs" else 0
 
 
 def _whole_model(plan: Plan) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,10 +12,11 @@ import yaml
 from veilrec._files import write_text
 from veilrec._version import __version__
 from veilrec.errors import BadInput, unknown_name
+from veilrec.federate.secagg.graph import Neighbourhood
 from veilrec.privacy.budget import Budget
 
 FORMAT = 1
-FILE, FACTS, CA = "federation.yaml", "facts", "ca.pem"
+FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
 COORDINATOR, DEVICES, HELPERS, PEOPLE, RUN, LOGS = "coordinator", "devices", "helpers", "people", "run", "logs"
 SecAgg = Literal["none", "helpers", "pairs"]
 
@@ -42,6 +43,8 @@ class Federation:
     secagg: SecAgg = "none"
     helpers: tuple[str, ...] = ()  # the lasting keys of those who help to add up, in hexadecimal digits
     least: int = 2  # devices without which no secure sum is opened
+    neighbourhood: dict[str, int] = field(default_factory=dict)  # of sums among devices alone: who masks with whom
+    invited: str = ""  # likewise: a digest of the list of invitations beside this file
     shares: bool = False  # whether devices add the noise of a sum, each a part, so that nobody sees one without
     silent: float = 0.0  # of `least`, the part that may add none, or tell theirs
     rehearsal: bool = False  # its devices draw from one secret that somebody holds: nobody is protected
@@ -51,11 +54,19 @@ class Federation:
     report_seconds: float = 60.0
     round_seconds: float = 60.0
     judge_seconds: float = 60.0
+    trip_seconds: float = 20.0  # of the small trips of a secure sum among devices alone
 
     @property
     def digest(self) -> bytes:
         """The id as secure sums know it."""
         return hashlib.sha256(self.id.encode()).digest()
+
+    def woven(self) -> Neighbourhood:
+        """Who masks with whom in sums among devices alone."""
+        try:
+            return Neighbourhood(**self.neighbourhood)
+        except TypeError:
+            raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
 
     def spending(self) -> Budget:
         """What a device may spend."""
@@ -89,18 +100,20 @@ def _checked(path: Path, content: Any) -> Federation:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else None
         raise BadInput(f"{path} has format {found}, this veilrec reads {FORMAT}: use the veilrec that made it")
-    names = {field.name for field in fields(Federation)}
+    names = {one.name for one in fields(Federation)}
     given = {name: value for name, value in content.items() if name not in ("format", "veilrec")}
-    needed = {field.name for field in fields(Federation) if field.name in _NEEDED}
+    needed = {one.name for one in fields(Federation) if one.name in _NEEDED}
     if missing := sorted(needed - set(given)):
         raise BadInput(f"{path} is not whole: it says nothing of {missing[0]}; bring back the one that init wrote")
     if odd := sorted(set(given) - names):
         raise BadInput(f"{path}: {unknown_name('entry', odd[0], names)}")
     if given.get("secagg", "none") not in get_args(SecAgg):
         raise BadInput(f"{path}: {unknown_name('secagg', str(given['secagg']), get_args(SecAgg))}")
-    for name in ("devices", "judges", "rounds", "seed"):
-        if not isinstance(given[name], int):
-            raise BadInput(f"{path}: {name} is {given[name]!r}, not a whole number; bring back the one that init wrote")
+    whole = {name: given[name] for name in ("devices", "judges", "rounds", "seed")}
+    woven = given.get("neighbourhood", {})
+    for name, value in (whole | (woven if isinstance(woven, dict) else {"neighbourhood": woven})).items():
+        if not isinstance(value, int):
+            raise BadInput(f"{path}: {name} is {value!r}, not a whole number; bring back the one that init wrote")
     return Federation(**{**given, "helpers": tuple(given.get("helpers", ()))})
 
 

@@ -6,7 +6,6 @@ handed to devices. A key that the coordinator names counts only if the invitatio
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,10 @@ from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.https_link import HttpsLink
 from veilrec.federate.device.loop import live
 from veilrec.federate.federation import CA, Federation
-from veilrec.federate.identity import Invitation, check_endorsement
+from veilrec.federate.identity import Invitation
 from veilrec.federate.secagg.helping import Helper
 from veilrec.federate.tasks import BadTask, Task, parted
+from veilrec.federate.vouching import Invited, Vouched, invited_text, read_invited
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"
@@ -31,15 +31,11 @@ def name_of(place: int) -> str:
     return f"helper-{place}"
 
 
-def write(folder: Path, invitation: Invitation, invited: dict[int, tuple[str, bytes]]) -> bytes:
-    """A folder that is ready to be handed to its operator; the helper's lasting public key.
-
-    `invited` has the name and the public half of the invitation of every device that learns, by its place.
-    """
+def write(folder: Path, invitation: Invitation, invited: Invited) -> bytes:
+    """A folder that is ready to be handed to its operator; the helper's lasting public key."""
     folder.mkdir(mode=0o700, parents=True)
     device_folder.keep(folder / device_folder.INVITATION, invitation.text())
-    listed = {str(place): [name, public.hex()] for place, (name, public) in invited.items()}
-    device_folder.keep(folder / REGISTER, json.dumps(listed) + "\n")
+    device_folder.keep(folder / REGISTER, invited_text(invited))
     return new_key(folder / device_folder.IDENTITY).public
 
 
@@ -47,13 +43,11 @@ class Helping:
     """Answers what a helper is asked."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
-        self._made = made
-        self._invited = _read_register(folder)
-        self._registered: dict[int, bytes] = {}
+        self._vouched = Vouched(made.id, read_invited(folder / REGISTER, f"{folder} is no helper"))
         identity = device_folder.identity_of(folder)
         if identity.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
-        self._helper = Helper(folder, identity, federation=made.digest, registered=self._registered, least=made.least)
+        self._helper = Helper(folder, identity, federation=made.digest, registered=self._vouched.keys, least=made.least)
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -63,35 +57,11 @@ class Helping:
         """A key for a round, or the sum of its masks."""
         if task.kind == "open":
             proposal, register = parted(content)
-            self._learn(register)
+            self._vouched.learn(register)
             return self._helper.open(proposal)
         if task.kind == "sum":
             return self._helper.answer(content)
         raise BadTask(f"a helper does not do this: {task.kind}")
-
-    def _learn(self, register: bytes) -> None:
-        """Take in the keys that their invitations vouch for; a place has one key, the first."""
-        try:
-            for entry in json.loads(register):
-                place, key = int(entry["place"]), bytes.fromhex(entry["key"])
-                name, invitation = self._invited[place]
-                check_endorsement(invitation, self._made.id, name, key, bytes.fromhex(entry["endorsement"]))
-                if self._registered.setdefault(place, key) != key:
-                    raise BadTask(f"the device in place {place} has another key than before")
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise BadTask("the list of devices cannot be read") from None
-
-
-def _read_register(folder: Path) -> dict[int, tuple[str, bytes]]:
-    try:
-        listed = json.loads((folder / REGISTER).read_text())
-        return {int(place): (str(name), bytes.fromhex(public)) for place, (name, public) in listed.items()}
-    except FileNotFoundError:
-        raise BadInput(
-            f"{folder} is no helper: it has no {REGISTER}; give a folder that `federate init` made"
-        ) from None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise BadInput(f"{folder / REGISTER} cannot be read ({type(error).__name__}): bring back its own") from None
 
 
 def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:

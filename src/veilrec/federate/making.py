@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from veilrec._arrays import Offsets
-from veilrec._files import new_folder
+from veilrec._files import new_folder, write_text
 from veilrec._words import counted
 from veilrec.data import packed
 from veilrec.data.datasets import load
@@ -23,9 +24,11 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import certificates, facts, federation, helper
 from veilrec.federate.coordinator.registry import Place, Registry, Role
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, PEOPLE, Federation, SecAgg
+from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federate.identity import Invitation
+from veilrec.federate.secagg.graph import Neighbourhood, choose
 from veilrec.federate.shares import guarantee_of, with_shares
+from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
@@ -43,14 +46,12 @@ from veilrec.simulate.real_rounds import budget_for
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round
 
-Invited = dict[int, tuple[str, bytes]]
-"""The name of a device, and the public half of its invitation, by its place."""
 OVER_SELECTION = 1.3  # as many devices are drawn as a round needs, times this, where that is allowed
 _OF_MASKS = (
     "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With noise in"
-    " shares (--shares) nobody sees a sum without noise.",
-    "It takes secure sums that hold: one of the helpers has to refuse to work with the server.",
+    " shares (--shares) nobody sees a sum without noise."
 )
+_OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
 _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
 
 
@@ -67,6 +68,8 @@ class Wishes:
     protocol: str | None = None
     secagg: SecAgg = "none"
     helpers: int = 2  # of secure sums
+    corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among devices alone
+    lost: float = 0.3  # part of them that may be gone before the end, likewise
     shares: bool = False  # devices add the noise of secure sums
     silent: float = 0.0  # the part of them that may add none
     rehearsal: bool = False
@@ -125,15 +128,21 @@ def make(folder: Path, wishes: Wishes) -> Made:
 def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
     """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
     least = _check_secure(basis.plan, wishes)
+    woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.shares:
         basis = _with_shares(basis, Shares(least, wishes.silent))
-    made = replace(_describe(folder, wishes, basis), least=least)
+    basis = replace(basis, guarantee=trusting(basis.guarantee, wishes.secagg, woven))
+    made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
     _check_facts(folder, made, basis.plan)
     secret = secrets.token_bytes(32)
     _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
     with Registry(folder / COORDINATOR) as registry:
         invited = _write_devices(folder, made, basis, secret, registry)
-        if made.secagg != "none":
+        if made.secagg == "pairs":
+            text = invited_text(invited)
+            write_text(folder / INVITED, text)
+            made = replace(made, invited=digest_of(text))
+        if made.secagg == "helpers":
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
     federation.write(made, folder)  # last: without it the folder is none
     return made
@@ -151,11 +160,9 @@ def _with_shares(basis: Basis, shares: Shares) -> Basis:
 def _check_secure(plan: Plan, wishes: Wishes) -> int:
     """How many devices a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
     if wishes.shares and wishes.secagg == "none":
-        raise BadInput("--shares is noise under masks: add --secagg helpers")
+        raise BadInput("--shares is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
         return 2
-    if wishes.secagg == "pairs":
-        raise BadInput("--secagg pairs is not to be had over a network yet: use --secagg helpers")
     seen = [
         part.mechanism.name for part in (plan.reports, plan.comparison) if part and part.mechanism.trust != "nobody"
     ]
@@ -175,6 +182,24 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
         if plan.cohort.sampling != "poisson":
             return max(2, size)
     return max(2, wishes.minimum_messages or size // 2)
+
+
+def _weave(basis: Basis, wishes: Wishes, least: int) -> Neighbourhood:
+    """Who masks with whom in sums among devices alone, for all numbers of devices that a round may begin with."""
+    plan, devices = basis.plan, len(learners(basis.data))
+    drawn = plan.cohort.among(devices)
+    if _may_over_select(plan, wishes):
+        drawn = min(devices, ceil(drawn * OVER_SELECTION))
+    if drawn < 3:
+        raise BadInput(f"a round has {counted(drawn, 'device')}, and sums among devices alone need 3: use helpers")
+    fewest = max(3, least, drawn - int(wishes.lost * drawn))
+    if fewest > drawn:
+        raise BadInput(f"--least is {least}, and a round has {counted(drawn, 'device')}: give no more than these")
+    return choose(fewest, most=drawn, corrupt=wishes.corrupt, lost=wishes.lost)
+
+
+def _may_over_select(plan: Plan, wishes: Wishes) -> bool:
+    return not wishes.rehearsal and over_selection_obstacle(plan) is None
 
 
 def prepared_for(people: Path, wishes: Wishes) -> tuple[PreparedRun, tuple[str, ...]]:
@@ -222,7 +247,6 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     people = facts.public_people(problem, basis.items, tells_shown=basis.guarantee.basis != "proven")
     packed.save(people, folder / FACTS)
     budget, unprotected = spending_of(plan, 1 + plan.rounds // 20 if wishes.spare is None else wishes.spare)
-    free = not wishes.rehearsal and over_selection_obstacle(plan) is None
     if wishes.minimum_messages is not None:
         _check_least(plan, wishes.minimum_messages)
     return Federation(
@@ -240,14 +264,15 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
         facts=facts.digest_of(folder / FACTS),
         unprotected=unprotected,
         budget=_written(budget),
-        guarantee=trusting(basis.guarantee, wishes.secagg).to_json(),
+        guarantee=basis.guarantee.to_json(),
         secagg=wishes.secagg,
         shares=wishes.shares,
         silent=wishes.silent,
         rehearsal=wishes.rehearsal,
         minimum_messages=wishes.minimum_messages,
-        over_selection=OVER_SELECTION if free else 1.0,
+        over_selection=OVER_SELECTION if _may_over_select(plan, wishes) else 1.0,
         round_seconds=wishes.round_seconds,
+        trip_seconds=min(wishes.round_seconds, Federation.trip_seconds),
     )
 
 
@@ -361,11 +386,23 @@ def _write_helpers(folder: Path, count: int, invited: Invited, registry: Registr
     return tuple(keys)
 
 
-def trusting(guarantee: Guarantee, secagg: SecAgg) -> Guarantee:
+def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
     """The same promise where the server sees nobody's own messages."""
-    if secagg == "none" or guarantee.trust != "server":
+    if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
-    return replace(guarantee, trust="server sees only sums", caveats=(*guarantee.caveats, *_OF_MASKS))
+    told = guarantee.caveats
+    if guarantee.trust == "server":
+        told = (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
+    return replace(guarantee, trust="server sees only sums", caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+
+
+def _of_pairs(woven: Neighbourhood) -> str:
+    """What breaks sums among devices alone."""
+    return (
+        f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
+        f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator made"
+        " up count among these."
+    )
 
 
 def settings_of(made: Federation) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def about(known: Known) -> dict[str, Any]:
         "rounds": made.rounds,
         "devices": made.devices,
         "guarantee": made.guarantee,
-        "largest_content": largest_content(plan),
+        "largest_content": largest_content(known),
         "tensors": [
             {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}
             for tensor in plan.schema.tensors

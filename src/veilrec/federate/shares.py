@@ -15,6 +15,7 @@ from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.updates import Round
 
 _ADDED_UP = ("sum", "mean")
+_WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 _TRUSTED: tuple[Trust, ...] = ("nobody", "server sees only sums", "server")
 
 
@@ -33,10 +34,12 @@ def with_shares(plan: Plan, shares: Shares) -> Plan:
     return replace(plan, mechanism=SharedSum(mechanism, shares))
 
 
-def terms_of(plan: Plan, about: Round, federation: bytes) -> Terms:
-    """What a round of a plan with noise in shares is to secure sums."""
-    mechanism = _shared(plan)
+def terms_of(plan: Plan, about: Round, federation: bytes, least: int | None = None) -> Terms:
+    """What a round is to secure sums; `least`: devices, where the plan's own noise does not say how many."""
     lattice = plan.lattice(about)
+    if least is not None and not isinstance(plan.mechanism, SharedSum):
+        return Terms(federation, about.number, lattice.size, _WIDTH, least)
+    mechanism = _shared(plan)
     return Terms(federation, about.number, lattice.size, mechanism.width(lattice, about), mechanism.shares.least)
 
 

@@ -20,8 +20,10 @@ from typing import Any, Literal, Protocol, get_args
 
 from veilrec.errors import VeilrecError
 
-Kind = Literal["report", "round", "judge", "open", "sum", "over"]
+Trip = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # of secure sums, beside the round itself
+Kind = Literal["report", "round", "judge", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
 Receipt = Literal["taken", "known already"]
+TRIPS: tuple[str, ...] = get_args(Trip)
 _LENGTH = struct.Struct("<Q")
 
 
@@ -75,7 +77,12 @@ class TurnedAway(VeilrecError):
 
 def joined(first: bytes, second: bytes) -> bytes:
     """Two contents as one."""
-    return _LENGTH.pack(len(first)) + first + second
+    return head(first) + second
+
+
+def head(first: bytes) -> bytes:
+    """The beginning of two contents as one: whatever follows is the second."""
+    return _LENGTH.pack(len(first)) + first
 
 
 def parted(content: bytes) -> tuple[bytes, bytes]:

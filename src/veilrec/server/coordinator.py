@@ -120,7 +120,9 @@ class Coordinator:
         minimum_reports: int = 1,
         over_selection: float = 1.0,
         secure: SecureSum | None = None,
+        goes_on: bool = True,
     ) -> None:
+        """`goes_on`: False for whoever only looks at a run whose sums are formed elsewhere."""
         if over_selection > 1.0 and (obstacle := over_selection_obstacle(plan)) is not None:
             raise BadInput(f"over-selection is {over_selection:g}, and {obstacle}: leave it at 1")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -133,8 +135,8 @@ class Coordinator:
         self._store = RoundStore(folder, run_digest(plan))
         try:
             self._load()
-            if self.stage == "closing" and self.secure is None:  # others have to be asked for a secure sum: close_round
-                self._finish()
+            if self.stage == "closing" and self.secure is None and goes_on:
+                self._finish()  # for a secure sum others have to be asked: close_round
         except BaseException:
             self._store.close()
             raise
@@ -244,7 +246,10 @@ class Coordinator:
             return self._take("reports", device, message, lambda: ballot.read(message))
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
-        """Begin a round: what its devices get, and which devices these are; the same again while it is open."""
+        """Begin a round: what its devices get, and which devices these are; the same again while it is open.
+
+        A secure sum may find that it cannot begin: the round is then closing at once, and void.
+        """
         with self._lock:
             if self.stage == "closing":
                 raise BadInput(f"round {self.round_number} is still closing: call close_round first")
@@ -271,10 +276,20 @@ class Coordinator:
                 self._count_reports(question)
             self._set_agenda()
             if self.secure is not None:
-                store.set_invitation(self.secure.open(self._standing.server.about))
+                place = self._open_secure(self.secure, place)
             store.empty("reports")
             store.move(place)
         store.place = place
+
+    def _open_secure(self, secure: SecureSum, place: Place) -> Place:
+        """Where the run then stands: open for those who can send a message, or void if it cannot begin."""
+        cohort = self._store.cohort()
+        invitation = secure.open(self._standing.server.about, cohort)
+        self._store.set_invitation(invitation or b"")
+        if invitation is None:
+            return replace(place, stage="closing", void=True)
+        can, wanted = secure.senders(invitation, len(cohort)), place.wanted or len(cohort)
+        return replace(place, wanted=can) if can < wanted else place
 
     def _count_reports(self, question: Question) -> None:
         reports = self.plan.reports
@@ -413,18 +428,18 @@ class Coordinator:
         store.mark()
         came, size = store.amount("messages")
         devices = len(store.cohort())
-        told = 0 if self.secure is None else len(store.invitation() or b"")
-        down = devices * (told + len(rounds.encode(server.about, server.broadcast(), server.schema)))
+        down = devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
         model = place.model
         place = self._added_up(place, came)
+        told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)
         if not place.void:
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
             self._standing.step()
             model = store.write_model(self._standing.state(), place.number + 1)
-        up = size + place.report_bytes
+        up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
-        report = RoundReport(place.number, devices, came, place.void, down, up, place.report_bytes, refused)
+        report = RoundReport(place.number, devices, came, place.void, told + down, up, place.report_bytes, refused)
         after = Place(place.number + 1, "between rounds", model=model)
         with store.transaction():
             store.empty("messages")

@@ -48,8 +48,14 @@ class Compared(Protocol):
 class SecureSum(Protocol):
     """How messages are added up where the server must not see any of them."""
 
-    def open(self, about: Round) -> bytes:
-        """What devices of a round get beside the model; asked again, it may be another."""
+    def open(self, about: Round, cohort: Sequence[str]) -> bytes | None:
+        """What belongs to a round from now on; asked again, it may be another. None: the round cannot begin."""
+
+    def senders(self, invitation: bytes, cohort: int) -> int:
+        """How many of a cohort of so many can send a message."""
+
+    def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
+        """Bytes to devices and from them, beside model and messages."""
 
     def check(self, invitation: bytes, device: int, message: bytes) -> None:
         """Refuse bytes that are not a message of this device for this round."""

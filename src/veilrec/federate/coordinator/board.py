@@ -6,21 +6,32 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from veilrec.federate.tasks import Kind, Task
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Who is asked, and what belongs to it: something for all, and behind it something for each."""
+
+    devices: Collection[str]
+    content: bytes
+    own: Mapping[str, bytes] | None = None
+
+
 class Board:
-    """One task at a time, with a content for all or one for each; whoever has answered is not asked again."""
+    """One task at a time, with a content for all and a part for each; whoever has answered is not asked again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._task: Task | None = None
         self._devices: frozenset[str] = frozenset()
         self._answered: set[str] = set()
-        self._contents: dict[str, tuple[str, bytes]] = {}  # by device: a digest, and what belongs to the task
-        self._common: tuple[str, bytes] | None = None
+        self._content = b""  # what belongs to the task
+        self._own: Mapping[str, bytes] = {}  # by device, behind that
+        self._digests: dict[str, str] = {}  # of both together
+        self._digest = ""  # of what those have who have nothing of their own
         self._until = 0.0
         self.over = False
         self._watchers: list[Callable[[], None]] = []
@@ -35,7 +46,8 @@ class Board:
         number: int,
         devices: Collection[str],
         *,
-        content: bytes | Mapping[str, bytes] = b"",
+        content: bytes = b"",
+        own: Mapping[str, bytes] | None = None,
         answered: Collection[str] = (),
         period: int = 0,
         seconds: float,
@@ -44,16 +56,18 @@ class Board:
         with self._lock:
             self._task = Task(kind, number, period)
             self._devices, self._answered = frozenset(devices), set(answered)
-            own = {} if isinstance(content, bytes) else {who: _named(part) for who, part in content.items()}
-            self._contents = own
-            self._common = _named(content) if isinstance(content, bytes) and content else None
+            digest = hashlib.sha256(content)
+            self._content, self._own = content, own or {}
+            self._digests = {who: _behind(digest, part) for who, part in self._own.items()}
+            self._digest = digest.hexdigest() if content else ""
             self._until = time.monotonic() + seconds
         self._tell()
 
     def withdraw(self) -> None:
         """Ask nothing of anybody."""
         with self._lock:
-            self._task, self._devices, self._contents, self._common = None, frozenset(), {}, None
+            self._task, self._devices, self._content, self._own, self._digests = None, frozenset(), b"", {}, {}
+            self._digest = ""
 
     def end(self) -> None:
         """Nothing will be asked any more."""
@@ -72,22 +86,25 @@ class Board:
         with self._lock:
             if self._task is None or device not in self._devices or device in self._answered:
                 return None
-            digest, content = self._contents.get(device) or self._common or ("", b"")
+            size = len(self._content) + len(self._own.get(device, b""))
             left = max(0.0, self._until - time.monotonic())
-            return replace(self._task, sha256=digest, size=len(content), seconds=round(left, 3))
+            return replace(self._task, sha256=self._digest_for(device), size=size, seconds=round(left, 3))
 
     def content(self, device: str, digest: str) -> bytes | None:
         """What belongs to the task of a device; None if it has none of that digest."""
         with self._lock:
-            if device not in self._devices:
+            if device not in self._devices or not digest or digest != self._digest_for(device):
                 return None
-            found = self._contents.get(device) or self._common
-            return found[1] if found is not None and found[0] == digest else None
+            return self._content + self._own.get(device, b"")
 
-    def note(self, device: str) -> None:
-        """A device has answered what is asked now."""
+    def _digest_for(self, device: str) -> str:
+        return self._digests.get(device, self._digest)
+
+    def note(self, device: str, kind: str, number: int) -> None:
+        """A device has answered a task, which may not be the one of now any more."""
         with self._lock:
-            self._answered.add(device)
+            if self._task is not None and (self._task.kind, self._task.number) == (kind, number):
+                self._answered.add(device)
 
     @property
     def seconds_left(self) -> float:
@@ -95,5 +112,8 @@ class Board:
         return self._until - time.monotonic()
 
 
-def _named(content: bytes) -> tuple[str, bytes]:
-    return hashlib.sha256(content).hexdigest(), content
+def _behind(digest: hashlib._Hash, part: bytes) -> str:
+    """Of what was digested already with something behind it: what all have in common is read once."""
+    whole = digest.copy()
+    whole.update(part)
+    return whole.hexdigest()

@@ -12,20 +12,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from veilrec._memory import peak_rss_mb
 from veilrec.errors import BadInput
-from veilrec.federate.coordinator.board import Board
+from veilrec.federate.coordinator.board import Asked, Board
 from veilrec.federate.coordinator.helped import HelpedRounds
+from veilrec.federate.coordinator.paired import PAIRED_TRIPS, PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
-from veilrec.federate.tasks import Away, Receipt, joined
+from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
 from veilrec.server.coordinator import Coordinator, Refused
 
 _TROUBLE = (sqlite3.Error, OSError)
 _PAUSE_SECONDS = 1.0  # before something that a disk refused is tried again
 _SEEN_SECONDS = 60.0  # since a device asked, to count as here
+
+
+SecureRounds: TypeAlias = HelpedRounds | PairedRounds
 
 
 class Busy(Exception):
@@ -43,7 +47,7 @@ class Conductor:
         say: Callable[[str], None],
         *,
         board: Board | None = None,
-        secure: HelpedRounds | None = None,
+        secure: SecureRounds | None = None,
     ) -> None:
         self.coordinator, self.registry, self.federation = coordinator, registry, federation
         self.board, self.secure = board or Board(), secure
@@ -56,7 +60,6 @@ class Conductor:
         self.closing_cpu = 0.0  # seconds of this process that adding up and stepping took
         self.messages = 0  # that were taken in by this process
         self.round_seconds: deque[float] = deque(maxlen=1000)
-        self._helpers = {entry.place.device for entry in registry.entries("helper")}
         for entry in (*registry.entries("learner"), *registry.entries("judge")):
             enrol = coordinator.enrol if entry.place.role == "learner" else coordinator.enrol_judge
             if enrol(entry.place.device) != entry.place.number:
@@ -70,7 +73,7 @@ class Conductor:
             self._stopping = True
             self._changed.notify_all()
         if self.secure is not None:
-            self.secure.stop()
+            self.secure.trips.stop()
 
     def see(self, device: str) -> None:
         """A device has asked."""
@@ -95,23 +98,26 @@ class Conductor:
         except _TROUBLE as error:
             self._say(f"a message could not be kept ({error}): it is asked for again")
             raise Busy from None
-        self.board.note(device)
+        self.board.note(device, kind, number)
         with self._changed:
             self.messages += receipt == "taken"
             self._changed.notify_all()
         return receipt
 
-    def is_helper(self, device: str) -> bool:
-        """Whether it is one of those who help to add up."""
-        return device in self._helpers
+    @property
+    def trips_a_round(self) -> int:
+        """How often a device is asked in a round."""
+        return len(PAIRED_TRIPS) + 1 if isinstance(self.secure, PairedRounds) else 1
 
-    def take_from_helper(self, device: str, kind: str, number: int, content: bytes) -> Receipt:
-        """What a helper says; it is worth something while somebody waits for it, and is kept nowhere."""
-        if self.secure is None or number != self.coordinator.round_number:
-            raise Refused("another round", "this is not what helpers are asked for")
-        self.secure.take(device, kind, content)
-        self.board.note(device)
-        return "taken"
+    def is_trip(self, kind: str) -> bool:
+        """Whether it is about one of the small trips of a secure sum: these are taken in while a round waits."""
+        return kind in TRIPS
+
+    def take_on_trip(self, device: str, kind: str, number: int, content: bytes) -> Receipt:
+        """What a helper or a device says on a trip; it is worth something while somebody waits for it."""
+        if self.secure is None:
+            raise Refused("nothing is open", "nothing of this kind is asked for")
+        return self.secure.trips.take(device, kind, number, content)
 
     @property
     def _receivers(self) -> dict[str, Callable[[str, bytes], Receipt]]:
@@ -165,12 +171,12 @@ class Conductor:
         if self._stopping:
             return
         if server.stage != "closing":
-            broadcast, cohort = server.open_round()
-            seconds = made.round_seconds
-            content = broadcast if server.invitation is None else joined(server.invitation, broadcast)
-            board.publish(
-                "round", server.round_number, cohort, content=content, answered=server.came("messages"), seconds=seconds
-            )
+            opened = server.open_round()
+        if server.stage == "open":
+            asked, answered = self._asked(*opened), server.came("messages")
+            devices, content, own, seconds = asked.devices, asked.content, asked.own, made.round_seconds
+            number = server.round_number
+            board.publish("round", number, devices, content=content, own=own, answered=answered, seconds=seconds)
             if not self._wait(lambda: server.is_complete, seconds):
                 return
             board.withdraw()
@@ -180,6 +186,12 @@ class Conductor:
         self.round_seconds.append(time.monotonic() - began)
         void = " (void: too few)" if report.void else ""
         self._say(f"round {report.number + 1}/{made.rounds}: {report.messages} of {report.devices} devices{void}")
+
+    def _asked(self, broadcast: bytes, cohort: tuple[str, ...]) -> Asked:
+        invitation = self.coordinator.invitation
+        if self.secure is None or invitation is None:
+            return Asked(cohort, broadcast)
+        return self.secure.asked(invitation, broadcast, cohort)
 
     def _reports(self) -> None:
         server, board = self.coordinator, self.board

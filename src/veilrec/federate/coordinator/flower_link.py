@@ -102,7 +102,7 @@ class Link:
         command = [sys.executable, "-m", "veilrec.federate.coordinator.flower_door"]
         command += [str(part) for pair in options.items() for part in pair]
         command += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
-        cap = str(largest_answer(self._known.plan) + _ROOM)
+        cap = str(largest_answer(self._known) + _ROOM)
         with (self._home / LOG).open("ab") as log:
             self._link = subprocess.Popen(  # noqa: S603 - ourselves
                 command,

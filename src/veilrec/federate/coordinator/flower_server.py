@@ -79,7 +79,7 @@ def carry(folder: Path, known: Known, grid: Grid) -> None:
     thread.start()
     control.ready.wait()
     if control.conductor is not None:
-        carrier = Carrier(control.conductor, GridPost(grid), _say, largest_answer=largest_answer(known.plan))
+        carrier = Carrier(control.conductor, GridPost(grid), _say, largest_answer=largest_answer(known))
         until = float("inf")
         while thread.is_alive() and time.monotonic() < until:
             carrier.turn()

@@ -6,25 +6,20 @@ and what they sent is in the coordinator's database, so that a coordinator that 
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from veilrec._arrays import Offsets
-from veilrec.federate.coordinator.board import Board
+from veilrec.federate.coordinator.board import Asked, Board
 from veilrec.federate.coordinator.registry import Registry
+from veilrec.federate.coordinator.trips import Trips, keys_of, learners, listed_keys
 from veilrec.federate.federation import Federation
 from veilrec.federate.secagg.helpers import HelpedSum, Invitation, Proposal, check_claim, read_upload
-from veilrec.federate.secagg.terms import Terms, Void
+from veilrec.federate.secagg.terms import Void
 from veilrec.federate.shares import terms_of
-from veilrec.federate.tasks import Away, Kind, joined
+from veilrec.federate.tasks import Away, Trip, joined
 from veilrec.plan import Plan
-from veilrec.privacy.mechanisms.shared import SharedSum
 from veilrec.updates import Round
 from veilrec.wire.codec import BadMessage
-
-_WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 
 
 class HelpedRounds:
@@ -33,32 +28,16 @@ class HelpedRounds:
     def __init__(
         self, board: Board, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
     ) -> None:
-        self._plan = plan
-        self._board, self._registry, self._federation, self._say = board, registry, federation, say
+        self.trips = Trips(board)
+        self._registry, self._federation, self._plan, self._say = registry, federation, plan, say
         self._names = [entry.place.device for entry in registry.entries("helper")]
         self._keys = tuple(bytes.fromhex(key) for key in federation.helpers)
-        self._came: dict[str, bytes] = {}
-        self._kind: Kind | None = None
-        self._changed = threading.Condition()
-        self._stopping = False
 
-    def stop(self) -> None:
-        """Wait for nobody any more."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-
-    def take(self, helper: str, kind: str, content: bytes) -> None:
-        """What a helper says."""
-        with self._changed:
-            if kind == self._kind:
-                self._came[helper] = content
-                self._changed.notify_all()
-
-    def open(self, about: Round) -> bytes:
+    def open(self, about: Round, cohort: Sequence[str]) -> bytes:
         """Ask every helper for its key of the round; `Away` where one does not come."""
-        proposal = Proposal(self._terms(about), self._keys)
-        content = joined(proposal.encode(), self._register())
+        made = self._federation
+        proposal = Proposal(terms_of(self._plan, about, made.digest, made.least), self._keys)
+        content = joined(proposal.encode(), listed_keys(learners(self._registry)))
         said = self._ask("open", about.number, content)
         if len(said) < len(self._names):
             raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
@@ -67,11 +46,17 @@ class HelpedRounds:
         except (Void, BadMessage) as error:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
-    def _terms(self, about: Round) -> Terms:
-        if isinstance(self._plan.mechanism, SharedSum):
-            return terms_of(self._plan, about, self._federation.digest)
-        length = self._plan.lattice(about).size
-        return Terms(self._federation.digest, about.number, length, _WIDTH, self._federation.least)
+    def senders(self, invitation: bytes, cohort: int) -> int:
+        """Everybody."""
+        return cohort
+
+    def asked(self, invitation: bytes, broadcast: bytes, cohort: Collection[str]) -> Asked:
+        """The invitation and the model, the same for all."""
+        return Asked(cohort, joined(invitation, broadcast))
+
+    def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
+        """The invitation, to everybody; what helpers say is not counted among devices."""
+        return cohort * len(invitation), 0
 
     def check(self, invitation: bytes, device: int, message: bytes) -> None:
         """Refuse what this device has not signed for this round."""
@@ -89,7 +74,7 @@ class HelpedRounds:
             for message in messages:
                 adding.receive(message)
             said = self._ask("sum", invited.proposal.terms.round_number, adding.request())
-            if self._stopping and len(said) < len(self._names):
+            if self.trips.stopping and len(said) < len(self._names):
                 raise Away("stopped before all helpers have answered")  # asked again after the next start
             for answer in said.values():
                 adding.receive_answer(answer)
@@ -98,31 +83,9 @@ class HelpedRounds:
             self._say(str(error))
             return None
 
-    def _ask(self, kind: Kind, number: int, content: bytes) -> dict[str, bytes]:
+    def _ask(self, kind: Trip, number: int, content: bytes) -> dict[str, bytes]:
         seconds = self._federation.round_seconds
-        until = time.monotonic() + seconds
-        with self._changed:
-            self._came, self._kind = {}, kind
-        self._board.publish(kind, number, self._names, content=content, seconds=seconds)
-        with self._changed:
-            while len(self._came) < len(self._names) and not self._stopping and time.monotonic() < until:
-                self._changed.wait(0.5)
-            self._kind = None
-            said = dict(self._came)
-        self._board.withdraw()
-        return said
+        return self.trips.ask(kind, number, self._names, content=content, seconds=seconds)
 
     def _registered(self) -> dict[int, bytes]:
-        """The lasting keys of the devices that learn, by their places."""
-        entries = self._registry.entries("learner")
-        return {entry.place.number: entry.key for entry in entries if entry.key is not None and not entry.revoked}
-
-    def _register(self) -> bytes:
-        """The same with what vouches for every key, for helpers, who believe nobody's word."""
-        entries = self._registry.entries("learner")
-        listed = [
-            {"place": entry.place.number, "key": entry.key.hex(), "endorsement": entry.endorsement.hex()}
-            for entry in entries
-            if entry.key is not None and entry.endorsement is not None and not entry.revoked
-        ]
-        return json.dumps(listed).encode()
+        return keys_of(learners(self._registry))

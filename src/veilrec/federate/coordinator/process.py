@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from veilrec._files import write_json
 from veilrec.errors import BadInput
 from veilrec.federate.coordinator.board import Board
-from veilrec.federate.coordinator.conducting import Conductor
+from veilrec.federate.coordinator.conducting import Conductor, SecureRounds
 from veilrec.federate.coordinator.helped import HelpedRounds
 from veilrec.federate.coordinator.https_door import RATE_OF_ADDRESS, make_app
+from veilrec.federate.coordinator.paired import PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.facts import Known, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
@@ -30,13 +31,20 @@ STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0
 
 
-def open_coordinator(folder: Path, known: Known, secure: HelpedRounds | None = None) -> Coordinator:
+def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = None) -> Coordinator:
     """The coordinator of a federation's folder; without its secure sums it can be looked at, and not go on."""
     made, place = known.federation, folder / COORDINATOR
     if not (place / "secret").is_file():
         raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
     least = made.minimum_messages if made.secagg == "none" else max(made.minimum_messages or 0, made.least)
-    return Coordinator(place, known.plan, minimum_messages=least, over_selection=made.over_selection, secure=secure)
+    return Coordinator(
+        place,
+        known.plan,
+        minimum_messages=least,
+        over_selection=made.over_selection,
+        secure=secure,
+        goes_on=made.secagg == "none",
+    )
 
 
 class Control:
@@ -44,6 +52,7 @@ class Control:
 
     def __init__(self) -> None:
         self.ready = threading.Event()
+        self.ended = threading.Event()
         self.conductor: Conductor | None = None
         self.stop: Callable[[], object] = lambda: None
 
@@ -67,14 +76,22 @@ def coordinate(
     made, place = known.federation, folder / COORDINATOR
     log, board = log or Log(), Board()
     with locked(place), Registry(place) as registry:
-        secure = None if made.secagg == "none" else HelpedRounds(board, registry, made, known.plan, log.event)
+        secure = _secure(board, registry, known, log)
         with open_coordinator(folder, known, secure) as server:
             conductor = Conductor(server, registry, made, log.event, board=board, secure=secure)
-            token, largest = read_token(place), largest_answer(known.plan)
+            token, largest = read_token(place), largest_answer(known)
             app = make_app(conductor, largest_answer=largest, operator=token, log=log, rate=rate, page=page)
             life = _Life(conductor, place / STATUS, stay=stay, control=control)
             serve_app(app, log, _offered(made, place), announce, life.begin, signals=control is None)
             return life.end()
+
+
+def _secure(board: Board, registry: Registry, known: Known, log: Log) -> SecureRounds | None:
+    made = known.federation
+    if made.secagg == "none":
+        return None
+    kind = HelpedRounds if made.secagg == "helpers" else PairedRounds
+    return kind(board, registry, made, known.plan, log.event)
 
 
 def _offered(made: Federation, place: Path) -> Place:

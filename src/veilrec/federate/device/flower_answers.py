@@ -73,7 +73,7 @@ class LetterDevice:
             self.is_over = True
             self._say("the federation is over")
             return DECLINED
-        content = raw(letter, "content", largest_content(self._known.plan))
+        content = raw(letter, "content", largest_content(self._known))
         if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
             raise BadLetter("what came is not what was announced")
         answer = self._answers.answer(task, content)

@@ -64,7 +64,7 @@ def _live(folder: Path, known: Known, link: str, device: LetterDevice, stop: thr
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadInput(f"{node_key(folder)} is no key of a node: remove it, and register the new one")
     authority = (known.folder / CA).read_bytes()
-    most = largest_content(known.plan) + _ROOM
+    most = largest_content(known) + _ROOM
     with http_request_response(link, False, authority, (key, key.public_key()), 1) as connection:
         _, receive, send, _run, _app, pull, push, confirm = connection
         pause.reset()

@@ -24,6 +24,7 @@ from veilrec.errors import VeilrecError
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.https_link import HttpsLink
 from veilrec.federate.device.loop import OfDevice, live
+from veilrec.federate.device.paired import OfPairedDevice
 from veilrec.federate.device.secure import OfHelpedDevice
 from veilrec.federate.facts import Known, largest_content
 from veilrec.federate.federation import CA
@@ -42,7 +43,7 @@ def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: thr
     """One device until the federation is over; whether it is."""
     with device_folder.open_device(folder, known) as device:
         invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
-        most = largest_content(known.plan)
+        most = largest_content(known)
         link = HttpsLink(known.federation, known.folder / CA, invitation.device, identity, largest_content=most)
         try:
             answers = answers_of(device, known, device_folder.read_about(folder).place, identity)
@@ -55,6 +56,8 @@ def answers_of(device: Device[Any], known: Known, place: int, identity: SigningK
     """A device as its federation wants it: under masks, or not."""
     if known.federation.secagg == "none":
         return OfDevice(device)
+    if known.federation.secagg == "pairs":
+        return OfPairedDevice(device, known, place, identity)
     return OfHelpedDevice(device, known.plan, known.federation, place, identity)
 
 

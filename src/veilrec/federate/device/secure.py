@@ -42,16 +42,17 @@ class OfHelpedDevice(OfDevice):
         invitation, broadcast = parted(content)
 
         def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
-            values, event = self._whole_numbers(uploads, about, view, source)
+            values, event = whole_numbers(self._plan, uploads, about, view, source)
             return self._masking.upload(invitation, values), event
 
         return self.device.take_part(broadcast, task.number, make=masked)
 
-    def _whole_numbers(self, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
-        """What is added up, with the device's share of the noise where it adds one."""
-        mechanism, lattice = self._plan.mechanism, self._plan.lattice(about)
-        if isinstance(mechanism, SharedSum):
-            shared = mechanism.share(uploads, about, lattice, source)
-            return shared.value, shared.event
-        released = mechanism.message(uploads, about, source)
-        return lattice.integers(codec.rounded(released.value, view))[0], released.event
+
+def whole_numbers(plan: Plan, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
+    """What is added up, with the device's share of the noise where it adds one."""
+    mechanism, lattice = plan.mechanism, plan.lattice(about)
+    if isinstance(mechanism, SharedSum):
+        shared = mechanism.share(uploads, about, lattice, source)
+        return shared.value, shared.event
+    released = mechanism.message(uploads, about, source)
+    return lattice.integers(codec.rounded(released.value, view))[0], released.event

@@ -10,6 +10,10 @@ session, so that to whoever chose the corrupt and the lost before, neighbours ar
   unless two disjoint runs of k/2 places are empty: chance at most n (n-1) / 2 times that of k given places.
 - The round succeeds: of every device's neighbours at least t answer, but with chance n P[H(n-1, n-1-g, k) < t].
 - No two lists of survivors are signed: each takes more than (n + c) / 2 signatures, and honest devices give one.
+
+A round may begin with any number of devices from `devices` to `most`. The same c is fewer of more, and the same part
+of more is found by k given places more often: so the first line is taken at the fewest, times the most, the second at
+the most with as large a part missing as at the fewest, and the third at both.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import ceil, comb
 
 from veilrec.errors import BadInput
-from veilrec.federate.secagg.terms import digest, packed
+from veilrec.federate.secagg.terms import MOST_DEVICES, digest, packed
+
+_ROUNDING = 1e-9  # of a share that is written in decimals
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Neighbourhood:
     degree: int  # k: of every device, an even number, or everybody else
     threshold: int  # t: shares that open a secret
     corrupt: int  # c: at most
+    most: int = MOST_DEVICES  # that a round begins with
 
     def quorum(self, members: int) -> int:
         """Signatures under a list of survivors without which nobody reveals anything."""
@@ -38,7 +45,7 @@ class Neighbourhood:
 
     def encode(self) -> bytes:
         """For the session."""
-        return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt))
+        return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
 
 
 @dataclass(frozen=True)
@@ -50,34 +57,57 @@ class Chances:
 
 
 @lru_cache(maxsize=64)
-def choose(devices: int, *, corrupt: float, lost: float, chances: Chances = Chances()) -> Neighbourhood:  # noqa: B008
-    """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices."""
-    if devices < 3 or not 0.0 <= corrupt < 1.0 or not 0.0 <= lost < 1.0:
+def choose(
+    devices: int,
+    *,
+    corrupt: float,
+    lost: float,
+    most: int | None = None,
+    chances: Chances = Chances(),  # noqa: B008
+) -> Neighbourhood:
+    """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices.
+
+    Rounds begin with `devices` or more, up to `most`; of the most, that share may be corrupt.
+    """
+    most = devices if most is None else most
+    if not 3 <= devices <= most or not 0.0 <= corrupt < 1.0 or not 0.0 <= lost < 1.0:
         raise BadInput(
             f"{devices} devices, {corrupt} corrupt, {lost} lost: give 3 or more, and shares from 0 to below 1"
         )
-    bad, gone = int(corrupt * devices), int(lost * devices)
-    if (devices + bad) // 2 + 1 > devices - gone:
-        raise BadInput(
-            f"of {devices} devices {bad} may be corrupt and {gone} be lost: more than half of all, and half as many as "
-            "the corrupt beyond that, have to stay to the end; plan for fewer, or use helpers"
-        )
+    bad = ceil(corrupt * most - _ROUNDING)
+    for members in (devices, most):
+        gone = _part(lost, members)
+        if (members + bad) // 2 + 1 > members - gone:
+            raise BadInput(
+                f"of {members} devices {bad} may be corrupt and {gone} be lost: more than half of all, and half as many"
+                " as the corrupt beyond that, have to stay to the end; plan for fewer, or use helpers"
+            )
+    missing = -(-(bad + _part(lost, devices)) * most // devices)
     for degree in range(4, devices - 1, 2):
-        threshold = _threshold(devices, bad, degree, chances.leak)
-        if threshold is None or _torn(devices, bad + gone, degree) > chances.leak:
+        threshold = _threshold(devices, bad, degree, chances.leak / most)
+        if threshold is None or _torn(most, missing, degree) > chances.leak:
             continue
-        if devices * _below(threshold, devices - 1, devices - 1 - gone, degree) <= chances.failure:
-            return Neighbourhood(devices, degree, threshold, bad)
+        if all(most * _left(n, _part(lost, n), degree, threshold) <= chances.failure for n in (devices, most)):
+            return Neighbourhood(devices, degree, threshold, bad, most)
     # Everybody next to everybody: nothing is left to chance, and those of the quorum are enough to open secrets.
-    return Neighbourhood(devices, devices - 1, bad + 1, bad)
+    return Neighbourhood(devices, most - 1, bad + 1, bad, most)
+
+
+def _part(share: float, devices: int) -> int:
+    return int(share * devices + _ROUNDING)
+
+
+def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
+    """How likely it is that too few of a device's neighbours answer at the end."""
+    return _below(threshold, devices - 1, devices - 1 - gone, degree)
 
 
 def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
-    """The smallest t with n P[corrupt neighbours >= t] <= leak."""
+    """The smallest t with P[corrupt neighbours >= t] <= leak."""
     reach = 0.0
     for count in range(min(degree, bad), -1, -1):
         reach += _exactly(count, devices - 1, bad, degree)
-        if devices * reach > leak:
+        if reach > leak:
             return count + 1 if count < degree else None
     return 1
 

@@ -63,10 +63,14 @@ class Shares:
         return packed(self.number) + self.commitment + encode_boxes(self.boxes)
 
     @classmethod
+    def read(cls, reader: Reader) -> Shares:
+        """Take what `encode` wrote."""
+        return cls(reader.count(_MOST_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
+
+    @classmethod
     def decode(cls, content: bytes) -> Shares:
         """Check and read a message."""
-        reader = Reader(content)
-        shares = cls(reader.count(_MOST_NUMBER), reader.take(COMMITMENT_BYTES), read_boxes(reader))
+        shares = cls.read(reader := Reader(content))
         reader.end()
         return shares
 

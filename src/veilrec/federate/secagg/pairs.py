@@ -33,6 +33,7 @@ from veilrec.errors import BadInput
 from veilrec.federate.secagg.graph import Neighbourhood, neighbours
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
 from veilrec.federate.secagg.pair_messages import (
+    KEYS,
     Group,
     Kind,
     Reveal,
@@ -48,7 +49,7 @@ from veilrec.federate.secagg.pair_messages import (
     encode_signatures,
 )
 from veilrec.federate.secagg.shamir import SECRET_BYTES, SHARE_BYTES, combine, split
-from veilrec.federate.secagg.terms import Broken, Reader, Terms, TooFew, Words, digest, packed
+from veilrec.federate.secagg.terms import MOST_DEVICES, Broken, Reader, Terms, TooFew, Words, digest, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature
 
@@ -58,6 +59,11 @@ SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
 def session_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
     """What the keys of a round are bound to."""
     return terms.session(b"pairs", neighbourhood.encode())
+
+
+def _ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
+    """What the order of the ring is drawn from: nothing that the server could try out until it likes the neighbours."""
+    return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
 
 
 def _group_of(session: bytes, members: tuple[int, ...]) -> bytes:
@@ -148,9 +154,14 @@ class PairDevice:
                 f"{len(told.members)} devices take part, this one among them or not: the round was planned for "
                 f"{self.neighbourhood.devices} with it"
             )
+        if len(told.members) > self.neighbourhood.most:
+            raise BadMessage(f"{len(told.members)} devices take part: {self.neighbourhood.most} at most can")
         if not set(told.members) <= set(self._registered):
             raise BadMessage("somebody who is not registered is said to take part")
-        around = neighbours(self._session, told.members, self.neighbourhood.degree)[self.number]
+        if len({self._registered[number] for number in told.members}) < len(told.members):
+            raise BadMessage("two of those who are said to take part are one: they have the same lasting key")
+        ring = _ring_of(self.terms, self.neighbourhood)
+        around = neighbours(ring, told.members, self.neighbourhood.degree)[self.number]
         if tuple(advert.number for advert in told.adverts) != around:
             raise BadMessage("the neighbours of this device are not those that the session names")
         for advert in told.adverts:
@@ -257,7 +268,8 @@ class PairSum:
             raise TooFew(f"{len(self._adverts)} devices came: the round was planned for {self.neighbourhood.devices}")
         self._members = tuple(sorted(self._adverts))
         self._group = _group_of(self._session, self._members)
-        self._around = neighbours(self._session, self._members, self.neighbourhood.degree)
+        ring = _ring_of(self.terms, self.neighbourhood)
+        self._around = neighbours(ring, self._members, self.neighbourhood.degree)
         return {
             number: Group(self._members, tuple(self._adverts[other] for other in self._around[number])).encode()
             for number in self._members
@@ -274,7 +286,10 @@ class PairSum:
         return shares.number
 
     def boxes(self) -> dict[int, bytes]:
-        """To every device that shared: what its neighbours have sealed for it."""
+        """To every device that shared: what its neighbours have sealed for it; nobody else sends a vector."""
+        needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
+        if len(self._shares) < needed:
+            raise TooFew(f"{len(self._shares)} devices have shared their secrets, and {needed} have to stay to the end")
         self._shared = tuple(sorted(self._shares))
         return {
             number: encode_boxes(
@@ -283,11 +298,36 @@ class PairSum:
             for number in self._shared
         }
 
-    def receive_masked(self, content: bytes) -> int:
-        """Add a masked vector up."""
+    def kept(self) -> bytes:
+        """All that devices have said before their vectors: a server that was killed goes on with it."""
+        adverts = b"".join(self._adverts[number].encode() for number in self._members)
+        shares = b"".join(self._shares[number].encode() for number in self._shared or ())
+        parts = (packed(len(self._members)), adverts, packed(len(self._shared or ())), shares)
+        return self.terms.encode() + b"".join(parts)
+
+    @classmethod
+    def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairSum:
+        """The same round as `kept` wrote it, before its first vector; whatever devices were sent is sent again."""
+        made = cls(Terms.read(reader := Reader(content)), neighbourhood, registered)
+        for _ in range(reader.count(MOST_DEVICES)):
+            made.receive_advert(RoundKey.read(reader, KEYS).encode())
+        made.groups()
+        for _ in range(reader.count(MOST_DEVICES)):
+            made.receive_shares(Shares.read(reader).encode())
+        reader.end()
+        made.boxes()
+        return made
+
+    def check_masked(self, content: bytes) -> tuple[int, Words]:
+        """Whose vector this is, and the vector; one that cannot be added up is refused."""
         number, words = decode_masked(content, self.terms)
         if self._survivors is not None or number in self._arrived or number not in (self._shared or ()):
             raise BadMessage(f"the vector of device {number} comes too late, a second time, or without shares")
+        return number, words
+
+    def receive_masked(self, content: bytes) -> int:
+        """Add a masked vector up."""
+        number, words = self.check_masked(content)
         self._arrived.add(number)
         self._total += words
         return number

@@ -1,0 +1,126 @@
+"""A device that masks against other devices: five trips a round, and no answer of it is ever given in two ways.
+
+- Which devices there are it knows from the list of invitations of the federation. A key that the coordinator names
+  counts if the invitation of its place vouches for it; who masks with whom, and how few may be added up, comes from
+  the federation's file.
+- Asked the same again on a trip, it says the same; asked something else, it has left the round. A reveal hangs on the
+  list that was signed, and on nothing else.
+- What it enters a round with, and the secrets of others, are in memory alone. That it has entered is on disk before its
+  keys leave: a device that was killed never comes back into that round, so it signs no second list and reveals nothing
+  of anybody twice. Its vector it sends again, the same bytes, for that is paid for and on disk.
+- The ledger is charged, and the vector on disk, in one transaction, before it leaves (`Device.take_part`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from veilrec.device.device import Device
+from veilrec.errors import BadInput
+from veilrec.federate.device.loop import OfDevice
+from veilrec.federate.device.secure import whole_numbers
+from veilrec.federate.facts import Known
+from veilrec.federate.federation import INVITED
+from veilrec.federate.secagg.pairs import PairDevice
+from veilrec.federate.secagg.terms import Reader, Terms
+from veilrec.federate.shares import terms_of
+from veilrec.federate.tasks import BadTask, Kind, Task, parted
+from veilrec.federate.vouching import Vouched, read_invited
+from veilrec.privacy.events import Event
+from veilrec.privacy.randomness import Source
+from veilrec.updates import Round, Schema, Uploads
+from veilrec.wire.signing import SigningKey
+
+
+@dataclass
+class _Round:
+    """A round that the device is in: what it masks with, and what it has said on which question."""
+
+    number: int
+    pairing: PairDevice
+    said: dict[Kind, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    def once(self, kind: Kind, asked: bytes, say: Callable[[bytes], bytes]) -> bytes:
+        """The answer to a trip; `PairDevice` goes one step at a time, and leaves the round if it is asked otherwise."""
+        known = self.said.get(kind)
+        if known is not None and (known[0] == asked or kind == "reveal"):
+            return known[1]
+        answer = say(asked)
+        self.said[kind] = (asked, answer)
+        return answer
+
+    def advertise(self, terms: bytes) -> bytes:
+        """Keys for this round, and for no other."""
+        if Terms.read(Reader(terms)).round_number != self.number:
+            raise BadInput("the terms are those of another round: nothing is sent")
+        return self.pairing.advertise(terms)
+
+
+class OfPairedDevice(OfDevice):
+    """A device of a federation whose devices mask against each other."""
+
+    def __init__(self, device: Device[Any], known: Known, place: int, identity: SigningKey) -> None:
+        super().__init__(device)
+        made = known.federation
+        self._plan, self._made, self._place, self._identity = known.plan, made, place, identity
+        self._woven = made.woven()
+        path = known.folder / INVITED
+        self._vouched = Vouched(
+            made.id, read_invited(path, f"{known.folder} is no place for secure sums", digest=made.invited)
+        )
+        self._round: _Round | None = None
+
+    def answer(self, task: Task, content: bytes) -> bytes:
+        """As any device, but for rounds and their trips."""
+        if task.kind == "round":
+            return self._take_part(task.number, content)
+        if task.kind not in ("advertise", "share", "sign", "reveal"):
+            return super().answer(task, content)
+        own = self._entered(task.number) if task.kind == "advertise" else self._entered_before(task.number)
+        steps: dict[str, Callable[[bytes], bytes]] = {
+            "advertise": own.advertise,
+            "share": lambda told: self._share(own, told),
+            "sign": own.pairing.sign,
+            "reveal": own.pairing.reveal,
+        }
+        return own.once(task.kind, content, steps[task.kind])
+
+    def _entered(self, number: int) -> _Round:
+        """The round that is begun; once it was, and is not in memory, the device has left it."""
+        if self._round is None or self._round.number != number:
+            self.device.enter(number)
+            made = self._made
+            pairing = PairDevice(
+                self._place,
+                self._identity,
+                self._vouched.keys,
+                federation=made.digest,
+                neighbourhood=self._woven,
+                least=made.least,
+            )
+            self._round = _Round(number, pairing)
+        return self._round
+
+    def _entered_before(self, number: int) -> _Round:
+        if self._round is None or self._round.number != number:
+            raise BadTask(f"this device is not in round {number}, or was killed on its way: it has left it for good")
+        return self._round
+
+    def _share(self, own: _Round, told: bytes) -> bytes:
+        named, group = parted(told)
+        self._vouched.learn(named)
+        return own.pairing.share(group)
+
+    def _take_part(self, number: int, content: bytes) -> bytes:
+        broadcast, boxes = parted(content)
+
+        def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
+            own, made = self._entered_before(number), self._made
+            if own.pairing.terms != terms_of(self._plan, about, made.digest, made.least):
+                raise BadInput("the terms are not those of this plan's round: nothing is sent")
+            values, event = whole_numbers(self._plan, uploads, about, view, source)
+            return own.pairing.mask(boxes, values), event
+
+        return self.device.take_part(broadcast, number, make=masked)
