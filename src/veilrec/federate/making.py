@@ -15,7 +15,7 @@ from veilrec._files import new_folder
 from veilrec._words import counted
 from veilrec.data import packed
 from veilrec.data.datasets import load
-from veilrec.data.population import Strings
+from veilrec.data.population import Population, Strings
 from veilrec.data.some_users import some_users
 from veilrec.device.device import plan_digest
 from veilrec.device.learner import LocalData
@@ -25,6 +25,7 @@ from veilrec.federate.coordinator.registry import Place, Registry, Role
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, PEOPLE, Federation, SecAgg
 from veilrec.federate.identity import Invitation
+from veilrec.federate.places import Places, check_places, places_in
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.registry import get
@@ -61,6 +62,7 @@ class Wishes:
     method: str
     data: str
     devices: int
+    places: int = 0  # kept free for devices that are invited later
     settings: tuple[str, ...] = ()
     seed: int = 0
     rounds: int | None = None
@@ -89,6 +91,7 @@ class Basis:
     items: Strings
     guarantee: Guarantee
     protocol: str
+    places: Places = ()  # behind the people of the data, for those who come later
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,11 @@ class Made:
 
 def make(folder: Path, wishes: Wishes) -> Made:
     """Write all folders; the folder is whole, or not there."""
+    if wishes.places and wishes.rehearsal:
+        raise BadInput(
+            "--rehearsal is compared with a simulation of people who are all there from the start, and --places is for"
+            " those who are not: leave one of them out"
+        )
     with new_folder(folder) as part:
         prepared, notes = prepared_for(part / PEOPLE, wishes)
         simulation, plan = prepared.trainer, prepared.plan
@@ -124,7 +132,14 @@ def make(folder: Path, wishes: Wishes) -> Made:
 
 def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
     """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
+    if wishes.places:
+        basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
+    if wishes.places and wishes.secagg != "none" and least > len(learners(basis.data)):
+        raise BadInput(
+            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} are there from the"
+            " start: give --least, fewer --places, or more --devices"
+        )
     if wishes.shares:
         basis = _with_shares(basis, Shares(least, wishes.silent))
     made = replace(_describe(folder, wishes, basis), least=least)
@@ -137,6 +152,28 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
     federation.write(made, folder)  # last: without it the folder is none
     return made
+
+
+def _with_places(basis: Basis, wishes: Wishes) -> Basis:
+    """The same, planned for so many devices more, which come later or never."""
+    method, problem = get(basis.method), basis.problem
+    told = problem.news is not None and basis.guarantee.basis != "proven"
+    check_places(basis.plan, tells_shown=told, secagg=wishes.secagg)
+    now, later = (
+        facts.public_problem(_public(basis, places), seed=problem.public_seed, rounds=problem.rounds)
+        for places in (0, wishes.places)
+    )
+    if method.plan is None:
+        raise VeilrecError(f"{method.name} has no plan for devices")
+    check_same(method.name, method.plan(basis.config, now), basis.plan)
+    plan, guarantee = method.plan(basis.config, later), promised(method, basis.config, later)
+    places = places_in(method.devices(basis.config, later), len(basis.data.rows))
+    return replace(basis, plan=plan, guarantee=guarantee, places=places)
+
+
+def _public(basis: Basis, places: int) -> Population:
+    """What everybody may know, so many free places included."""
+    return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
 def _with_shares(basis: Basis, shares: Shares) -> Basis:
@@ -219,8 +256,7 @@ def spec_of(people: Path) -> str:
 
 def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
-    people = facts.public_people(problem, basis.items, tells_shown=basis.guarantee.basis != "proven")
-    packed.save(people, folder / FACTS)
+    packed.save(_public(basis, len(basis.places)), folder / FACTS)
     budget, unprotected = spending_of(plan, 1 + plan.rounds // 20 if wishes.spare is None else wishes.spare)
     free = not wishes.rehearsal and over_selection_obstacle(plan) is None
     if wishes.minimum_messages is not None:
@@ -234,8 +270,9 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
         seed=problem.public_seed,
         dataset=wishes.data.partition(":")[0],
         protocol=basis.protocol,
-        devices=len(learners(data)),
-        judges=len(judges(plan, data)),
+        devices=len(learners(data)) + sum(role == "learner" for _, role in basis.places),
+        judges=len(judges(plan, data)) + sum(role == "judge" for _, role in basis.places),
+        places=len(basis.places),
         plan=plan_digest(plan),
         facts=facts.digest_of(folder / FACTS),
         unprotected=unprotected,
@@ -307,11 +344,15 @@ def _written(budget: Budget) -> dict[str, Any]:
 
 def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
     """The plan of the public facts has to be the plan of the data, first weights included."""
-    known = facts.Known(folder, made)
-    if run_digest(known.plan) != run_digest(plan):
+    check_same(made.method, facts.Known(folder, made).plan, plan)
+
+
+def check_same(method: str, public: Plan, plan: Plan) -> None:
+    """Refuse a method whose plan of the public facts is another one."""
+    if run_digest(public) != run_digest(plan):
         raise BadInput(
-            f"{known.method.name} plans with more than public facts: what devices would be told depends on people's"
-            " data, so it cannot be federated"
+            f"{method} plans with more than public facts: what devices would be told depends on people's data, so it"
+            " cannot be federated"
         )
 
 
@@ -348,6 +389,9 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
                 place=place,
                 shared=secret if made.rehearsal else None,
             )
+        later = [number for number, kind in basis.places if kind == role]
+        for place, number in enumerate(later, len(numbers)):
+            registry.keep_free(Place(device_folder.name_of(number), role, place))
     return invited
 
 

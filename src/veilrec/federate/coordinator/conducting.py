@@ -11,7 +11,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from veilrec._memory import peak_rss_mb
@@ -22,6 +23,7 @@ from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import Away, Receipt, joined
 from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.round_store import Inbox
 
 _TROUBLE = (sqlite3.Error, OSError)
 _PAUSE_SECONDS = 1.0  # before something that a disk refused is tried again
@@ -142,9 +144,19 @@ class Conductor:
             self._wait(lambda: False, _PAUSE_SECONDS)
 
     def _wait_for_devices(self) -> None:
-        entries = self.registry.entries()
-        self._say(f"waiting for {len(entries)} devices, for {self.federation.enrol_seconds:g} s at most")
-        self._wait(lambda: all(e.key or e.revoked for e in self.registry.entries()), self.federation.enrol_seconds)
+        invited = sum(not entry.free for entry in self.registry.entries())
+        self._say(f"waiting for {invited} devices, for {self.federation.enrol_seconds:g} s at most")
+        self._wait(
+            lambda: all(e.key or e.revoked or e.free for e in self.registry.entries()), self.federation.enrol_seconds
+        )
+
+    def _there(self, asked: Sequence[str]) -> tuple[str, ...]:
+        """Those whose places somebody has: whoever comes later is asked from the next time on."""
+        nobody = {entry.place.device for entry in self.registry.entries() if entry.free or entry.revoked}
+        return tuple(device for device in asked if device not in nobody)
+
+    def _all_came(self, asked: Sequence[str], inbox: Inbox) -> bool:
+        return set(asked) <= set(self.coordinator.came(inbox))
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Until something is done, or so long; whether to go on: somebody may have said stop."""
@@ -168,10 +180,11 @@ class Conductor:
             broadcast, cohort = server.open_round()
             seconds = made.round_seconds
             content = broadcast if server.invitation is None else joined(server.invitation, broadcast)
+            asked = self._there(cohort)
             board.publish(
-                "round", server.round_number, cohort, content=content, answered=server.came("messages"), seconds=seconds
+                "round", server.round_number, asked, content=content, answered=server.came("messages"), seconds=seconds
             )
-            if not self._wait(lambda: server.is_complete, seconds):
+            if not self._wait(lambda: server.is_complete or self._all_came(asked, "messages"), seconds):
                 return
             board.withdraw()
         before = _cpu()
@@ -188,16 +201,16 @@ class Conductor:
             return
         least = min(server.minimum_reports, len(question.devices))
         while not self._stopping:
-            seconds = self.federation.report_seconds
+            seconds, asked = self.federation.report_seconds, self._there(question.devices)
             board.publish(
                 "report",
                 question.round_number,
-                question.devices,
+                asked,
                 answered=server.came("reports"),
                 period=question.period,
                 seconds=seconds,
             )
-            self._wait(lambda: len(server.came("reports")) >= len(question.devices), seconds)
+            self._wait(partial(self._all_came, asked, "reports"), seconds)
             if len(server.came("reports")) >= least:
                 break
             self._say(f"round {question.round_number}: too few have reported; asking again")
@@ -205,14 +218,15 @@ class Conductor:
 
     def _judging(self) -> None:
         server, board = self.coordinator, self.board
-        asked = server.compare()
-        if asked is None:
+        comparing = server.compare()
+        if comparing is None:
             return
+        asked = self._there(comparing.devices)
         seconds = self.federation.judge_seconds
-        content = joined(asked.start, asked.trained)
+        content = joined(comparing.start, comparing.trained)
         answered = server.came("gains")
-        board.publish("judge", asked.number, asked.devices, content=content, answered=answered, seconds=seconds)
-        if not self._wait(lambda: len(server.came("gains")) >= len(asked.devices), seconds):
+        board.publish("judge", comparing.number, asked, content=content, answered=answered, seconds=seconds)
+        if not self._wait(lambda: self._all_came(asked, "gains"), seconds):
             return
         board.withdraw()
         self._say(server.close_comparison().line())
@@ -235,7 +249,8 @@ class Conductor:
             "stage": "over" if self.board.over else server.stage,
             "seconds_left": round(max(0.0, self.board.seconds_left), 1),
             "devices": {
-                "invited": len(entries),
+                "invited": sum(not entry.free for entry in entries),
+                "free": sum(entry.free for entry in entries),
                 "enrolled": sum(entry.key is not None for entry in entries),
                 "revoked": sum(entry.revoked for entry in entries),
                 "here": sum(now - seen < _SEEN_SECONDS for seen in list(self._seen.values())),

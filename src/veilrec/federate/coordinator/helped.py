@@ -88,7 +88,8 @@ class HelpedRounds:
         try:
             for message in messages:
                 adding.receive(message)
-            said = self._ask("sum", invited.proposal.terms.round_number, adding.request())
+            content = joined(adding.request(), self._register())  # somebody may have come since it was opened
+            said = self._ask("sum", invited.proposal.terms.round_number, content)
             if self._stopping and len(said) < len(self._names):
                 raise Away("stopped before all helpers have answered")  # asked again after the next start
             for answer in said.values():
