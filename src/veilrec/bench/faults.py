@@ -230,21 +230,15 @@ def _killed_until_over(folder: Path, known: Known, dice: random.Random, most: in
 
 
 def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """Kill -9 of devices at random points: never under-charged, never counted twice, and the same weights."""
+    """Kill -9 of devices at random points: charged once, counted once, and the same weights."""
     dice = random.Random(load.seed + 1)  # noqa: S311 - it chooses where to die
-    found = {"kills": 0, "runs": 0, "under_charged": 0, "counted_twice": 0, "second_messages": 0, "other_weights": 0}
+    broken = ("under_charged", "over_charged", "counted_twice", "second_messages", "other_weights")
+    found = {"kills": 0, "runs": 0, **dict.fromkeys(broken, 0)}
     while found["kills"] < load.device_kills:
         rehearsal = found["runs"] % 2 == 0  # with noise of their own, a message that was made again would be another
         place = folder / f"run-{found['runs']}"
         trial = _trial(
-            place,
-            "dp-fedmf",
-            "calibration=as-published",
-            "cohort.size=5",
-            users=5,
-            rounds=10,
-            rehearsal=rehearsal,
-            spare=500,
+            place, "dp-fedmf", "calibration=as-published", "cohort.size=5", users=5, rounds=10, rehearsal=rehearsal
         )
         known = known_in(trial.base)
         with _child(lambda: _coordinating(trial.base, known)) as server:  # noqa: B023 - done with in this turn
@@ -256,19 +250,19 @@ def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         found["runs"] += 1
         shutil.rmtree(place)
         say(f"devices: {found}")
-    broken = ("under_charged", "counted_twice", "second_messages", "other_weights")
     return {"name": "kill -9 of devices", **found, "holds": not any(found[name] for name in broken)}
 
 
 def _charges(folder: Path, known: Known, ended: Ended) -> dict[str, int]:
-    """Every device is in every round: its ledger has to know of as many messages."""
-    under, rounds = 0, len(ended.history)
+    """Every device is in every round: its ledger has to know of as many messages, and its budget is for no more."""
+    under, over, rounds = 0, 0, len(ended.history)
     for place in sorted((folder / DEVICES).iterdir()):
         with opened(place, known) as device:
             under += device.spent()[0].messages < rounds
+            over += device.spent()[0].messages > rounds
     twice = sum(report.messages > report.devices for report in ended.history)
     second = sum(report.refused.get("second message", 0) for report in ended.history)
-    return {"under_charged": under, "counted_twice": twice, "second_messages": second}
+    return {"under_charged": under, "over_charged": over, "counted_twice": twice, "second_messages": second}
 
 
 def _dying_devices(folder: Path, known: Known, server: int, dice: random.Random, most: int) -> int:

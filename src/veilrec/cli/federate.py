@@ -65,9 +65,6 @@ def init(
     host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8471,
     least: Annotated[int | None, typer.Option(help="Messages below which a round is void.")] = None,
-    spare: Annotated[
-        int | None, typer.Option(min=0, help="Charges that crashes may leave behind; 1 and one for 20 rounds.")
-    ] = None,
     round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0,
     json_output: Json = False,
 ) -> None:
@@ -92,7 +89,6 @@ def init(
         host=host,
         port=port,
         minimum_messages=least,
-        spare=spare,
         round_seconds=round_seconds,
     )
     made = make(folder, wishes)

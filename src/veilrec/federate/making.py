@@ -75,7 +75,6 @@ class Wishes:
     host: str = "127.0.0.1"
     port: int = 8471
     minimum_messages: int | None = None
-    spare: int | None = None  # charges that crashes may leave behind; None: one, and one more for every 20 rounds
     round_seconds: float = 60.0
 
 
@@ -257,7 +256,7 @@ def spec_of(people: Path) -> str:
 def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
     packed.save(_public(basis, len(basis.places)), folder / FACTS)
-    budget, unprotected = spending_of(plan, 1 + plan.rounds // 20 if wishes.spare is None else wishes.spare)
+    budget, unprotected = spending_of(plan)
     free = not wishes.rehearsal and over_selection_obstacle(plan) is None
     if wishes.minimum_messages is not None:
         _check_least(plan, wishes.minimum_messages)
@@ -308,17 +307,15 @@ def judges(plan: Plan, data: LocalData) -> Offsets:
     return np.zeros(0, np.int64) if plan.comparison is None else plan.comparison.judge.devices(data)
 
 
-def spending_of(plan: Plan, spare: int) -> tuple[Budget, bool]:
+def spending_of(plan: Plan) -> tuple[Budget, bool]:
     """What a device may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
 
-    A device that is killed while it charges may have paid for a message that never was: there is room for so many of
-    these. True beside it: messages leave in the clear, and no budget is large enough for them.
+    True beside it: messages leave in the clear, and no budget is large enough for them.
     """
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
     events: list[tuple[Mechanism[Any, Any], Event]]
     events = [(mechanism, mechanism.event_in(Round(number))) for number in range(plan.rounds)]
-    events += [(mechanism, mechanism.event_in(Round(0)))] * spare
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
     if plan.comparison is not None:
