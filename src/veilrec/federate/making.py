@@ -416,3 +416,8 @@ def settings_of(made: Federation) -> tuple[str, ...]:
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
     )
+
+
+def least_of_shares(plan: Plan) -> int:
+    """How many devices carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
+    return _check_secure(plan, Wishes(method="", data="", devices=0, secagg="helpers", shares=True))
