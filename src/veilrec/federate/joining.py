@@ -61,7 +61,7 @@ def take_place(
     if not free:
         raise BadInput(
             f"{folder} has no free place: the noise of its plan was chosen for those that it has; make a federation"
-            " with `federate init --places N`"
+            " with `federate init --places`"
         )
     name, place = free[0].place.device, free[0].place
     number = number_of(name, known.method.devices(known.config, known.problem))
