@@ -337,3 +337,25 @@ def test_facts_know_of_places_and_of_nobodys_items(tmp_path: Path) -> None:
     log = known_in(tmp_path).people.interactions
     assert log.items.tolist() == [0] * 4
     assert np.diff(log.offsets).tolist() == [1] * 4
+
+
+def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path: Path) -> None:
+    """Somebody who was invited from the start, and is slow: helpers hear of the key when they are asked for the sum."""
+    lay_out_in(tmp_path, basis_of(Subject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
+    known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
+    with coordinating(tmp_path, known) as control:
+        assert control.conductor is not None
+        server = control.conductor.coordinator
+
+        def come() -> None:
+            while server.stage != "open":
+                time.sleep(0.01)
+            run_device(tmp_path / DEVICES / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
+
+        slow = threading.Thread(target=come, daemon=True)
+        slow.start()
+        run_everybody(tmp_path, known, lambda _: None, names)
+        slow.join(60.0)
+    (report,) = read_end(tmp_path, known).history
+    assert (report.messages, report.void) == (3, False)
