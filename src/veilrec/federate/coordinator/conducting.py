@@ -22,7 +22,8 @@ from veilrec.federate.coordinator.helped import HelpedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import Away, Receipt, joined
-from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.refusals import Refused
 from veilrec.server.round_store import Inbox
 
 _TROUBLE = (sqlite3.Error, OSError)
