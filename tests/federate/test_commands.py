@@ -70,7 +70,7 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
     init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
     veilrec("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
-    until(lambda: (told("federate", "status", str(folder))["run"].get("round") or 0) >= 2)
+    until(lambda: (live_status(folder, federation.read(folder)) or {"round": 0})["round"] >= 2)
     os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)
     until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))

@@ -271,12 +271,14 @@ def with_ratings(basis: Basis, *settings: str) -> Basis:
 
 
 def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_had(tmp_path: Path) -> None:
-    basis = with_ratings(basis_of(Subject("privrec"), users=5, rounds=1), "local.loss=rating", "model.popularity=false")
+    asked = ("local.loss=rating", "model.popularity=false", "features.users=[hint]")
+    basis = with_ratings(basis_of(Subject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
     lay_out_in(tmp_path, fewer, places=1)
     found = local_data.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
     wanted = local_data.arrays_of(basis.data.take(np.array([4])))
     assert found.keys() == wanted.keys()
+    assert wanted["people.codes"].size
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
     unrated = person(basis, 4)
     unrated = replace(unrated, interactions=replace(unrated.interactions, ratings=None))
