@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo serve test test-flower check bench docs site docker-check clean
+.PHONY: demo serve test test-processes test-flower check bench docs site docker-check clean
 
 # What the demo needs, and nothing for developers; after that `make test` adds the rest, and the other way round.
 $(VENV)/.demo-ready: pyproject.toml constraints.txt
@@ -27,6 +27,9 @@ serve: $(VENV)/.demo-ready  ## the page of the demo, at http://127.0.0.1:8337, u
 
 test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation
+	$(BIN)/python -m pytest -m processes tests/federate/test_every_method.py
 
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
 	.venv-bench/bin/python -m pytest tests/federate/test_flower.py

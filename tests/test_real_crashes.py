@@ -24,9 +24,8 @@ def test_a_killed_device_sends_one_message_a_round_and_has_paid_for_it(tmp_path:
         assert result["kills"] >= 10
         assert result["resent"] >= 3
         assert result["messages"] == result["rounds"]  # never a second one, although every draw of noise is another
-        assert result["charged"] >= result["messages"]
-    # A charge without a message is one that a crash between the ledger's two files cut off: nothing had left.
-    assert secure["charged"] + keyed["charged"] <= secure["messages"] + keyed["messages"] + 8
+        # The last message may be on disk and not have left: it would be the next to go. No other charge is without one.
+        assert result["messages"] <= result["charged"] <= result["messages"] + 1
     assert keyed["as_unharmed"]  # and what it keeps went on as if nothing had happened
     assert not secure["as_unharmed"]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from veilrec.federate import processes
+from veilrec.federate import federation, processes
 from veilrec.federate.loopback import free_port
-from veilrec.federate.running import OURSELVES
+from veilrec.federate.running import OURSELVES, live_status
 
 DATA = "synthetic-ratings:users=40,items=200,seed=1"
 
@@ -82,7 +82,7 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
     init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
     veilrec("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
-    until(lambda: (told("federate", "status", str(folder))["run"].get("round") or 0) >= 2)
+    until(lambda: (live_status(folder, federation.read(folder)) or {"round": 0})["round"] >= 2)
     os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)
     until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))
@@ -112,3 +112,34 @@ def test_without_privacy_a_run_can_be_evaluated_and_says_what_it_is(tmp_path: Pa
     assert told("evaluate", str(folder / "run"))["metrics"] == pytest.approx(result["metrics"])
     done = veilrec("federate", "rehearse", str(folder), code=2)
     assert "no rehearsal" in done.stderr
+
+
+def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_path: Path) -> None:
+    folder, rounds = tmp_path / "trial", 20
+    more = ("--devices", "3", "--places", "1", "--rounds", str(rounds), "--round-seconds", "600")
+    init(folder, "dp-fedmf", "--set", "cohort.size=0", *more)
+    veilrec("federate", "up", str(folder), "--detach")
+    made = federation.read(folder)
+
+    def status() -> dict[str, Any]:
+        return live_status(folder, made) or {"round": 0, "devices": {"enrolled": 0}}
+
+    until(lambda: status()["round"] >= 1)
+    devices = next(process for process in processes.running(folder) if process.name == "devices")
+    someone = processes.children(devices.pid)[0]
+    os.kill(someone, signal.SIGSTOP)  # no round goes on without it
+    try:
+        (tmp_path / "anna.csv").write_text("user,item\nanna,i001\nanna,i002\nanna,i003\nanna,nowhere\n")
+        invited = told("federate", "invite", str(folder), "--data", f"csv:{tmp_path / 'anna.csv'}")
+        assert (invited["name"], invited["left_out"], invited["free"]) == ("d00003", 1, 0)
+        late = subprocess.Popen([*OURSELVES, "federate", "device", invited["folder"]], stderr=subprocess.DEVNULL)
+        until(lambda: status()["devices"]["enrolled"] == 4)
+    finally:
+        os.kill(someone, signal.SIGCONT)
+    assert late.wait(120.0) == 0  # it has heard that the federation is over
+    until(lambda: (folder / "run").exists() and not processes.running(folder))
+    found = told("federate", "status", str(folder))
+    assert found["run"]["void"] == 0
+    assert found["ledgers"]["devices"] == 4
+    assert 3 * rounds < found["run"]["messages"] < 4 * rounds
+    assert found["ledgers"]["protected_messages"] == found["run"]["messages"]

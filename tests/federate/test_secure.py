@@ -75,7 +75,7 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None
 
     with pytest.raises(BadSignature):  # the coordinator made somebody up
         helping.answer(Task("open", 0), told(Invitation.new(place.name)))
-    with pytest.raises(BadTask, match="cannot be read"):
+    with pytest.raises(BadTask, match="nobody has announced it here"):
         helping.answer(Task("open", 0), told(device_folder.read_invitation(place), 99))
     with pytest.raises(BadTask, match="does not do this"):
         helping.answer(Task("round", 0), b"")

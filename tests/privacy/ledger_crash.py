@@ -1,8 +1,10 @@
-"""Programs that abuse a ledger, run as `python -m tests.privacy.ledger_crash kill|race FOLDER SEED TRIALS`.
+"""Programs that abuse a ledger, run as `python -m tests.privacy.ledger_crash kill|race|sweep FOLDER SEED TRIALS`.
 
 kill: forks a device that sends messages and dies by SIGKILL at a random line of the ledger's code, or after a
 random time (so also inside SQLite and the system); prints a JSON line per device: what was sent and charged.
 race: forks four devices that empty one ledger together; prints how many messages each of them sent.
+sweep: a device that charges and keeps a message in one transaction dies at every single line of the ledger's code in
+turn, and then asks again; prints how many lines there are, and at which of them it was charged twice, or not at all.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -104,5 +107,46 @@ def empty(folder: Path, number: int) -> None:
             log_line(folder / f"sent-{number}", "message")
 
 
+def answer(folder: Path) -> bytes:
+    """The message of the only round: drawn and charged once."""
+    with Ledger.open(folder / "ledger") as ledger, ledger.transaction() as kept:
+        known = kept.kept("outbox")
+        if known is None:
+            known = os.urandom(8)
+            kept.charge(GaussianEvent(0.05), unit="click", adjacency="replace-one")
+            kept.keep("outbox", known)
+    return known
+
+
+def sweep(folder: Path, seed: int, trials: int) -> None:
+    new = folder / "new"
+    new.mkdir()
+    budget = Budget(unit="click", adjacency="replace-one", epsilon=8.0, delta=1e-6)
+    Ledger.create(new / "ledger", [budget], minimum_period_seconds=1.0).close()
+
+    def fresh(name: str) -> Path:
+        return Path(shutil.copytree(new, folder / name))
+
+    def dying(place: Path, line: int) -> Callable[[], None]:
+        def work() -> None:
+            sys.settrace(dying_at(line, WATCHED))
+            log_line(place / "sent", answer(place).hex())
+
+        return work
+
+    warm = fresh("warm-up")
+    lines = lines_of(lambda: log_line(warm / "sent", answer(warm).hex()), WATCHED)
+    wrong, deaths = [], 0
+    for line in range(1, lines + 1):
+        place = fresh(str(line))
+        _, status = os.waitpid(forked(dying(place, line)), 0)
+        deaths += os.WIFSIGNALED(status)
+        sent = (place / "sent").read_text().split() if (place / "sent").exists() else []
+        again = answer(place).hex()
+        if charged(place) != 1 or any(message != again for message in sent):
+            wrong.append(line)
+    print(json.dumps({"lines": lines, "deaths": deaths, "wrong": wrong}), flush=True)
+
+
 if __name__ == "__main__":
-    {"kill": kill, "race": race}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    {"kill": kill, "race": race, "sweep": sweep}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -13,7 +13,8 @@ from veilrec.errors import BadInput
 from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_comparison
 from veilrec.privacy.mechanisms.gains import GainSum
-from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.refusals import Refused
 from veilrec.server.verdict import verdict_of
 from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
 from veilrec.simulate.simulation import Simulation

@@ -17,7 +17,8 @@ from veilrec._arrays import Floats
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_sum
-from veilrec.server.coordinator import Coordinator, Reason, Refused
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.refusals import Reason, Refused
 from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Rows, Uploads

@@ -10,74 +10,44 @@ from __future__ import annotations
 import os
 import random
 import resource
-import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from veilrec._files import replacing
-from veilrec.bench.killing import dying_at, forked
+from veilrec.bench.fault_kills import kill_coordinators, kill_devices
+from veilrec.bench.harmed import (
+    PATIENCE,
+    QUICK,
+    Load,
+    Say,
+    child,
+    coordinating,
+    dying_device,
+    gone,
+    hosting,
+    make_trial,
+    silent,
+)
+from veilrec.bench.killing import forked
 from veilrec.bench.measure import describe_machine
-from veilrec.device import device as device_module
 from veilrec.errors import VeilrecError, known_name
-from veilrec.federate.coordinator import board, conducting, https_door, process, registry
+from veilrec.federate.coordinator import process
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device import https_link, loop
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
-from veilrec.federate.finishing import Ended, read_end
-from veilrec.federate.loopback import (
-    basis_of,
-    known_in,
-    lay_out_in,
-    link_of,
-    opened,
-    run_all,
-    run_device,
-    run_everybody,
-)
+from veilrec.federate.finishing import read_end
+from veilrec.federate.loopback import basis_of, known_in, lay_out_in, link_of, opened, run_all
 from veilrec.federate.tasks import Away, Task, TurnedAway
-from veilrec.privacy import ledger, ledger_store
 from veilrec.runs.contract_subject import Subject
-from veilrec.server import coordinator, round_store, standing
-from veilrec.server.http.logs import Log
 
-COORDINATOR_FILES = frozenset(
-    module.__file__
-    for module in (coordinator, round_store, standing, board, conducting, https_door, process, registry)
-    if module.__file__
-) | {replacing.__code__.co_filename}
-DEVICE_FILES = frozenset(
-    module.__file__
-    for module in (device_module, ledger, ledger_store, loop, https_link, device_folder)
-    if module.__file__
-)
-_LONG = 600.0  # seconds: no round ends before all messages are there
-_PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Load:
-    """How much is done to it."""
-
-    coordinator_kills: int = 200
-    device_kills: int = 500
-    replays: int = 10_000
-    garbage: int = 10_000
-    lossy_rounds: int = 12
-    minutes: float = 0.0  # of the soak
-    seed: int = 7
-
-
-QUICK = Load(coordinator_kills=12, device_kills=30, replays=500, garbage=500, lossy_rounds=4)
+__all__ = ["QUICK", "Load", "run"]
 
 
 def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -94,232 +64,12 @@ def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
     return {"load": asdict(load), "machine": machine, "tasks": tasks, "holds": all(task["holds"] for task in tasks)}
 
 
-# Processes
-
-
-def _quick_to_come_back() -> None:
-    """Devices of trials do not wait for half a minute: thousands of connections break in them."""
-    loop._LONGEST_PAUSE, loop._FIRST_PAUSE, loop._DECLINED_PAUSE = 0.1, 0.02, 0.1
-
-
-@contextmanager
-def _child(work: Callable[[], object]) -> Iterator[int]:
-    """A process that is ended with this block."""
-    pid = forked(lambda: _silent(work))
-    try:
-        yield pid
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-
-
-def _silent(work: Callable[[], object]) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    work()
-
-
-def _die_at(line: int, watched: Collection[str]) -> None:
-    """Die at the n-th line of the watched files, in whichever thread."""
-    trace = dying_at(line, watched)
-    threading.settrace(trace)
-    sys.settrace(trace)
-
-
-def _coordinating(folder: Path, known: Known, log: BinaryIO | None = None) -> None:
-    """A coordinator's process, which limits nobody; what it says goes nowhere unless told otherwise."""
-    process._LINGER_SECONDS = 0.5
-    stream = log or open(os.devnull, "wb")  # noqa: SIM115, PTH123 - for as long as the process lives
-    process.coordinate(folder, known, lambda _: None, log=Log(stream), rate=0.0)
-
-
-def _hosting(folder: Path, known: Known) -> None:
-    """All devices of a folder, in threads of one process, until it is over."""
-    _quick_to_come_back()
-    loop._POLL_SECONDS = 2.0
-    run_everybody(folder, known, lambda _: None)
-
-
-def _died(pid: int) -> bool | None:
-    """Whether a child was killed (True) or ended by itself (False); None while it lives."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return None if not found else os.WIFSIGNALED(status)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A federation that is copied, harmed, and compared with one that was not."""
-
-    base: Path
-    wanted: Ended
-    messages: int
-
-    def copy(self, name: str) -> Path:
-        """The federation as it was before its first round."""
-        target = self.base.with_name(name)
-        if target.exists():
-            shutil.rmtree(target)
-        shutil.copytree(self.base, target)
-        return target
-
-
-def _trial(folder: Path, method: str, *settings: str, users: int, rounds: int, **wishes: Any) -> Trial:
-    basis = basis_of(Subject(method), *settings, users=users, rounds=rounds)
-    base = folder / "base"
-    lay_out_in(base, basis, **{"round_seconds": _LONG, **wishes})
-    unharmed = folder / "unharmed"
-    shutil.copytree(base, unharmed)
-    run_all(unharmed)
-    ended = read_end(unharmed, known_in(unharmed))
-    return Trial(base, ended, sum(report.messages for report in ended.history))
-
-
-# Trials
-
-
-def kill_coordinators(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """Kill -9 of the coordinator at random points: the same weights as without."""
-    dice = random.Random(load.seed)  # noqa: S311 - it chooses where to die
-    trial = _trial(folder, "priv-fedmf-sub", "cohort.size=4", users=5, rounds=8)
-    found = {"kills": 0, "runs": 0, "harmed_runs": 0, "same_weights": 0}
-    while found["kills"] < load.coordinator_kills:
-        copy = trial.copy(f"run-{found['runs']}")
-        known = known_in(copy)
-        with _child(lambda: _hosting(copy, known)):  # noqa: B023 - done with in this turn
-            kills = _killed_until_over(copy, known, dice, load.coordinator_kills - found["kills"])
-        ended = read_end(copy, known)
-        found["kills"] += kills
-        found["runs"] += 1
-        found["harmed_runs"] += kills > 0
-        found["same_weights"] += ended.digest == trial.wanted.digest and ended.history == _without_refusals(
-            ended, trial
-        )
-        shutil.rmtree(copy)
-        say(f"coordinator: {found}")
-    return {"name": "kill -9 of the coordinator", **found, "holds": found["same_weights"] == found["runs"]}
-
-
-def _without_refusals(ended: Ended, trial: Trial) -> tuple[round_store.RoundReport, ...]:
-    """The rounds as they should be; what was refused on the way (late, or again) may differ."""
-    pairs = zip(trial.wanted.history, ended.history, strict=False)
-    return tuple(replace(wanted, refused=found.refused) for wanted, found in pairs)
-
-
-def _killed_until_over(folder: Path, known: Known, dice: random.Random, most: int) -> int:
-    """Start a coordinator again and again, each time with a death of its own; how many died."""
-    kills = 0
-    until = time.monotonic() + _PATIENCE
-    while time.monotonic() < until:
-        line = 0 if kills >= most else dice.choice((dice.randint(1, 400), dice.randint(1, 4000)))
-        by_time = kills < most and dice.random() < 0.25
-
-        def life() -> None:
-            if line and not by_time:  # noqa: B023 - forked at once
-                _die_at(line, COORDINATOR_FILES)  # noqa: B023
-            _coordinating(folder, known)
-
-        with _child(life) as pid:
-            end = time.monotonic() + (dice.uniform(0.05, 1.0) if by_time else _PATIENCE)
-            while (died := _died(pid)) is None and time.monotonic() < end:
-                time.sleep(0.005)
-        kills += died is not False
-        if died is False:
-            return kills
-    raise VeilrecError(f"the run in {folder} does not come to its end")
-
-
-def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
-    """Kill -9 of devices at random points: never under-charged, never counted twice, and the same weights."""
-    dice = random.Random(load.seed + 1)  # noqa: S311 - it chooses where to die
-    found = {"kills": 0, "runs": 0, "under_charged": 0, "counted_twice": 0, "second_messages": 0, "other_weights": 0}
-    while found["kills"] < load.device_kills:
-        rehearsal = found["runs"] % 2 == 0  # with noise of their own, a message that was made again would be another
-        place = folder / f"run-{found['runs']}"
-        trial = _trial(
-            place,
-            "dp-fedmf",
-            "calibration=as-published",
-            "cohort.size=5",
-            users=5,
-            rounds=10,
-            rehearsal=rehearsal,
-            spare=500,
-        )
-        known = known_in(trial.base)
-        with _child(lambda: _coordinating(trial.base, known)) as server:  # noqa: B023 - done with in this turn
-            found["kills"] += _dying_devices(trial.base, known, server, dice, load.device_kills - found["kills"])
-        ended = read_end(trial.base, known)
-        for name, count in _charges(trial.base, known, ended).items():
-            found[name] += count
-        found["other_weights"] += rehearsal and ended.digest != trial.wanted.digest
-        found["runs"] += 1
-        shutil.rmtree(place)
-        say(f"devices: {found}")
-    broken = ("under_charged", "counted_twice", "second_messages", "other_weights")
-    return {"name": "kill -9 of devices", **found, "holds": not any(found[name] for name in broken)}
-
-
-def _charges(folder: Path, known: Known, ended: Ended) -> dict[str, int]:
-    """Every device is in every round: its ledger has to know of as many messages."""
-    under, rounds = 0, len(ended.history)
-    for place in sorted((folder / DEVICES).iterdir()):
-        with opened(place, known) as device:
-            under += device.spent()[0].messages < rounds
-    twice = sum(report.messages > report.devices for report in ended.history)
-    second = sum(report.refused.get("second message", 0) for report in ended.history)
-    return {"under_charged": under, "counted_twice": twice, "second_messages": second}
-
-
-def _dying_devices(folder: Path, known: Known, server: int, dice: random.Random, most: int) -> int:
-    """A process for every device, each with a death of its own, until the coordinator has all; how many died."""
-    places, living, kills = sorted((folder / DEVICES).iterdir()), dict[int, Path](), 0
-    until = time.monotonic() + _PATIENCE
-    waiting = list(places)
-    while time.monotonic() < until:
-        for place in waiting:
-            line = dice.randint(1, dice.choice((200, 1500))) if kills + len(living) < most else 0
-            living[forked(lambda: _silent(lambda: _dying_device(place, known, line)))] = place  # noqa: B023
-        waiting = []
-        for pid in list(living):
-            died = _died(pid)
-            if died is None:
-                continue
-            place = living.pop(pid)
-            kills += died
-            waiting += [place] if died else []
-        if _died_or_gone(server):
-            break
-        time.sleep(0.003)
-    else:
-        raise VeilrecError(f"the run in {folder} does not come to its end")
-    for pid in living:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    return kills
-
-
-def _died_or_gone(pid: int) -> bool:
-    try:
-        return _died(pid) is not None
-    except ChildProcessError:
-        return True
-
-
-def _dying_device(place: Path, known: Known, line: int) -> None:
-    _quick_to_come_back()
-    if line:
-        _die_at(line, DEVICE_FILES)
-    run_device(place, known, lambda _: None, threading.Event(), lambda _, answers: answers)
-
-
 def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     """Messages again and again, and bytes that are none: nothing of it is counted, and memory stays bounded."""
     dice = random.Random(load.seed + 2)  # noqa: S311 - it makes garbage
-    trial = _trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
+    trial = make_trial(folder, "fedmf", "cohort.size=3", users=3, rounds=1)
     known = known_in(trial.base)
-    with _child(lambda: _coordinating(trial.base, known)) as server:
+    with child(lambda: coordinating(trial.base, known)) as server:
         names = sorted((trial.base / DEVICES).iterdir())
         links = [_enrolled(place, known) for place in names]
         task, message = _answered(names[0], known, links[0])
@@ -330,7 +80,7 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         after = peak.seen()
         for place, link in zip(names[1:], links[1:], strict=True):
             _answered(place, known, link)
-        _gone(server)
+        gone(server)
     ended = read_end(trial.base, known)
     holds = (
         set(receipts) == {"known already"}
@@ -351,7 +101,7 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 
 
 def _enrolled(place: Path, known: Known) -> https_link.HttpsLink:
-    link, until = link_of(place, known), time.monotonic() + _PATIENCE
+    link, until = link_of(place, known), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
             link.enrol(device_folder.read_invitation(place))
@@ -463,7 +213,7 @@ class _Lossy:
 
 def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     """For two seconds the coordinator can write nothing: what was not kept is asked for again, nothing is lost."""
-    trial = _trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
+    trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
     copy = trial.copy("full")
     known = known_in(copy)
 
@@ -471,25 +221,18 @@ def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 
     def starving() -> None:
         threading.Thread(target=_no_room, args=(0.5, 2.0), daemon=True).start()
-        _coordinating(copy, known, os.fdopen(writing, "wb"))
+        coordinating(copy, known, os.fdopen(writing, "wb"))
 
-    with _child(starving) as server, _child(lambda: _hosting(copy, known)):
+    with child(starving) as server, child(lambda: hosting(copy, known)):
         os.close(writing)
         with os.fdopen(reading, "rb") as log:
             troubles = sum(b"could not be kept" in line or b"the disk refuses" in line for line in log)
-        _gone(server)
+        gone(server)
     ended = read_end(copy, known)
     same = ended.digest == trial.wanted.digest
     say(f"full disk: {troubles} times nothing could be written, {'the same' if same else 'OTHER'} weights")
     found = {"rounds": len(ended.history), "could_not_write": troubles, "same_weights": same}
     return {"name": "disk full", **found, "holds": same and troubles > 0}
-
-
-def _gone(pid: int) -> None:
-    """Wait for the end of a child."""
-    until = time.monotonic() + _PATIENCE
-    while not _died_or_gone(pid) and time.monotonic() < until:
-        time.sleep(0.01)
 
 
 def _no_room(after: float, seconds: float) -> None:
@@ -503,7 +246,7 @@ def _no_room(after: float, seconds: float) -> None:
 
 def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     """The clocks of coordinator and devices jump by years, back and forth: no deadline moves."""
-    trial = _trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
+    trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
     copy = trial.copy("turned")
     known = known_in(copy)
 
@@ -513,10 +256,10 @@ def turn_clocks(folder: Path, load: Load, say: Say) -> dict[str, Any]:
         work()
 
     with (
-        _child(lambda: jumping(lambda: _coordinating(copy, known), 1)) as server,
-        _child(lambda: jumping(lambda: _hosting(copy, known), 2)),
+        child(lambda: jumping(lambda: coordinating(copy, known), 1)) as server,
+        child(lambda: jumping(lambda: hosting(copy, known), 2)),
     ):
-        _gone(server)
+        gone(server)
     ended = read_end(copy, known)
     same = ended.digest == trial.wanted.digest
     say(f"clocks: {len(ended.history)} rounds, {'the same' if same else 'OTHER'} weights")
@@ -530,13 +273,13 @@ def soak(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     lay_out_in(folder, basis, rehearsal=False, round_seconds=3.0)
     known = known_in(folder)
     places, living, left, samples = sorted((folder / DEVICES).iterdir()), dict[Path, int](), 0, list[float]()
-    with _child(lambda: _coordinating(folder, known)) as server:
+    with child(lambda: coordinating(folder, known)) as server:
         end = time.monotonic() + 60.0 * load.minutes
         told = time.monotonic()
         while time.monotonic() < end:
             for place in places:
                 if place not in living and dice.random() < 0.3:
-                    living[place] = forked(lambda: _silent(lambda: _dying_device(place, known, 0)))  # noqa: B023
+                    living[place] = forked(lambda: silent(lambda: dying_device(place, known, 0)))  # noqa: B023
                 elif place in living and dice.random() < 0.02:
                     os.kill(living[place], dice.choice((signal.SIGKILL, signal.SIGTERM)))
                     os.waitpid(living.pop(place), 0)

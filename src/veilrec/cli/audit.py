@@ -33,6 +33,15 @@ def audit(
         str | None,
         typer.Option(help="Made-up people that a method is audited on: synthetic-ratings or synthetic-news."),
     ] = None,
+    shares: Annotated[
+        bool,
+        typer.Option(
+            "--shares", help="A method as `federate init --secagg helpers --shares` runs it: devices add noise."
+        ),
+    ] = False,
+    silent: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="With --shares: part of the devices that may add no noise.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Decides every draw of the audit.", min=0)] = 0,
     plot: Annotated[
         Path | None, typer.Option(help="Draw claimed against audited epsilon of mechanisms: .svg or .png.")
@@ -53,6 +62,8 @@ def audit(
 
         veilrec audit veil --quick --data synthetic-news
 
+        veilrec audit dp-fedmf --quick --shares --silent 0.2 --set cohort.size=0
+
         veilrec audit all --quick
 
         veilrec audit attention --json
@@ -64,17 +75,22 @@ def audit(
     if plot is not None:
         check_plot(plot)
     if exists(name):
-        passed = _audit_method(name, settings or (), data, seed=seed, quick=quick, plot=plot, json_output=json_output)
+        with_shares = silent if shares else None
+        passed = _audit_method(
+            name, settings or (), data, with_shares, seed=seed, quick=quick, plot=plot, json_output=json_output
+        )
     else:
-        _refuse_data(data)
+        _refuse_data(data, shares=shares)
         passed = _audit_mechanisms(name, settings, seed=seed, quick=quick, plot=plot, json_output=json_output)
     if not passed:
         raise typer.Exit(1)
 
 
-def _refuse_data(data: str | None) -> None:
+def _refuse_data(data: str | None, *, shares: bool) -> None:
     from veilrec.errors import BadInput
 
+    if shares:
+        raise BadInput("--shares is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum")
     if data is not None:
         raise BadInput(f"--data {data} is for a method, and says nothing about mechanisms: leave it out")
 
@@ -83,6 +99,7 @@ def _audit_method(
     name: str,
     settings: Sequence[str],
     data: str | None,
+    with_shares: float | None,
     *,
     seed: int,
     quick: bool,
@@ -90,12 +107,16 @@ def _audit_method(
     json_output: bool,
 ) -> bool:
     from veilrec.errors import BadInput
+    from veilrec.federate.audit import audit_with_shares
     from veilrec.methods.audit import audit_method
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
     say(f"audit 1/1  {name}")
-    found = audit_method(name, quick=quick, seed=seed, settings=settings, data=data)
+    if with_shares is None:
+        found = audit_method(name, quick=quick, seed=seed, settings=settings, data=data)
+    else:
+        found = audit_with_shares(name, quick=quick, silent=with_shares, seed=seed, settings=settings, data=data)
     if json_output:
         print_json({**found.to_json(), "seed": seed, "quick": quick})
     else:

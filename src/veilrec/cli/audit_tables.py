@@ -22,13 +22,19 @@ _MEANING = (
 )
 
 
+_SEEN: dict[str | None, str] = {
+    "nobody": "what one device told in",
+    "server sees only sums": "the noisy sum of one round in",
+}
+
+
 def print_method(found: MethodAudit, console: Console) -> None:
     """Everything about one method."""
     console.print(f"{found.method}: {found.claimed.line()}", style="bold", soft_wrap=True)
     console.print(_checks(found.checks))
     if found.canary is not None:
         canary = found.canary
-        seen = "what one device told in" if found.claimed.trust == "nobody" else "the models of"
+        seen = _SEEN.get(found.claimed.trust, "the models of")
         console.print(
             f"Canary: from {seen} {canary.runs} runs with one person's data and as many without, epsilon is at "
             f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_terms(found)}; confidence "

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from veilrec.cli.federate_joining import admit, bring, invite
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 
 app = typer.Typer(
@@ -41,6 +42,9 @@ def init(
     method: Annotated[str, typer.Option(help="A federated method.", autocompletion=method_names)],
     data: Annotated[str, typer.Option(help="NAME or NAME:PATH.", autocompletion=data_names)],
     devices: Annotated[int, typer.Option(min=1, help="How many people of the data, drawn by the seed.")] = 20,
+    places: Annotated[
+        int, typer.Option(min=0, help="Kept free for devices that are invited later (`federate invite`).")
+    ] = 0,
     settings: Annotated[list[str] | None, typer.Option("--set", help="name=value, for example local.epochs=3.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Public seed.")] = 0,
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the method's own.")] = None,
@@ -70,9 +74,6 @@ def init(
     host: Annotated[str, typer.Option(help="Name or address at which devices reach the coordinator.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8471,
     least: Annotated[int | None, typer.Option(help="Messages below which a round is void.")] = None,
-    spare: Annotated[
-        int | None, typer.Option(min=0, help="Charges that crashes may leave behind; 1 and one for 20 rounds.")
-    ] = None,
     round_seconds: Annotated[float, typer.Option(min=0.1, help="Until when messages of a round count.")] = 60.0,
     json_output: Json = False,
 ) -> None:
@@ -84,6 +85,7 @@ def init(
         method=method,
         data=data,
         devices=devices,
+        places=places,
         settings=tuple(settings or ()),
         seed=seed,
         rounds=rounds,
@@ -98,7 +100,6 @@ def init(
         host=host,
         port=port,
         minimum_messages=least,
-        spare=spare,
         round_seconds=round_seconds,
     )
     made = make(folder, wishes)
@@ -113,7 +114,11 @@ def init(
         told = {name: getattr(made.federation, name) for name in ("id", "address", "method", "rounds", "devices")}
         print_json({"folder": str(folder), **told, "guarantee": made.federation.guarantee, "notes": list(made.notes)})
         return
-    say(f"{folder}: {made.federation.devices} devices, {made.federation.rounds} rounds of {made.federation.method}")
+    kept = f" ({made.federation.places} of them come later)" if made.federation.places else ""
+    say(
+        f"{folder}: {made.federation.devices} devices{kept}, {made.federation.rounds} rounds of"
+        f" {made.federation.method}"
+    )
     say(f"Promised: {guarantee.line()}")
     say(f"Start it with `veilrec federate up {folder}`")
 
@@ -391,3 +396,7 @@ def rehearse(folder: Folder, json_output: Json = False) -> None:
             say(f"In {found.gaps} rounds somebody was missing, and in a simulation nobody is.")
     if not found.same:
         raise typer.Exit(1)
+
+
+for _command in (invite, bring, admit):
+    app.command()(_command)

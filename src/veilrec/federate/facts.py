@@ -36,15 +36,19 @@ _OF_ONE_DEVICE = 512  # bytes: two round keys, a lasting key and what vouches fo
 _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
-def public_people(problem: Problem, items: Strings, *, tells_shown: bool) -> Population:
-    """The facts of a problem, as a population of nobody; `tells_shown` adds which news anybody was shown."""
-    count = len(problem.train)
-    has_items = problem.train.lengths() > 0
+def public_people(problem: Problem, items: Strings, *, tells_shown: bool, places: int = 0) -> Population:
+    """The facts of a problem, as a population of nobody; `tells_shown` adds which news anybody was shown.
+
+    Behind the people of the problem come so many `places` for people who are not there yet: to a plan, they are.
+    """
+    count = len(problem.train) + places
+    later = np.ones(places, np.bool_)
+    has_items = np.append(problem.train.lengths() > 0, later)
     impressions = {}
     if problem.news is not None:
-        logs = pack_logs(problem.news.impressions, count, 1)
+        has_log = np.append(pack_logs(problem.news.impressions, len(problem.train), 1).lengths() > 0, later)
         told = occurring(problem.news.impressions, problem.n_items) if tells_shown else np.zeros(0, np.bool_)
-        impressions["train"] = _shown_to(logs.lengths() > 0, np.flatnonzero(told).astype(np.int32))
+        impressions["train"] = _shown_to(has_log, np.flatnonzero(told).astype(np.int32))
     features = problem.features
     return Population(
         "facts",

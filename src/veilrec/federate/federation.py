@@ -34,12 +34,13 @@ class Federation:
     dataset: str  # what the people's data was called where it came from
     protocol: str
     devices: int  # that may learn
-    judges: int  # that only judge, after the last round
+    judges: int  # that only judge, after the last round; places that nobody has yet are among both
     plan: str  # a digest: whoever makes another plan of this file does not take part
     facts: str  # a digest of the folder beside it
     unprotected: bool  # whether messages leave in the clear
     budget: dict[str, Any]  # what a device may spend, for good
     guarantee: dict[str, Any]
+    places: int = 0  # that were kept free for devices that come later
     secagg: SecAgg = "none"
     helpers: tuple[str, ...] = ()  # the lasting keys of those who help to add up, in hexadecimal digits
     least: int = 2  # devices without which no secure sum is opened

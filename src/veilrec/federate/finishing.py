@@ -99,8 +99,9 @@ def _gather(folder: Path, known: Known, simulation: Simulation) -> None:
     for place in sorted((folder / DEVICES).iterdir()):
         with suppress(VeilrecError), device_folder.open_device(place, known) as device:
             number = device_folder.read_about(place).number
-            for name, values in device.private.items():
-                simulation.private[name][number] = values[0]
+            if number < len(simulation.data.rows):  # whoever came later is not measured
+                for name, values in device.private.items():
+                    simulation.private[name][number] = values[0]
 
 
 def _facts(made: Federation, ended: Ended) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """A helper's process: another operator's, who sees no vector and adds up masks.
 
 A helper's folder has its own keys, its invitation, and `register.json`: the public halves of the invitations that were
-handed to devices. A key that the coordinator names counts only if the invitation of its place vouches for it.
+handed to devices. A key that the coordinator names counts only if the invitation of its place vouches for it. Who is
+invited later has to be announced to every helper (`admit`): until then it holds up the rounds that name them.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +25,7 @@ from veilrec.federate.vouching import Invited, Vouched, invited_text, read_invit
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"
+ANNOUNCEMENT = "announcement"  # in the folder of a device that was invited later: what helpers are told of it
 _LARGEST = 1 << 30  # bytes of a list of devices
 
 
@@ -39,11 +42,34 @@ def write(folder: Path, invitation: Invitation, invited: Invited) -> bytes:
     return new_key(folder / device_folder.IDENTITY).public
 
 
+def announcement(name: str, place: int, public: bytes) -> str:
+    """Who was invited to a place: the name, the place, and the public half of the invitation."""
+    return f"{name}:{place}:{public.hex()}"
+
+
+def admit(folder: Path, announced: str) -> str:
+    """Add somebody who was invited later to a helper's list; the same again is free. Their name."""
+    invited = _register(folder)
+    match = re.fullmatch(r"([^:\s]+):(\d{1,9}):([0-9a-f]{64})", announced.strip())
+    if match is None:
+        raise BadInput(
+            f"{announced.strip()[:60]!r} announces nobody: it looks like d00020:20:64 hexadecimal digits, as `federate"
+            " invite` wrote it"
+        )
+    name, number, entry = match[1], int(match[2]), (match[1], bytes.fromhex(match[3]))
+    if invited.get(number, entry) != entry:
+        raise BadInput(f"place {number} is that of {invited[number][0]}, with another invitation: nobody is replaced")
+    if name in {known for other, (known, _) in invited.items() if other != number}:
+        raise BadInput(f"{name} has another place already: a device has one")
+    device_folder.keep(folder / REGISTER, invited_text({**invited, number: entry}))
+    return name
+
+
 class Helping:
     """Answers what a helper is asked."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
-        self._vouched = Vouched(made.id, read_invited(folder / REGISTER, f"{folder} is no helper"))
+        self._vouched = Vouched(made.id, _register(folder), again=lambda: _register(folder))
         identity = device_folder.identity_of(folder)
         if identity.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
@@ -60,8 +86,14 @@ class Helping:
             self._vouched.learn(register)
             return self._helper.open(proposal)
         if task.kind == "sum":
-            return self._helper.answer(content)
+            request, register = parted(content)
+            self._vouched.learn(register, strangers=True)  # somebody may have come after the round was opened
+            return self._helper.answer(request)
         raise BadTask(f"a helper does not do this: {task.kind}")
+
+
+def _register(folder: Path) -> Invited:
+    return read_invited(folder / REGISTER, f"{folder} is no helper")
 
 
 def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:

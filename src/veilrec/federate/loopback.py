@@ -13,6 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from veilrec._arrays import Offsets
 from veilrec.data.population import Strings
 from veilrec.device.device import Device
 from veilrec.errors import VeilrecError
@@ -30,6 +33,7 @@ from veilrec.federate.tasks import Task
 from veilrec.methods.audit import small_problem
 from veilrec.methods.base import promised
 from veilrec.runs.contract_subject import Subject
+from veilrec.server.cohorts import CohortSampler
 from veilrec.server.http.logs import Log
 from veilrec.simulate.simulation import Seeds, Simulation
 
@@ -180,13 +184,27 @@ def run_everybody(
         raise VeilrecError(f"the federation in {folder} does not come to its end (process {os.getpid()})")
 
 
-def simulated(folder: Path, basis: Basis) -> Simulation:
-    """The simulation with the secrets of a rehearsal, after all rounds."""
+def simulated(folder: Path, basis: Basis, there: Callable[[int], Sequence[int]] | None = None) -> Simulation:
+    """The simulation with the secrets of a rehearsal, after all rounds; `there` says who is, in a round."""
     secret = (folder / COORDINATOR / "secret").read_bytes()
     made = Simulation(basis.plan, basis.data, basis.problem.train, Seeds.all_from(basis.problem.public_seed, secret))
+    if there is not None:
+        made.sampler = _OfThose(made.sampler, there)
     for number in range(basis.problem.rounds):
         made.step(number)
     return made
+
+
+class _OfThose(CohortSampler):
+    """Draws as another does, and leaves out who is not there."""
+
+    def __init__(self, sampler: CohortSampler, there: Callable[[int], Sequence[int]]) -> None:
+        super().__init__(sampler.settings, sampler.eligible, sampler.seed)
+        self._sampler, self._there = sampler, there
+
+    def draw(self, round_number: int) -> Offsets:
+        drawn = self._sampler.draw(round_number)
+        return drawn[np.isin(drawn, self._there(round_number))]
 
 
 def opened(folder: Path, known: Known) -> Device[Any]:

@@ -16,7 +16,7 @@ from veilrec._files import new_folder, write_text
 from veilrec._words import counted
 from veilrec.data import packed
 from veilrec.data.datasets import load
-from veilrec.data.population import Strings
+from veilrec.data.population import Population, Strings
 from veilrec.data.some_users import some_users
 from veilrec.device.device import plan_digest
 from veilrec.device.learner import LocalData
@@ -26,6 +26,7 @@ from veilrec.federate.coordinator.registry import Place, Registry, Role
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federate.identity import Invitation
+from veilrec.federate.places import Places, check_places, places_in
 from veilrec.federate.secagg.graph import Neighbourhood, choose
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.federate.vouching import Invited, digest_of, invited_text
@@ -41,7 +42,8 @@ from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.runs.request import PreparedRun, Request, prepare
 from veilrec.server.cohorts import TooFewDevices
-from veilrec.server.coordinator import over_selection_obstacle, run_digest
+from veilrec.server.coordinator import run_digest
+from veilrec.server.drawing import over_selection_obstacle
 from veilrec.simulate.real_rounds import budget_for
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round
@@ -62,6 +64,7 @@ class Wishes:
     method: str
     data: str
     devices: int
+    places: int = 0  # kept free for devices that are invited later
     settings: tuple[str, ...] = ()
     seed: int = 0
     rounds: int | None = None
@@ -76,7 +79,6 @@ class Wishes:
     host: str = "127.0.0.1"
     port: int = 8471
     minimum_messages: int | None = None
-    spare: int | None = None  # charges that crashes may leave behind; None: one, and one more for every 20 rounds
     round_seconds: float = 60.0
 
 
@@ -92,6 +94,7 @@ class Basis:
     items: Strings
     guarantee: Guarantee
     protocol: str
+    places: Places = ()  # behind the people of the data, for those who come later
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,11 @@ class Made:
 
 def make(folder: Path, wishes: Wishes) -> Made:
     """Write all folders; the folder is whole, or not there."""
+    if wishes.places and wishes.rehearsal:
+        raise BadInput(
+            "--rehearsal is compared with a simulation of people who are all there from the start, and --places is for"
+            " those who are not: leave one of them out"
+        )
     with new_folder(folder) as part:
         prepared, notes = prepared_for(part / PEOPLE, wishes)
         simulation, plan = prepared.trainer, prepared.plan
@@ -127,7 +135,14 @@ def make(folder: Path, wishes: Wishes) -> Made:
 
 def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
     """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
+    if wishes.places:
+        basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
+    if wishes.places and wishes.secagg != "none" and least > len(learners(basis.data)):
+        raise BadInput(
+            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} are there from the"
+            " start: give --least, fewer --places, or more --devices"
+        )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.shares:
         basis = _with_shares(basis, Shares(least, wishes.silent))
@@ -146,6 +161,28 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
     federation.write(made, folder)  # last: without it the folder is none
     return made
+
+
+def _with_places(basis: Basis, wishes: Wishes) -> Basis:
+    """The same, planned for so many devices more, which come later or never."""
+    method, problem = get(basis.method), basis.problem
+    told = problem.news is not None and basis.guarantee.basis != "proven"
+    check_places(basis.plan, tells_shown=told, secagg=wishes.secagg)
+    now, later = (
+        facts.public_problem(_public(basis, places), seed=problem.public_seed, rounds=problem.rounds)
+        for places in (0, wishes.places)
+    )
+    if method.plan is None:
+        raise VeilrecError(f"{method.name} has no plan for devices")
+    check_same(method.name, method.plan(basis.config, now), basis.plan)
+    plan, guarantee = method.plan(basis.config, later), promised(method, basis.config, later)
+    places = places_in(method.devices(basis.config, later), len(basis.data.rows))
+    return replace(basis, plan=plan, guarantee=guarantee, places=places)
+
+
+def _public(basis: Basis, places: int) -> Population:
+    """What everybody may know, so many free places included."""
+    return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
 def _with_shares(basis: Basis, shares: Shares) -> Basis:
@@ -244,9 +281,8 @@ def spec_of(people: Path) -> str:
 
 def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
-    people = facts.public_people(problem, basis.items, tells_shown=basis.guarantee.basis != "proven")
-    packed.save(people, folder / FACTS)
-    budget, unprotected = spending_of(plan, 1 + plan.rounds // 20 if wishes.spare is None else wishes.spare)
+    packed.save(_public(basis, len(basis.places)), folder / FACTS)
+    budget, unprotected = spending_of(plan)
     if wishes.minimum_messages is not None:
         _check_least(plan, wishes.minimum_messages)
     return Federation(
@@ -258,8 +294,9 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
         seed=problem.public_seed,
         dataset=wishes.data.partition(":")[0],
         protocol=basis.protocol,
-        devices=len(learners(data)),
-        judges=len(judges(plan, data)),
+        devices=len(learners(data)) + sum(role == "learner" for _, role in basis.places),
+        judges=len(judges(plan, data)) + sum(role == "judge" for _, role in basis.places),
+        places=len(basis.places),
         plan=plan_digest(plan),
         facts=facts.digest_of(folder / FACTS),
         unprotected=unprotected,
@@ -296,17 +333,15 @@ def judges(plan: Plan, data: LocalData) -> Offsets:
     return np.zeros(0, np.int64) if plan.comparison is None else plan.comparison.judge.devices(data)
 
 
-def spending_of(plan: Plan, spare: int) -> tuple[Budget, bool]:
+def spending_of(plan: Plan) -> tuple[Budget, bool]:
     """What a device may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
 
-    A device that is killed while it charges may have paid for a message that never was: there is room for so many of
-    these. True beside it: messages leave in the clear, and no budget is large enough for them.
+    True beside it: messages leave in the clear, and no budget is large enough for them.
     """
     plenty = budget_for(plan)
     mechanism, reports = plan.mechanism, plan.reports
     events: list[tuple[Mechanism[Any, Any], Event]]
     events = [(mechanism, mechanism.event_in(Round(number))) for number in range(plan.rounds)]
-    events += [(mechanism, mechanism.event_in(Round(0)))] * spare
     if reports is not None:
         events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
     if plan.comparison is not None:
@@ -332,11 +367,15 @@ def _written(budget: Budget) -> dict[str, Any]:
 
 def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
     """The plan of the public facts has to be the plan of the data, first weights included."""
-    known = facts.Known(folder, made)
-    if run_digest(known.plan) != run_digest(plan):
+    check_same(made.method, facts.Known(folder, made).plan, plan)
+
+
+def check_same(method: str, public: Plan, plan: Plan) -> None:
+    """Refuse a method whose plan of the public facts is another one."""
+    if run_digest(public) != run_digest(plan):
         raise BadInput(
-            f"{known.method.name} plans with more than public facts: what devices would be told depends on people's"
-            " data, so it cannot be federated"
+            f"{method} plans with more than public facts: what devices would be told depends on people's data, so it"
+            " cannot be federated"
         )
 
 
@@ -373,6 +412,9 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
                 place=place,
                 shared=secret if made.rehearsal else None,
             )
+        later = [number for number, kind in basis.places if kind == role]
+        for place, number in enumerate(later, len(numbers)):
+            registry.keep_free(Place(device_folder.name_of(number), role, place))
     return invited
 
 
@@ -412,3 +454,8 @@ def settings_of(made: Federation) -> tuple[str, ...]:
     return tuple(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
     )
+
+
+def least_of_shares(plan: Plan) -> int:
+    """How many devices carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
+    return _check_secure(plan, Wishes(method="", data="", devices=0, secagg="helpers", shares=True))

@@ -19,6 +19,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation, processes
 from veilrec.federate.coordinator.process import last_status, read_token
 from veilrec.federate.device.https_link import client_context
+from veilrec.federate.device.local_data import DATA
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation
 from veilrec.federate.flower_app import door_of
 from veilrec.privacy.ledger import Ledger
@@ -41,7 +42,11 @@ class Up:
         self.made = federation.read(folder)
         if processes.running(folder):
             raise BadInput(f"{folder} is up already: see `veilrec federate status {folder}`, or end it with `down`")
-        self.devices = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
+        places = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
+        self.devices = [place for place in places if (place / DATA).is_file()]
+        for place in places:
+            if place not in self.devices:
+                say(f"{place.name} is left out: nobody has brought its data yet")
         if not self.devices:
             raise BadInput(f"{folder / DEVICES} holds no device: make the federation again")
         (folder / LOGS).mkdir(exist_ok=True)

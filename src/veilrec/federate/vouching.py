@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from veilrec.errors import BadInput
@@ -51,22 +51,43 @@ def listed(keys: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 class Vouched:
-    """The lasting keys of devices, by place, that their invitations have vouched for."""
+    """The lasting keys of devices, by place, that their invitations have vouched for.
 
-    def __init__(self, federation: str, invited: Invited) -> None:
-        self._federation, self._invited = federation, invited
+    `again` reads the list of invitations once more, where somebody may be added to it.
+    """
+
+    def __init__(self, federation: str, invited: Invited, again: Callable[[], Invited] | None = None) -> None:
+        self._federation, self._invited, self._again = federation, invited, again
         self.keys: dict[int, bytes] = {}
 
-    def learn(self, named: bytes) -> None:
-        """Take in what a coordinator names, if it is vouched for; a place has one key, the first."""
+    def learn(self, named: bytes, *, strangers: bool = False) -> None:
+        """Take in what a coordinator names, if it is vouched for; a place has one key, the first.
+
+        Those of strangers, whose places are in no list here, are refused, or count for nothing.
+        """
         try:
             for entry in json.loads(named):
                 place, key = int(entry["place"]), bytes.fromhex(entry["key"])
-                name, invitation = self._invited[place]
-                if self.keys.get(place) == key:
+                if self.keys.get(place) == key or (strangers and not self._knows(place)):
                     continue
+                name, invitation = self._invitation(place)
                 check_endorsement(invitation, self._federation, name, key, bytes.fromhex(entry["endorsement"]))
                 if self.keys.setdefault(place, key) != key:
                     raise BadTask(f"the device in place {place} has another key than before")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise BadTask("the list of devices cannot be read") from None
+
+    def _knows(self, place: int) -> bool:
+        """Whether somebody was invited to a place; the list is read again for one that was not in it."""
+        if place not in self._invited and self._again is not None:
+            self._invited = {**self._again(), **self._invited}
+        return place in self._invited
+
+    def _invitation(self, place: int) -> tuple[str, bytes]:
+        """Who was invited to a place."""
+        if not self._knows(place):
+            raise BadTask(
+                f"the coordinator names a device in place {place}, and nobody has announced it here: if it was invited"
+                " later, tell this helper with `veilrec federate admit`"
+            )
+        return self._invited[place]

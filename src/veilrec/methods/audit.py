@@ -141,7 +141,7 @@ def audit_method(
         )
     config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
     problem = small_problem(method, effort.users, rounds, data)
-    config = _fitting(config, devices_with_data(problem))
+    config = fitting(config, devices_with_data(problem))
     guarantee = promised(method, config, problem)
     checks = audit_plan(
         method.plan(config, problem),
@@ -163,7 +163,7 @@ def audit_method(
     return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
 
 
-def _fitting(config: Any, devices: int) -> Any:
+def fitting(config: Any, devices: int) -> Any:
     """The same settings, with a cohort that a small population has."""
     if config.cohort.size <= devices:
         return config

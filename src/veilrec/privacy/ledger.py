@@ -2,7 +2,9 @@
 
 What is promised
 - A message is handed out only after its charge is on disk. A crash before that costs nothing, and nothing has
-  left; a crash after it, before the message is sent, leaves one message charged too many. Never one too few.
+  left. A message that is kept with its charge (`message`, `transaction`) is charged once, whenever a crash comes: it
+  is there to be sent after it. One that is not (`release`, `reserve`) may be lost after its charge: it is then charged
+  too often by one, and never too rarely.
 - What was spent never falls. There is no way to lower it, to reset it, or to raise a budget.
 - Two threads or processes cannot both take the last of a budget.
 - A ledger that is missing, damaged, locked, in a newer format, or at odds with its mirror releases nothing.
@@ -13,7 +15,8 @@ What is promised
 - What is kept in a transaction with a charge (a device's state, the message itself) is on disk with it, or not at
   all. With a seal it is encrypted, and so is what was spent.
 - An older copy of the database is noticed by the mirror `NAME.seq` beside it, which holds the newest record:
-  what it says was spent stays spent. A missing or older mirror is refused.
+  what it says was spent stays spent. A mirror that is missing, or older by more than the change that a crash
+  cut off, is refused.
 
 What is not
 - Restoring database and mirror together, or deleting both and enrolling anew, cannot be seen on the device:
@@ -196,7 +199,7 @@ class Ledger:
         """The mechanism's one message for this period and model: drawn and charged once, then repeated free.
 
         It does not follow the data within a period: a message that changed would say that the data did.
-        Message and charge are committed together; if a crash leaves only the charge, a new draw has its own.
+        Message and charge are committed together: a crash leaves both, or none.
         """
         key = _memo_key(mechanism, model_version)
         with self._store.changing() as change:

@@ -2,9 +2,11 @@
 
 With a seal, everything in them but numbers of periods and names is encrypted.
 
-Every change happens under SQLite's write lock, in this order: the new record goes to the mirror and is
-synced, then it is committed to the database and synced. So in every honest history the mirror is as new as
-the database, or newer by the one change that a crash cut off, and its record is never below the truth.
+Every change happens under SQLite's write lock, in this order: the new record, and all that is kept with it, is
+committed to the database and synced; then the record goes to the mirror and is synced; only then may anything leave. So
+in every honest history the mirror is as new as the database, or older by the one change after which a crash, or a disk
+that refused, came in between. Nothing of that change had left, and all of it is on disk: it is made good by whoever has
+the lock next, and never charged twice.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import threading
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -217,10 +220,13 @@ class Store:
             before = self._newest(database)
             change = Change(database, before, self._seal)
             yield change
-            if change.record is not before:
-                text = _encoded(change.record, self._seal)
-                database.execute("UPDATE ledger SET record = ?", (text,))
-                self._mirror.write(change.record.sequence, text)
+            is_new = change.record is not before
+            if is_new:  # one change, however many charges are in it
+                record = replace(change.record, sequence=before.sequence + 1)
+                database.execute("UPDATE ledger SET record = ?", (_encoded(record, self._seal),))
+        if is_new:
+            with self._transaction() as database:
+                self._newest(database)  # the mirror follows: not before that may anything leave
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -258,10 +264,14 @@ class Store:
             self._newest(database)
 
     def _newest(self, database: sqlite3.Connection) -> Record:
+        """The newer of the two records; a mirror that is one change behind is brought up to date."""
         row = database.execute("SELECT record FROM ledger").fetchone()
         if row is None:
             raise LedgerError(f"{self.path}: the ledger has no record: nothing may be released")
         ours, mirrored = _decoded(row[0], self.path, self._seal), self._mirror.read()
+        if mirrored.sequence == ours.sequence - 1:
+            self._mirror.write(ours.sequence, row[0])
+            return ours
         if mirrored.sequence < ours.sequence or (mirrored.sequence == ours.sequence and mirrored != ours):
             raise LedgerError(
                 f"{self.path}: the ledger and {self._mirror.path.name} do not belong together (one was "

@@ -24,7 +24,6 @@ proof is about who was drawn (noise on the sum), and where devices take turns: w
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -36,57 +35,22 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from veilrec._arrays import Offsets
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.privacy.ledger import statement
-from veilrec.privacy.mechanisms.bounding import BadUpdate, OutsideRound
 from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
-from veilrec.server.cohorts import CohortSampler
 from veilrec.server.coordinator_parts import CoordinatorPart, SecureSum
+from veilrec.server.drawing import draw_cohort, over_selection_obstacle
+from veilrec.server.refusals import Reason, Refused, reason_of
 from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
-from veilrec.server.server import WrongExamples
 from veilrec.server.standing import Standing
 from veilrec.server.verdict import Verdict, verdict_of
 from veilrec.updates import Round, whole_model
 from veilrec.wire import gains, rounds
-from veilrec.wire.codec import BadMessage, NotFinite, WrongRound
-from veilrec.wire.signing import BadSignature
 
 Receipt = Literal["taken", "known already"]
-Reason = Literal[
-    "not enrolled",
-    "not in the cohort",
-    "nothing is open",
-    "another round",
-    "second message",
-    "not finite",
-    "bad bytes",
-    "outside of the round",
-    "beyond its bound",
-    "examples",
-    "enough messages",
-]
-_REASONS: tuple[tuple[type[VeilrecError], Reason], ...] = (
-    (WrongRound, "another round"),
-    (NotFinite, "not finite"),
-    (WrongExamples, "examples"),
-    (BadMessage, "bad bytes"),
-    (OutsideRound, "outside of the round"),
-    (BadUpdate, "beyond its bound"),
-    (BadSignature, "bad bytes"),
-)
-
-
-class Refused(VeilrecError):
-    """A message that was not taken in; it changed nothing but the count of its reason."""
-
-    def __init__(self, reason: Reason, explanation: str) -> None:
-        self.reason = reason
-        super().__init__(explanation)
 
 
 @dataclass(frozen=True)
@@ -310,39 +274,13 @@ class Coordinator:
         """Draw who takes part, once and for all."""
         if self.round_number >= self.plan.rounds:
             raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
-        devices = self._draw()
+        devices = draw_cohort(self.plan, self.round_number, self._store.enrolled(), self._secret, self.over_selection)
         wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(self._store.enrolled())
         place = replace(self._store.place, stage=stage, wanted=wanted if wanted < len(devices) else 0)
         with self._store.transaction():
             self._store.set_cohort(devices.tolist())
             self._store.move(place)
         self._store.place = place
-
-    def _draw(self) -> Offsets:
-        enrolled = self._store.enrolled()
-        # How many cannot be reached, and how many drop out, is for simulations: here it happens.
-        settings = replace(self.plan.cohort, available=1.0, drop_out=0.0)
-        if self.over_selection > 1.0:
-            drawn = math.ceil(settings.among(enrolled) * self.over_selection)
-            settings = replace(settings, size=min(enrolled, drawn))
-        mechanism = self.plan.mechanism
-        by_turns = isinstance(mechanism, TreeSum)
-        if isinstance(mechanism, CohortSum) and (mechanism.taking_part.rate < 1.0 or by_turns):
-            planned = mechanism.taking_part.population
-            if enrolled < planned:
-                raise BadInput(
-                    f"{enrolled} devices are enrolled, and the noise was chosen for cohorts out of {planned}: it would "
-                    "protect less; enrol more, or plan for fewer"
-                )
-        if isinstance(mechanism, TreeSum):  # whoever enrols later would move the turns of the others
-            enrolled = mechanism.taking_part.population
-        devices = CohortSampler(settings, np.arange(enrolled), 0, secret=self._secret).draw(self.round_number)
-        if isinstance(mechanism, CohortSum) and len(devices) > mechanism.taking_part.population:
-            raise BadInput(
-                f"round {self.round_number} would have {len(devices)} devices, and the noise was chosen for "
-                f"{mechanism.taking_part.population} at most: plan for more"
-            )
-        return devices
 
     # During a round
 
@@ -380,7 +318,7 @@ class Coordinator:
         try:
             read()
         except VeilrecError as error:
-            raise Refused(_reason(error), str(error)) from None
+            raise Refused(reason_of(error), str(error)) from None
         self._store.put(inbox, device, message)
         return "taken"
 
@@ -528,24 +466,8 @@ class Coordinator:
             return None if state is None else Verdict.restored(state)
 
 
-def over_selection_obstacle(plan: CoordinatorPart) -> str | None:
-    """Why a round may not take the first messages of more devices than it needs; None where it may."""
-    if plan.mechanism.noise_on == "sum":
-        return "the proof is about who was drawn, not about who was first to answer"
-    if plan.cohort.sampling != "fixed":
-        return f"devices take part by {plan.cohort.sampling}, which says who they are"
-    return None
-
-
 class _Reader(Protocol):
     def __call__(self) -> object: ...
-
-
-def _reason(error: VeilrecError) -> Reason:
-    for kind, reason in _REASONS:
-        if isinstance(error, kind):
-            return reason
-    raise error
 
 
 def run_digest(plan: CoordinatorPart) -> str:

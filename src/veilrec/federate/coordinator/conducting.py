@@ -11,7 +11,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from veilrec._memory import peak_rss_mb
@@ -22,7 +23,9 @@ from veilrec.federate.coordinator.paired import PAIRED_TRIPS, PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
-from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.refusals import Refused
+from veilrec.server.round_store import Inbox
 
 _TROUBLE = (sqlite3.Error, OSError)
 _PAUSE_SECONDS = 1.0  # before something that a disk refused is tried again
@@ -148,9 +151,19 @@ class Conductor:
             self._wait(lambda: False, _PAUSE_SECONDS)
 
     def _wait_for_devices(self) -> None:
-        entries = self.registry.entries()
-        self._say(f"waiting for {len(entries)} devices, for {self.federation.enrol_seconds:g} s at most")
-        self._wait(lambda: all(e.key or e.revoked for e in self.registry.entries()), self.federation.enrol_seconds)
+        invited = sum(not entry.free for entry in self.registry.entries())
+        self._say(f"waiting for {invited} devices, for {self.federation.enrol_seconds:g} s at most")
+        self._wait(
+            lambda: all(e.key or e.revoked or e.free for e in self.registry.entries()), self.federation.enrol_seconds
+        )
+
+    def _there(self, asked: Collection[str]) -> tuple[str, ...]:
+        """Those whose places somebody has: whoever comes later is asked from the next time on."""
+        nobody = {entry.place.device for entry in self.registry.entries() if entry.free or entry.revoked}
+        return tuple(device for device in asked if device not in nobody)
+
+    def _all_came(self, asked: Sequence[str], inbox: Inbox) -> bool:
+        return set(asked) <= set(self.coordinator.came(inbox))
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Until something is done, or so long; whether to go on: somebody may have said stop."""
@@ -174,10 +187,10 @@ class Conductor:
             opened = server.open_round()
         if server.stage == "open":
             asked, answered = self._asked(*opened), server.came("messages")
-            devices, content, own, seconds = asked.devices, asked.content, asked.own, made.round_seconds
+            devices, content, own, seconds = self._there(asked.devices), asked.content, asked.own, made.round_seconds
             number = server.round_number
             board.publish("round", number, devices, content=content, own=own, answered=answered, seconds=seconds)
-            if not self._wait(lambda: server.is_complete, seconds):
+            if not self._wait(lambda: server.is_complete or self._all_came(devices, "messages"), seconds):
                 return
             board.withdraw()
         before = _cpu()
@@ -200,16 +213,16 @@ class Conductor:
             return
         least = min(server.minimum_reports, len(question.devices))
         while not self._stopping:
-            seconds = self.federation.report_seconds
+            seconds, asked = self.federation.report_seconds, self._there(question.devices)
             board.publish(
                 "report",
                 question.round_number,
-                question.devices,
+                asked,
                 answered=server.came("reports"),
                 period=question.period,
                 seconds=seconds,
             )
-            self._wait(lambda: len(server.came("reports")) >= len(question.devices), seconds)
+            self._wait(partial(self._all_came, asked, "reports"), seconds)
             if len(server.came("reports")) >= least:
                 break
             self._say(f"round {question.round_number}: too few have reported; asking again")
@@ -217,14 +230,15 @@ class Conductor:
 
     def _judging(self) -> None:
         server, board = self.coordinator, self.board
-        asked = server.compare()
-        if asked is None:
+        comparing = server.compare()
+        if comparing is None:
             return
+        asked = self._there(comparing.devices)
         seconds = self.federation.judge_seconds
-        content = joined(asked.start, asked.trained)
+        content = joined(comparing.start, comparing.trained)
         answered = server.came("gains")
-        board.publish("judge", asked.number, asked.devices, content=content, answered=answered, seconds=seconds)
-        if not self._wait(lambda: len(server.came("gains")) >= len(asked.devices), seconds):
+        board.publish("judge", comparing.number, asked, content=content, answered=answered, seconds=seconds)
+        if not self._wait(lambda: self._all_came(asked, "gains"), seconds):
             return
         board.withdraw()
         self._say(server.close_comparison().line())
@@ -247,7 +261,8 @@ class Conductor:
             "stage": "over" if self.board.over else server.stage,
             "seconds_left": round(max(0.0, self.board.seconds_left), 1),
             "devices": {
-                "invited": len(entries),
+                "invited": sum(not entry.free for entry in entries),
+                "free": sum(entry.free for entry in entries),
                 "enrolled": sum(entry.key is not None for entry in entries),
                 "revoked": sum(entry.revoked for entry in entries),
                 "here": sum(now - seen < _SEEN_SECONDS for seen in list(self._seen.values())),

@@ -73,7 +73,10 @@ class HelpedRounds:
         try:
             for message in messages:
                 adding.receive(message)
-            said = self._ask("sum", invited.proposal.terms.round_number, adding.request())
+            content = joined(
+                adding.request(), listed_keys(learners(self._registry))
+            )  # somebody may have come since it was opened
+            said = self._ask("sum", invited.proposal.terms.round_number, content)
             if self.trips.stopping and len(said) < len(self._names):
                 raise Away("stopped before all helpers have answered")  # asked again after the next start
             for answer in said.values():

@@ -34,12 +34,12 @@ from veilrec.federate.coordinator.conducting import Busy, Conductor
 from veilrec.federate.coordinator.page_door import PageDoor, asking
 from veilrec.federate.coordinator.registry import Entry, NotInvited
 from veilrec.federate.tasks import Task
-from veilrec.server.coordinator import Refused as NotCounted
 from veilrec.server.http.door import Door
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
 from veilrec.server.http.receiving import BUSY, Receive, Refused, Scope, header, read_body
+from veilrec.server.refusals import Refused as NotCounted
 from veilrec.wire.addresses import checked_origin
 
 DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"

@@ -1,5 +1,7 @@
 """Who may take part: places, invitations that were handed out, and the keys of those who came.
 
+A place that is kept for somebody who is not known yet has no invitation: whoever comes for it is sent away.
+
 A database of its own (`registry.sqlite`), so that somebody can be revoked while the coordinator runs. Of an invitation
 the public half is kept: it is used up by the first key that it vouches for; the same key may come again.
 """
@@ -28,7 +30,7 @@ _TABLE = (
 )
 
 
-_ENTRY = "SELECT id, role, place, key, endorsement, revoked FROM places"
+_ENTRY = "SELECT id, role, place, key, endorsement, revoked, length(invitation) = 0 FROM places"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Entry:
     key: bytes | None  # None: nobody has come with its invitation yet
     endorsement: bytes | None  # of the key, by the invitation
     revoked: bool
+    free: bool = False  # nobody was invited to it yet
 
 
 class NotInvited(VeilrecError):
@@ -88,6 +91,18 @@ class Registry:
         values = (place.device, place.role, place.number, invitation)
         with self._lock:
             self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
+
+    def keep_free(self, place: Place) -> None:
+        """Keep a place for whoever is invited to it later."""
+        self.invite(place, b"")
+
+    def hand_out(self, device: str, invitation: bytes) -> None:
+        """Give a free place to whoever comes with this invitation; one that is not free is refused."""
+        with self._lock:
+            statement = "UPDATE places SET invitation = ? WHERE id = ? AND length(invitation) = 0"
+            changed = self._database.execute(statement, (invitation, device)).rowcount
+        if not changed:
+            raise BadInput(f"the place of {device} was handed out in the meantime: invite again")
 
     def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> Place:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
@@ -141,11 +156,13 @@ class Registry:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    device, role, number, key, endorsement, revoked = row
-    return Entry(Place(device, role, number), key, endorsement, bool(revoked))
+    device, role, number, key, endorsement, revoked, free = row
+    return Entry(Place(device, role, number), key, endorsement, bool(revoked), bool(free))
 
 
 def _check_invitation(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:
+    if not invitation:
+        raise NotInvited("nobody has been invited to this place yet")
     try:
         check_endorsement(invitation, federation, device, key, endorsement)
     except BadSignature:

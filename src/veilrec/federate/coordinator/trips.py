@@ -15,7 +15,7 @@ from veilrec.federate.coordinator.board import Board
 from veilrec.federate.coordinator.registry import Entry, Registry
 from veilrec.federate.tasks import Receipt, Trip
 from veilrec.federate.vouching import listed
-from veilrec.server.coordinator import Refused
+from veilrec.server.refusals import Refused
 
 Take = Callable[[str, bytes], object]
 """What is done with what somebody, by name, says; an error refuses it."""

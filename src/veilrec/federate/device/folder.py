@@ -49,11 +49,13 @@ class About:
 
 
 def write(
-    folder: Path, data: LocalData, invitation: Invitation, *, number: int, place: int, shared: bytes | None
+    folder: Path, data: LocalData | None, invitation: Invitation, *, number: int, place: int, shared: bytes | None
 ) -> None:
-    """A folder that is ready to be handed to its user."""
-    folder.mkdir(mode=0o700, parents=True)
-    local_data.write(folder, data, Seal(key_in(folder / KEY)))
+    """A folder that is ready to be handed to its user, who brings the data if there is none yet."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seal = Seal(key_in(folder / KEY))
+    if data is not None:
+        local_data.write(folder, data, seal)
     about = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
     keep(folder / ABOUT, json.dumps(about) + "\n")
     keep(folder / INVITATION, invitation.text())

@@ -68,7 +68,9 @@ def read(folder: Path, template: Data, seal: Seal) -> Data:
         arrays = load(seal.open(path.read_bytes(), DATA))
         data: Data = filled(template, arrays)
     except FileNotFoundError:
-        raise BadInput(f"{folder} is a device without data: put its own `{DATA}` there, or leave it out") from None
+        raise BadInput(
+            f"{folder} is a device without data: bring it with `veilrec federate bring`, or leave it out"
+        ) from None
     except (WrongSeal, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise BadInput(f"{path} is not the data of this device ({error}): bring back its own") from None
     return data
