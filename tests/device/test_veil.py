@@ -11,7 +11,7 @@ from veilrec.device.learner import Cohort
 from veilrec.device.veil import CLIPS, MAP, PLACES, POPULARITY, WEIGHTS, Steps, VeilLearner
 from veilrec.device.veil_history import OwnHistory, Reader, Reading, places_of, seen, share_of_places
 from veilrec.models.veil_content import ALONE, Content
-from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import histories_of
 from veilrec.updates import Round
 

@@ -15,7 +15,7 @@ from veilrec.device.news_log import OwnImpressions, blocks_of, pack_logs
 from veilrec.device.veil_news import CLIP, KINDS, SCALES, TASTE, VeilNewsLearner
 from veilrec.device.veil_news_ranker import VeilNewsModel
 from veilrec.models.news_content import NO_NAME, NewsContent
-from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import histories_of
 from veilrec.updates import Round
 

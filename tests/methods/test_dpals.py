@@ -15,7 +15,7 @@ from veilrec.methods.base import configure
 from veilrec.methods.ratings import dpals_features
 from veilrec.methods.ratings.dpals import METHOD, plan
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import histories_of, measured
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import Round

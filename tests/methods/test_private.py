@@ -22,7 +22,8 @@ from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.updates import clip_whole, on_lattice
+from veilrec.privacy.mechanisms.bounding import clip_whole
+from veilrec.privacy.mechanisms.updates import on_lattice
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2
 from veilrec.runs.evaluation import evaluate_run

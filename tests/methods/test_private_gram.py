@@ -16,7 +16,7 @@ from veilrec.methods.base import Problem, configure
 from veilrec.methods.private import PrivacySettings
 from veilrec.methods.ratings.private_gram import METHOD, items_that_pay, plan, share_of_votes
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import histories_of, measured
 from veilrec.runs.request import Request, prepare
 from veilrec.runs.saved import open_model

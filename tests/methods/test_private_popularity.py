@@ -18,7 +18,7 @@ from veilrec.methods.base import Problem, configure
 from veilrec.methods.ratings.private_popularity import METHOD, PrivatePopularityConfig, plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.mechanisms.updates import upload_norms
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.runs.contract_subject import measured
 from veilrec.runs.request import Request, as_meant, default_out, prepare
 from veilrec.runs.saved import open_model

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
-from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.server.agenda import (
     Ballot,
     MovedRows,

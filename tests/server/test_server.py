@@ -5,7 +5,8 @@ import pytest
 
 from veilrec.errors import VeilrecError
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, InTheClear
+from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.privacy.mechanisms.updates import CohortSum, InTheClear
 from veilrec.privacy.randomness import SeededSource
 from veilrec.server.optimise import ServerRate
 from veilrec.server.server import Server

@@ -23,7 +23,7 @@ from veilrec.privacy.sensitivity import clipped_l2
 from veilrec.server.cohorts import CohortSampler
 from veilrec.server.server import Server
 from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Round, Uploads
+from veilrec.updates import Round, Uploads, copied
 
 Patch = pytest.MonkeyPatch
 SAME = b"the same secret for everything.."
@@ -142,7 +142,7 @@ def the_same_for_every_tensor(sound: Any, sums: Any, about: Round, source: Any) 
 
 
 def by_tensor(uploads: Uploads, clip_norm: float) -> Uploads:
-    kept = updates.copied(uploads)
+    kept = copied(uploads)
     for rows in (*kept.tables.values(), *kept.entries.values()):
         clipping.clip_devices([(rows.offsets, rows.values)], [], clip_norm)
     for values in kept.dense.values():
@@ -152,7 +152,7 @@ def by_tensor(uploads: Uploads, clip_norm: float) -> Uploads:
 
 def one_by_one(uploads: Uploads, clip_norm: float) -> Uploads:
     """Every number by itself, as if a vote were one item."""
-    kept = updates.copied(uploads)
+    kept = copied(uploads)
     for rows in kept.tables.values():
         np.clip(rows.values, -clip_norm, clip_norm, out=rows.values)
     return kept
@@ -258,7 +258,7 @@ def a_row_outside(patch: Patch) -> None:
 
 
 def no_entry_left_out(patch: Patch) -> None:
-    patch.setattr(updates, "_in_entries", lambda uploads, about: uploads)
+    patch.setattr(updates, "in_entries", lambda uploads, about: uploads)
 
 
 def nan_is_nothing(patch: Patch) -> None:

@@ -20,8 +20,9 @@ from veilrec.plan import Plan
 from veilrec.privacy.mechanisms import adaptive, tree
 from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
 from veilrec.privacy.mechanisms.adaptive_published import PublishedAdaptiveSum
+from veilrec.privacy.mechanisms.bounding import clip_whole
 from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import CohortSum, clip_whole
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.server.server import Server
 from veilrec.simulate.audit import audit_plan
 from veilrec.simulate.audit_bound import BY_ROUND, COUNT

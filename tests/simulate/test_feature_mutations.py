@@ -51,7 +51,8 @@ from veilrec.methods.registry import get
 from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.plan import Plan
 from veilrec.privacy.mechanisms import updates
-from veilrec.privacy.mechanisms.updates import CohortSum, clip_whole
+from veilrec.privacy.mechanisms.bounding import clip_whole
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.runs.contract_checks import holds_nobody
 from veilrec.runs.contract_subject import Broken, Subject

@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr, offsets_of
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, Round, fresh_rounds
 from veilrec.bench.news import OF_ONE_CORE
 from veilrec.bench.ours_alone import ml_1m
@@ -31,7 +32,6 @@ from veilrec.methods.base import Problem
 from veilrec.methods.meta import popularity_head
 from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.models.feature_net import Activation, FeatureNet
-from veilrec._memory import peak_rss_mb
 
 _SEED = 1
 _ITEMS, _GENRES, _OWN = 3706, 18, 100  # as in ML-1M; a genre more is the unknown one

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, Round, fresh_rounds
 from veilrec.data.datasets import load
 from veilrec.data.population import Impressions
@@ -24,7 +25,6 @@ from veilrec.methods.news.ranker import NewsScorer
 from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
 from veilrec.privacy.mechanisms.messages import ElementwiseLaplace
 from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec._memory import peak_rss_mb
 from veilrec.simulate.simulation import Seeds, Simulation
 
 _SEED = 1

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from veilrec._arrays import Floats
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, Round, fresh_rounds
 from veilrec.bench.news import (
     COHORT,
@@ -31,7 +32,6 @@ from veilrec.evaluate.protocols import make_split
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses_of, make_batch, news_input
 from veilrec.models.news_models import make_model
-from veilrec._memory import peak_rss_mb
 
 _SEED = 1
 _NEGATIVES, _HISTORY = 4, 50

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, Round, RoundTime, fresh_rounds
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
@@ -15,7 +16,6 @@ from veilrec.evaluate.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.ratings import fedmf
 from veilrec.methods.registry import get
-from veilrec._memory import peak_rss_mb
 from veilrec.simulate.trainer import Trainer
 
 _SEED = 1

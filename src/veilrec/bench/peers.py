@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, Round, seconds_per_round
 from veilrec.bench.workload import LocalWork, Ratings, Workload, ml_100k
 from veilrec.device.learner import Cohort
@@ -19,7 +20,6 @@ from veilrec.errors import VeilrecError
 from veilrec.methods.base import Method, Problem, configure
 from veilrec.methods.ratings import fedmf, fedncf
 from veilrec.report.machine import installed
-from veilrec._memory import peak_rss_mb
 from veilrec.simulate.simulation import Seeds, Simulation
 from veilrec.updates import Round as UpdateRound
 

@@ -13,12 +13,12 @@ from importlib.util import find_spec
 import numpy as np
 
 from veilrec._arrays import Floats, Offsets
+from veilrec._memory import peak_rss_mb
 from veilrec.bench.measure import Options, Result, RoundTime, fresh_rounds
 from veilrec.data.synthetic_ratings import generate
 from veilrec.errors import VeilrecError
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.ratings import fedmf
-from veilrec._memory import peak_rss_mb
 from veilrec.server.aggregate import Aggregator
 from veilrec.simulate.crew import Crew, PartialSum, Processes
 from veilrec.simulate.pieces import Opened, Piece, Told

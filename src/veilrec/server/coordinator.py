@@ -40,8 +40,9 @@ from veilrec._arrays import Offsets
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.privacy.ledger import statement
+from veilrec.privacy.mechanisms.bounding import BadUpdate, OutsideRound
 from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, OutsideRound
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
 from veilrec.server.cohorts import CohortSampler

@@ -9,7 +9,8 @@ import numpy as np
 from veilrec._arrays import Floats, Offsets
 from veilrec.errors import BadInput, Diverged, VeilrecError
 from veilrec.lattice import MOST_DEVICES, MOST_EXAMPLES, Lattice
-from veilrec.privacy.mechanisms.updates import BadUpdate, UpdateMechanism
+from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import Source
 from veilrec.server.aggregate import ROW_COUNTS, Aggregation, Aggregator
 from veilrec.server.bound import BoundRule

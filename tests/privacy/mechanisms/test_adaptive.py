@@ -10,7 +10,8 @@ import pytest
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.adaptive import AdaptiveSum, first_bound, without_count
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, upload_norms
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.randomness import SeededSource
 from veilrec.updates import BOUND, Round, Schema, Tensor, Uploads, from_vectors, with_bound
 

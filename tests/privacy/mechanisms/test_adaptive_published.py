@@ -12,7 +12,8 @@ from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.events import SampledEvent
 from veilrec.privacy.mechanisms.adaptive import without_count
 from veilrec.privacy.mechanisms.adaptive_published import PublishedAdaptiveSum
-from veilrec.privacy.mechanisms.updates import BadUpdate, to_vectors, upload_norms
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.updates import to_vectors
 from veilrec.privacy.randomness import SeededSource
 from veilrec.updates import BOUND, Round, Schema, Tensor, from_vectors, with_bound
 

@@ -9,8 +9,8 @@ import pytest
 
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting import delta_of
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.privacy.mechanisms.gains import GainSum
-from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.privacy.randomness import FastSource, KeyedSource
 
 

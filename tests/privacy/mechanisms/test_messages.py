@@ -16,8 +16,8 @@ from veilrec._arrays import Doubles
 from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.privacy.mechanisms.messages import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
-from veilrec.privacy.mechanisms.updates import upload_norms
 from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import UNITS
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads, to_vectors

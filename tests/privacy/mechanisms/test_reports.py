@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from veilrec._csr import Csr
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
-from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.privacy.randomness import FastSource, SeededSource
 
 N_ITEMS, DEVICES = 50, np.arange(400, dtype=np.int64)

@@ -12,8 +12,8 @@ from veilrec.errors import BadInput
 from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
 from veilrec.privacy.mechanisms.scheduled import ScheduledSum, only_of_round, run_event
-from veilrec.privacy.mechanisms.updates import BadUpdate, upload_norms
 from veilrec.privacy.randomness import SeededSource
 from veilrec.updates import Round, Schema, Tensor, from_vectors, to_vectors
 

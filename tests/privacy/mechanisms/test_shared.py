@@ -21,10 +21,11 @@ from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.audit.auditor import case_of, judge
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
 from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
+from veilrec.privacy.mechanisms.bounding import upload_norms
 from veilrec.privacy.mechanisms.scheduled import ScheduledSum
 from veilrec.privacy.mechanisms.shared import FEWEST_UNITS, SharedSum, Shares, log_error, overflow_chance, tau
 from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import CohortSum, upload_norms
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR
 from veilrec.updates import Round, Schema, Tensor, from_vectors

@@ -14,7 +14,8 @@ from veilrec.errors import BadInput
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import NonPrivateEvent
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, InTheClear, upload_norms
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.updates import CohortSum, InTheClear
 from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import UNITS
 from veilrec.updates import Factors, Round, Rows, Schema, Tensor, Uploads, from_vectors, public_basis, to_vectors

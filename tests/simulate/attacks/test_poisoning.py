@@ -15,7 +15,7 @@ import pytest
 from tests.simulate.attacks.subjects import Attackable, attackable
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
-from veilrec.privacy.mechanisms.updates import BadUpdate
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.simulate.attacks.poisoning import (
     Defence,
     Liars,

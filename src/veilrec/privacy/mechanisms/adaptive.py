@@ -19,7 +19,8 @@ from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import Rounds, adaptive_clipping_noise
 from veilrec.privacy.checks import positive
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, upload_norms
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.samplers import UNITS
 from veilrec.updates import BOUND, Round, Schema, Tensor, Uploads, with_bound
 

@@ -15,8 +15,9 @@ from veilrec.privacy.checks import positive
 from veilrec.privacy.events import Event
 from veilrec.privacy.mechanisms.adaptive import without_count
 from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
 from veilrec.privacy.mechanisms.clipping import clip_factors, published_noise_split, scale_packed
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, upload_norms
+from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import on_lattice_l2, rounded_sum_l2

@@ -17,9 +17,10 @@ from veilrec.errors import BadInput
 from veilrec.privacy.checks import vectors
 from veilrec.privacy.events import Event, NonPrivateEvent
 from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.bounding import rank_parameters
 from veilrec.privacy.mechanisms.largest import largest_of_dense, largest_of_rows
 from veilrec.privacy.mechanisms.messages import NoisyMessage, RowwiseLaplace, UpdateNoise
-from veilrec.privacy.mechanisms.updates import UpdateMechanism, rank_parameters
+from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.privacy.randomness import Source
 from veilrec.updates import Factors, Round, Schema, Tensor, Uploads, check_share, from_vectors, share_of, to_vectors
 

@@ -19,8 +19,8 @@ from veilrec.privacy.checks import positive, probability, vectors, whole
 from veilrec.privacy.events import GaussianEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.privacy.mechanisms.noise import lattice_delta, lattice_sigma
-from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import UNITS, add_gaussian
 from veilrec.privacy.sensitivity import clipped_l2, on_lattice_l2

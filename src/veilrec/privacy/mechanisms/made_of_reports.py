@@ -13,8 +13,9 @@ from veilrec.privacy.checks import positive, whole
 from veilrec.privacy.events import ComposedEvent, Event
 from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.privacy.mechanisms.bounding import BadUpdate, clip_whole, upload_norms
 from veilrec.privacy.mechanisms.responses import Labels
-from veilrec.privacy.mechanisms.updates import BadUpdate, UpdateMechanism, clip_whole, upload_norms
+from veilrec.privacy.mechanisms.updates import UpdateMechanism
 from veilrec.updates import Round, Schema, Tensor, Uploads
 
 

@@ -11,16 +11,10 @@ from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
 from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
+from veilrec.privacy.mechanisms.bounding import clip_whole, upload_norms
 from veilrec.privacy.mechanisms.clipping import clip_rows
 from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
-from veilrec.privacy.mechanisms.updates import (
-    Law,
-    UpdateMechanism,
-    clip_whole,
-    noise_of_sum,
-    noisy_messages,
-    upload_norms,
-)
+from veilrec.privacy.mechanisms.updates import Law, UpdateMechanism, noise_of_sum, noisy_messages
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.sensitivity import clipped_l1, clipped_l2
 from veilrec.updates import Round, Schema, Tensor, Uploads, copied, filled

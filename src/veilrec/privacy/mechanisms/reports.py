@@ -22,9 +22,9 @@ from veilrec.privacy.checks import bits, positive, probability, whole
 from veilrec.privacy.events import Event, GaussianEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
+from veilrec.privacy.mechanisms.bounding import BadUpdate
 from veilrec.privacy.mechanisms.noise import lattice_delta, lattice_sigma
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
-from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.privacy.randomness import FastSource, Source
 from veilrec.privacy.samplers import add_gaussian
 

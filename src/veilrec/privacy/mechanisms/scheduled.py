@@ -17,7 +17,8 @@ from veilrec.errors import BadInput
 from veilrec.privacy.accounting.accountant import Rounds
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import ComposedEvent, Event
-from veilrec.privacy.mechanisms.updates import BadUpdate, CohortSum, on_lattice
+from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.privacy.mechanisms.updates import CohortSum, on_lattice
 from veilrec.privacy.samplers import UNITS
 from veilrec.privacy.sensitivity import rounded_sum_l2
 from veilrec.updates import Round, Schema, Tensor, Uploads
