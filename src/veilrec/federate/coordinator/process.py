@@ -37,7 +37,14 @@ def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = N
     if not (place / "secret").is_file():
         raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
     least = made.minimum_messages if made.secagg == "none" else max(made.minimum_messages or 0, made.least)
-    return Coordinator(place, known.plan, minimum_messages=least, over_selection=made.over_selection, secure=secure)
+    return Coordinator(
+        place,
+        known.plan,
+        minimum_messages=least,
+        minimum_reports=1 if made.secagg == "none" else made.least,
+        over_selection=made.over_selection,
+        secure=secure,
+    )
 
 
 class Control:
