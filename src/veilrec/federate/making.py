@@ -30,6 +30,7 @@ from veilrec.federate.secagg.graph import Neighbourhood, choose
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
+from veilrec.methods.private import SERVER_SEES
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
 from veilrec.privacy.accounting.composition import flattened
@@ -407,7 +408,7 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     """The same promise where the server sees nobody's own messages."""
     if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
-    told = guarantee.caveats
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
     if guarantee.trust == "server":
         told = (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
     return replace(guarantee, trust="server sees only sums", caveats=(*told, *([_of_pairs(woven)] if woven else ())))
