@@ -65,6 +65,18 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
     assert "is over" in done.stderr
 
 
+def test_devices_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    alone = ("--secagg", "pairs", "--corrupt", "0.25", "--lost", "0.25", "--round-seconds", "120")
+    init(folder, "dp-fedmf", "--devices", "4", "--rounds", "2", "--rehearsal", *alone)
+    veilrec("federate", "up", str(folder))
+    assert told("federate", "rehearse", str(folder))["same"]
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert result["guarantee"]["trust"] == "server sees only sums"
+    assert any("of the 3 to 4 devices of a round at most 1" in words for words in result["guarantee"]["caveats"])
+    assert not (folder / "helpers").exists()
+
+
 def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")

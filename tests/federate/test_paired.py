@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import VeilrecError
+from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.coordinator.paired import PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.coordinator.trips import Trips
@@ -30,6 +30,8 @@ from veilrec.federate.tasks import Task
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
 from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.round_store import Place
+from veilrec.server.standing import Standing
 from veilrec.updates import Round
 
 TRIPS = ("advertise", "share", "round", "sign", "reveal")
@@ -130,13 +132,21 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     monkeypatch.setattr(Trips, "ask", some)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
     run_all(tmp_path, wrap=Lossy)
-    history = read_end(tmp_path, known_in(tmp_path)).history
+    ended = read_end(tmp_path, known_in(tmp_path))
+    history = ended.history
     void = [report.void for report in history]
     assert void == [False] * 5 + [True, True, True, True, False] + [True]
     assert [report.messages for report in history if not report.void] == [7, 7, 7, 10, 10, 10]
     assert set(known_sum) == {report.number for report in history if not report.void}
     for number, (who, got) in known_sum.items():
         np.testing.assert_array_equal(got, np.sum([vectors[number][device] for device in who], axis=0))
+    standing = Standing(basis.plan)
+    for number in range(11):  # what these sums alone come to
+        standing.server.open_round(basis.plan.agenda.next(number, standing.server.weights, None))
+        if number in known_sum:
+            standing.server.add_integers(known_sum[number][1], devices=len(known_sum[number][0]))
+            standing.step()
+    assert same(ended.state, standing.state())
 
 
 # Restarts
@@ -175,6 +185,8 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     with coordinating(tmp_path, known):
         devices.start()
         assert half.wait(LONG)
+    with pytest.raises(BadInput, match="is at round 0 of 2"):  # who looks at it changes nothing
+        read_end(tmp_path, known)
     ended.set()
     with coordinating(tmp_path, known):
         devices.join(LONG)
@@ -183,36 +195,84 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     assert same(read_end(tmp_path, known).state, dict(simulated(tmp_path, basis).standing.state()))
 
 
+def refusal(work: Callable[[], object]) -> str:
+    """What somebody is told who is refused; empty where they are not."""
+    try:
+        work()
+    except Refused as error:
+        return str(error)
+    return ""
+
+
 def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device announces keys as another one, and says something else a second time: neither is taken."""
+    """A device speaks as another one, of another round, and says something else a second time: none of it is taken."""
     lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
-    refused = list[str]()
-    take = Trips.take
+    told: dict[str, set[str]] = {}
+    take, receive = Trips.take, Coordinator.receive
 
     def twice(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
-        others = int(who[1:]) + 1
         at = 4 if kind == "sign" else 0
-        forged = content[:at] + others.to_bytes(4, "little") + content[at + 4 :]
-        with pytest.raises(Refused, match="in the name of another"):
-            take(self, who, kind, number, forged)
-        with pytest.raises(Refused, match="not asked for now"):
-            take(self, who, kind, number + 1, content)
-        assert take(self, who, kind, number, content) == "taken"
-        if self._asked is not None and self._asked[0] == kind:
-            with pytest.raises(Refused, match="something else was said"):
-                take(self, who, kind, number, content + b"!")
-            refused.append(kind)
-        return take(self, who, kind, number, content) if self._asked is not None else "taken"
+        other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
+        forged = content[:at] + other + content[at + 4 :]
+        told.setdefault("forged", set()).add(refusal(lambda: take(self, who, kind, number, forged)))
+        told.setdefault("round", set()).add(refusal(lambda: take(self, who, kind, number + 1, content)))
+        with self._changed:  # so that the trip is not over in between
+            receipt = take(self, who, kind, number, content)
+            told.setdefault("second", set()).add(refusal(lambda: take(self, who, kind, number, content + b"!")))
+            assert receipt == "known already" or take(self, who, kind, number, content) == "known already"
+        return receipt
+
+    def of_another(self: Coordinator, device_id: str, message: bytes) -> Any:
+        other = ((int(device_id[1:]) + 1) % 4).to_bytes(4, "little")
+        told.setdefault("vector", set()).add(refusal(lambda: receive(self, device_id, other + message[4:])))
+        return receive(self, device_id, message)
 
     monkeypatch.setattr(Trips, "take", twice)
+    monkeypatch.setattr(Coordinator, "receive", of_another)
     run_all(tmp_path)
     assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
-    assert set(refused) == {"advertise", "share", "sign", "reveal"}
+    assert told["forged"] == {"this is said in the name of another device"}
+    assert told["round"] == {"this is not asked for now"}
+    assert told["second"] == {"something else was said to this already"}
+    assert told["vector"] == {"the vector is said to be that of another device"}
 
 
-def test_a_revoked_device_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vector that comes while others sign is refused, and is in no sum: its device's key is what they reveal."""
+    basis, late = clear(5, 1), dict[str, bytes]()
+    lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
+    receive, total, outcome = Coordinator.receive, PairedRounds.total, dict[str, Any]()
+
+    def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
+        if device_id == "d00002" and self.stage == "open":
+            late[device_id] = message
+            raise Refused("nothing is open", "held back")
+        return receive(self, device_id, message)
+
+    def in_between(self: PairedRounds, invitation: bytes, messages: list[bytes]) -> Any:
+        outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
+        outcome["messages"] = messages
+        return total(self, invitation, messages)
+
+    def is_complete(self: Coordinator) -> bool:
+        outcome["server"] = self
+        return len(self.came("messages")) >= 4 and bool(late)
+
+    monkeypatch.setattr(Coordinator, "receive", held_back)
+    monkeypatch.setattr(PairedRounds, "total", in_between)
+    monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
+    run_all(tmp_path)
+    (report,) = read_end(tmp_path, known_in(tmp_path)).history
+    assert outcome["told"] == "no round is open"
+    assert (report.messages, report.void, len(outcome["messages"])) == (4, False, 4)
+
+
+def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = list[Place]()
+    opening = Coordinator._open_secure
+    monkeypatch.setattr(Coordinator, "_open_secure", lambda *args: places.append(opening(*args)) or places[-1])
     lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG)
     names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
     for name in names:
@@ -224,5 +284,6 @@ def test_a_revoked_device_is_left_out_and_the_others_go_on(tmp_path: Path) -> No
     with Registry(tmp_path / COORDINATOR) as registry:
         registry.revoke(names[2])
     run_all(tmp_path, names=[name for name in names if name != names[2]])
+    assert [place.wanted for place in places] == [4]
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
     assert (report.devices, report.messages, report.void) == (5, 4, False)

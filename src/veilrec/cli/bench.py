@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.cli.federate import SecAgg
 from veilrec.cli.output import Json, print_json
 
 if TYPE_CHECKING:
@@ -132,7 +133,9 @@ def secagg(
 def federate(
     json_output: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="6 devices on made-up data: to try it.")] = False,
-    secagg: Annotated[bool, typer.Option("--secagg", help="Under masks, with two helpers.")] = False,
+    secagg: Annotated[
+        SecAgg, typer.Option(help="Secure sums: with two helpers, or pairs, among devices alone.")
+    ] = SecAgg.none,
 ) -> None:
     """Measure a real federation: 20 device processes over HTTPS, 30 rounds of fedmf on ml-100k.
 
@@ -142,7 +145,7 @@ def federate(
 
     from veilrec.bench.federate import QUICK, Load, run
 
-    load = replace(QUICK if quick else Load(), secagg="helpers" if secagg else "none")
+    load = replace(QUICK if quick else Load(), secagg=secagg.value)
     report = run(load, lambda line: typer.echo(line, err=True)) | {"quick": quick}
     if json_output:
         print_json(report)

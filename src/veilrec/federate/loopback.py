@@ -84,6 +84,8 @@ def coordinating(
         except BaseException as error:
             failures.append(error)
             control.ready.set()
+        finally:
+            control.ended.set()
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -130,8 +132,8 @@ def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: thr
 def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = lambda _, answers: answers) -> list[str]:
     """A federation from its first round to its last; what its devices said."""
     known, said = known_in(folder), list[str]()
-    with coordinating(folder, known):
-        run_everybody(folder, known, said.append, names, wrap=wrap)
+    with coordinating(folder, known) as control:
+        run_everybody(folder, known, said.append, names, wrap=wrap, given_up=control.ended)
     return said
 
 
@@ -142,8 +144,9 @@ def run_everybody(
     names: Sequence[str] | None = None,
     *,
     wrap: Wrap = lambda _, answers: answers,
+    given_up: threading.Event | None = None,
 ) -> None:
-    """All devices and helpers of a folder, or some, in threads, until it is over."""
+    """All devices and helpers of a folder, or some, in threads, until it is over, or their coordinator has given up."""
     alone, stop, failures = threading.Lock(), threading.Event(), list[BaseException]()
 
     def guarded(work: Callable[[], object]) -> None:
@@ -166,6 +169,9 @@ def run_everybody(
         thread.start()
     until = time.monotonic() + _PATIENCE_SECONDS
     while any(thread.is_alive() for thread in threads) and not failures and time.monotonic() < until:
+        if given_up is not None and given_up.is_set():
+            stop.set()
+            return
         time.sleep(0.02)
     stop.set()
     if failures:

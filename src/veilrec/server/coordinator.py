@@ -122,7 +122,9 @@ class Coordinator:
         minimum_reports: int = 1,
         over_selection: float = 1.0,
         secure: SecureSum | None = None,
+        goes_on: bool = True,
     ) -> None:
+        """`goes_on`: False for whoever only looks at a run whose sums are formed elsewhere."""
         if over_selection > 1.0 and (obstacle := over_selection_obstacle(plan)) is not None:
             raise BadInput(f"over-selection is {over_selection:g}, and {obstacle}: leave it at 1")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,8 +140,8 @@ class Coordinator:
             self._hidden = SecureReports(self._store, secure, plan.reports.mechanism)
         try:
             self._load()
-            if self.stage == "closing" and self.secure is None:  # others have to be asked for a secure sum: close_round
-                self._finish()
+            if self.stage == "closing" and self.secure is None and goes_on:
+                self._finish()  # for a secure sum others have to be asked: close_round
         except BaseException:
             self._store.close()
             raise
@@ -456,10 +458,10 @@ class Coordinator:
         store.mark()
         came, size = store.amount("messages")
         devices = len(store.cohort())
-        told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)
-        down = told + place.told_bytes + devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
+        down = place.told_bytes + devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
         model = place.model
         place = self._added_up(place, came)
+        told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)
         if not place.void:
             if self.plan.mechanism.noise_on == "sum":
                 server.protect(noise_of_sum(self._secret, place.number))
@@ -467,7 +469,7 @@ class Coordinator:
             model = store.write_model(self._standing.state(), place.number + 1)
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
-        report = RoundReport(place.number, devices, came, place.void, down, up, place.report_bytes, refused)
+        report = RoundReport(place.number, devices, came, place.void, told + down, up, place.report_bytes, refused)
         after = Place(place.number + 1, "between rounds", model=model)
         with store.transaction():
             store.empty("messages")

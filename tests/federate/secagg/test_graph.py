@@ -28,6 +28,33 @@ def test_known_neighbourhoods(devices, corrupt, degree, threshold):
     assert (woven.degree, woven.threshold) == (degree, threshold)
 
 
+@pytest.mark.parametrize(
+    ("fewest", "most", "corrupt", "lost"), [(70, 100, 0.2, 0.3), (350, 500, 0.2, 0.3), (450, 500, 0.05, 0.4)]
+)
+def test_the_chances_hold_for_every_number_of_devices_that_a_round_may_begin_with(fewest, most, corrupt, lost):
+    woven, asked = choose(fewest, most=most, corrupt=corrupt, lost=lost), Chances()
+    k, t, bad = woven.degree, woven.threshold, woven.corrupt
+    assert (woven.devices, woven.most, bad) == (fewest, most, round(corrupt * most))
+    for members in range(fewest, most + 1):
+        gone = int(lost * members)
+        assert members * hypergeom.sf(t - 1, members - 1, bad, k) <= asked.leak
+        assert members * (members - 1) / 2 * hypergeom.pmf(k, members, bad + gone, k) <= asked.leak
+        assert members * hypergeom.cdf(t - 1, members - 1, members - 1 - gone, k) <= asked.failure
+        assert 2 * woven.quorum(members) > members + bad
+        assert woven.quorum(members) <= members - gone
+
+
+@pytest.mark.parametrize("most", [3, 4, 7, 20, 26])
+def test_in_small_rounds_everybody_is_next_to_everybody_however_many_come(most):
+    fewest = max(3, most - int(0.3 * most))
+    woven = choose(fewest, most=most, corrupt=0.2, lost=0.3)
+    for members in range(fewest, most + 1):
+        assert all(
+            len(others) == members - 1 for others in neighbours(b"s", list(range(members)), woven.degree).values()
+        )
+        assert woven.corrupt < woven.threshold < woven.quorum(members)
+
+
 def test_one_neighbour_fewer_would_not_do():
     woven, asked = choose(100, corrupt=0.2, lost=0.3), Chances()
     k = woven.degree - 2

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from veilrec.federate.secagg.pair_messages import (
     encode_numbers,
     encode_signatures,
 )
-from veilrec.federate.secagg.pairs import SURVIVORS
+from veilrec.federate.secagg.pairs import SURVIVORS, PairSum
 from veilrec.federate.secagg.terms import Broken, TooFew, Void
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
@@ -167,6 +169,46 @@ def test_devices_check_who_takes_part_and_with_which_keys():
     device.share(groups[0])
 
 
+def test_no_more_take_part_than_was_planned_for():
+    one = Paired(replace(SPARSE, devices=5, most=11))
+    groups = one.group()
+    with pytest.raises(BadMessage, match="11 at most"):
+        one.made[0].share(groups[0])
+
+
+def test_no_choice_of_terms_moves_the_ring():
+    """A server that could try out lengths, widths or thresholds of a round would choose everybody's neighbours."""
+    rings = {
+        tuple(sorted(one.server._around.items()))
+        for one in (Paired(SPARSE), Paired(SPARSE, length=41), Paired(SPARSE, width=64), Paired(SPARSE, least=4))
+        if one.group()
+    }
+    assert len(rings) == 1
+    other = Paired(SPARSE, round_number=6)
+    other.group()
+    assert tuple(sorted(other.server._around.items())) not in rings
+
+
+def test_a_server_goes_on_from_what_it_kept():
+    one = Paired(COMPLETE)
+    values = made_values(one.devices, one.length, 0)
+    boxes = one.share(losing(advertise=[2], share=[7]))
+    kept = one.server.kept()
+    masked = [one.made[number].mask(boxes[number], values[number]) for number in sorted(boxes) if number != 4]
+    for _ in range(2):  # killed while devices sign, too
+        one.server = PairSum.restored(kept, COMPLETE, one.registered)
+        assert one.server.boxes() == boxes
+        came = [one.server.receive_masked(content) for content in masked]
+        survivors = one.server.survivors()
+    for number in came:
+        one.server.receive_signature(one.made[number].sign(survivors))
+    for number in came:
+        one.server.receive_reveal(one.made[number].reveal(one.server.signatures()))
+    np.testing.assert_array_equal(one.server.finish(), total(values, [0, 1, 3, 5, 6, 8, 9, 10, 11]))
+    with pytest.raises(BadMessage):
+        PairSum.restored(kept + b"!", COMPLETE, one.registered)
+
+
 def test_boxes_open_only_for_their_neighbour_in_their_round():
     one, other = Paired(COMPLETE, devices=6), Paired(COMPLETE, devices=6, round_number=6)
     boxes, foreign = one.share(), other.share()
@@ -223,6 +265,7 @@ def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
     values = made_values(12, 40, 0)
     for gone, words in (
         ({"advertise": range(8)}, "planned for 5"),
+        ({"share": range(6)}, "7 have to stay"),
         ({"mask": range(10)}, "sums of 3 at least"),
         ({"sign": range(8)}, "devices signed the list"),
         ({"reveal": range(10)}, "shares came, and 3 are needed"),

@@ -18,7 +18,7 @@ from veilrec._memory import peak_rss_mb
 from veilrec.errors import BadInput
 from veilrec.federate.coordinator.board import Asked, Board
 from veilrec.federate.coordinator.helped import HelpedRounds
-from veilrec.federate.coordinator.paired import PairedRounds
+from veilrec.federate.coordinator.paired import PAIRED_TRIPS, PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
@@ -104,6 +104,11 @@ class Conductor:
             self.messages += receipt == "taken"
             self._changed.notify_all()
         return receipt
+
+    @property
+    def trips_a_round(self) -> int:
+        """How often a device is asked in a round."""
+        return len(PAIRED_TRIPS) + 1 if isinstance(self.secure, PairedRounds) else 1
 
     def is_trip(self, kind: str) -> bool:
         """Whether it is about one of the small trips of a secure sum: these are taken in while a round waits."""

@@ -46,7 +46,7 @@ DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b
 _LONGEST_POLL_SECONDS = 25.0
 _SMALL = 4096  # bytes of a body that is not an answer
 _MOST_BODIES = 16  # answers that are read at once
-RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second
+RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each trip of a round
 
 
 class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Coming:
         self._federation = conductor.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._bodies = 0
-        self._of_device = RateLimit(rate and _RATE_OF_DEVICE)
+        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * conductor.trips_a_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
 
@@ -216,6 +216,7 @@ def make_app(
     page: str | None = None,
 ) -> Door:
     """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
+    rate *= conductor.trips_a_round
     coming = Coming(conductor, largest_answer=largest_answer, operator=operator, rate=rate)
     routes = coming.routes() if page is None else [*coming.routes(), *asking()]
     kind = Door if page is None else PageDoor

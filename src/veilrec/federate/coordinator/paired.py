@@ -30,6 +30,8 @@ from veilrec.plan import Plan
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
+PAIRED_TRIPS: tuple[Trip, ...] = ("advertise", "share", "sign", "reveal")  # and the vectors between them
+
 
 class PairedRounds:
     """The coordinator's side of secure sums among devices alone, for all rounds and the reports before them."""

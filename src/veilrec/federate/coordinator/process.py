@@ -44,6 +44,7 @@ def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = N
         minimum_reports=1 if made.secagg == "none" else made.least,
         over_selection=made.over_selection,
         secure=secure,
+        goes_on=made.secagg == "none",
     )
 
 
@@ -52,6 +53,7 @@ class Control:
 
     def __init__(self) -> None:
         self.ready = threading.Event()
+        self.ended = threading.Event()
         self.conductor: Conductor | None = None
         self.stop: Callable[[], object] = lambda: None
 

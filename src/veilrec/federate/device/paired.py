@@ -25,6 +25,7 @@ from veilrec.federate.device.secure import agree, hides_reports, whole_numbers
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import INVITED
 from veilrec.federate.secagg.pairs import PairDevice
+from veilrec.federate.secagg.terms import Reader, Terms
 from veilrec.federate.sums import Summed, report_sum, terms_in
 from veilrec.federate.tasks import BadTask, Kind, Task, parted
 from veilrec.federate.vouching import Vouched, read_invited
@@ -51,6 +52,12 @@ class _Round:
         self.said[kind] = (asked, answer)
         return answer
 
+    def advertise(self, terms: bytes) -> bytes:
+        """Keys for this round, and for no other."""
+        if Terms.read(Reader(terms)).round_number != self.number:
+            raise BadInput("the terms are those of another round: nothing is sent")
+        return self.pairing.advertise(terms)
+
 
 class OfPairedDevice(OfDevice):
     """A device of a federation whose devices mask against each other."""
@@ -68,20 +75,21 @@ class OfPairedDevice(OfDevice):
 
     def answer(self, task: Task, content: bytes) -> bytes:
         """As any device, but for rounds and their trips."""
-        if task.kind == "advertise":
-            return self._entered(task.number).once("advertise", content, self._advertise)
-        if task.kind == "share":
-            return self._entered_before(task.number).once("share", content, self._share)
-        if task.kind == "sign":
-            return (own := self._entered_before(task.number)).once("sign", content, own.pairing.sign)
-        if task.kind == "reveal":
-            return (own := self._entered_before(task.number)).once("reveal", content, own.pairing.reveal)
         if task.kind == "round":
             return self._take_part(task.number, content)
         if task.kind == "report" and hides_reports(self._plan):
             about, (_, boxes) = report_sum(task.number), parted(content)
             return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, boxes, values))
-        return super().answer(task, content)
+        if task.kind not in ("advertise", "share", "sign", "reveal"):
+            return super().answer(task, content)
+        own = self._entered(task.number) if task.kind == "advertise" else self._entered_before(task.number)
+        steps: dict[str, Callable[[bytes], bytes]] = {
+            "advertise": own.advertise,
+            "share": lambda told: self._share(own, told),
+            "sign": own.pairing.sign,
+            "reveal": own.pairing.reveal,
+        }
+        return own.once(task.kind, content, steps[task.kind])
 
     def _entered(self, number: int) -> _Round:
         """The round that is begun; once it was, and is not in memory, the device has left it."""
@@ -111,20 +119,8 @@ class OfPairedDevice(OfDevice):
             raise BadTask(f"this device is not in round {number}, or was killed on its way: it has left it for good")
         return self._round
 
-    def _advertise(self, terms: bytes) -> bytes:
-        own = self._round
-        if own is None:
-            raise BadTask("no round is begun")
-        advert = own.pairing.advertise(terms)
-        if own.pairing.terms.round_number != own.number:
-            raise BadInput("the terms are those of another round: nothing is sent")
-        return advert
-
-    def _share(self, content: bytes) -> bytes:
-        own = self._round
-        if own is None:
-            raise BadTask("no round is begun")
-        named, group = parted(content)
+    def _share(self, own: _Round, told: bytes) -> bytes:
+        named, group = parted(told)
         self._vouched.learn(named)
         return own.pairing.share(group)
 
