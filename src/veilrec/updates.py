@@ -167,6 +167,29 @@ class Round:
         return None if self.rank is None else public_basis(width, self.rank, self.public_seed, self.number)
 
 
+FIRST_REPORT_SUM = 1 << 31  # the number of a secure sum of reports; rounds have the numbers below
+
+
+@dataclass(frozen=True)
+class ReportSum:
+    """A secure sum of what everybody tells before the first round: its number is one that no round has.
+
+    Sums of reports come before all rounds: where numbers are taken as signed ones of 32 bits, that is their order.
+    """
+
+    attempt: int = 0  # one that came to nothing is followed by another
+
+    @property
+    def number(self) -> int:
+        """Among all secure sums of a run."""
+        return FIRST_REPORT_SUM + self.attempt
+
+
+def place_of_sum(number: int) -> int:
+    """Where a secure sum stands in the order of a run: those of reports below 0, then the rounds from 0 on."""
+    return number - 2 * FIRST_REPORT_SUM if number >= FIRST_REPORT_SUM else number
+
+
 @dataclass(frozen=True)
 class Rows:
     """Some rows of one table, for n devices: device i owns entries `offsets[i]:offsets[i + 1]`."""

@@ -21,7 +21,7 @@ from veilrec.federate.secagg.helping import Helper
 from veilrec.federate.shares import with_shares
 from veilrec.federate.tasks import BadTask, Task, joined
 from veilrec.privacy.mechanisms.shared import Shares
-from veilrec.runs.contract_subject import Subject, same
+from veilrec.runs.contract_subject import Subject, same, subjects
 from veilrec.wire.signing import BadSignature
 
 
@@ -86,7 +86,9 @@ def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None
     ("name", "settings", "wishes", "words"),
     [
         ("dp-fedmf", ("cohort.size=3",), {}, "Poisson sample"),
-        ("priv-fedmf-sub", ("cohort.size=3",), {}, "one by one"),
+        ("fednewsrec", ("cohort.size=0",), {}, "gain-sum. reaches the server one by one"),
+        ("veil", ("cohort.size=0",), {"shares": True}, "the server adds that of vote-reports"),
+        ("privrec", ("cohort.size=3",), {"secagg": "pairs"}, "a round has 3 of 5 devices"),
         ("fedmf", ("cohort.size=3",), {"shares": True}, "prove something"),
         ("fedmf", ("cohort.size=3",), {"shares": True, "secagg": "none"}, "--secagg helpers"),
         ("fedmf", ("cohort.size=2",), {"secagg": "pairs"}, "use helpers"),
@@ -98,7 +100,7 @@ def test_secure_sums_that_would_promise_too_much_are_refused(
     name: str, settings: tuple[str, ...], wishes: dict[str, object], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=words):
-        lay_out_in(tmp_path, basis_of(Subject(name), *settings, users=5), **{"secagg": "helpers", **wishes})
+        lay_out_in(tmp_path, basis_of(subjects(name)[0], *settings, users=5), **{"secagg": "helpers", **wishes})
 
 
 def test_a_fixed_cohort_under_masks_needs_every_one_of_its_devices(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from veilrec._arrays import Bools, Floats
+from veilrec._arrays import Bools, Floats, Offsets
 from veilrec.device.judging import Judge
 from veilrec.device.learner import Cohort, Learner, LocalData, OwnSources, places
 from veilrec.device.taking_part import examples_if_asked, nothing_if_overflown, weights_of
@@ -59,8 +59,12 @@ NoiseOf = Callable[[int], Source]
 Make = Callable[[Uploads, Round, Schema, Source], tuple[bytes, Event]]
 """From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
 
+Mask = Callable[[Offsets], bytes]
+"""From the whole numbers that a report adds to the counts to the bytes that leave."""
+
 _IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
 _ENTERED = "entered"  # the last round of several trips
+_MASKED, _ENTERED_REPORT = "masked report", "entered report"  # of secure sums of reports, by their numbers
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
 _TRUSTED = get_args(Trust)  # from nobody to the server
@@ -239,11 +243,19 @@ class Device(Generic[Data]):
         """
         with self.ledger.transaction() as kept:
             self._check_learner(kept)
-            for name in (_OUTBOX, _ENTERED):
-                if _last(kept, name, round_number, "round") is not None:
-                    raise RoundIsOver(f"round {round_number} was begun before: the device has left it")
+            _refuse_second(kept, round_number, (_OUTBOX, _ENTERED), "round")
             self._check(kept, self.plan.mechanism, round_number)
             kept.keep(_ENTERED, _NUMBER.pack(round_number))
+
+    def enter_report(self, number: int) -> None:
+        """Begin a secure sum of reports, likewise; they may be paid for already."""
+        asked = self._asked()
+        with self.ledger.transaction() as kept:
+            self._check_learner(kept)
+            _refuse_second(kept, number, (_MASKED, _ENTERED_REPORT), "sum")
+            if kept.kept(_REPORT) is None:
+                self._check(kept, asked.mechanism)
+            kept.keep(_ENTERED_REPORT, _NUMBER.pack(number))
 
     def take_part(self, broadcast: bytes, round_number: int, *, make: Make | None = None) -> bytes:
         """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for.
@@ -323,24 +335,40 @@ class Device(Generic[Data]):
         if self._is_judge or kept.kept(_GAIN) is not None:
             raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
 
-    def report(self, round_number: int, period: int) -> bytes:
-        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated."""
-        asked = self.plan.reports
-        if asked is None:
-            raise BadInput("this plan asks devices for no reports: nothing is told")
-        mechanism, identity = asked.mechanism, self._identity
+    def report(self, number: int, period: int, *, mask: Mask | None = None) -> bytes:
+        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated.
+
+        `number` is that of the round. Where the server must not see reports it is that of their secure sum, and
+        `mask` makes the message of what the report adds to the counts: the same bytes whenever this sum is asked for.
+        """
         with self.ledger.transaction() as kept:
-            known = _last(kept, _REPORT, period, "period")
-            if known is not None:
-                return bits.encode(_unpacked(known, mechanism.length), round_number)
-            self._check_learner(kept)
-            self._check(kept, mechanism)
-            released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
-            kept.charge(
-                released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
-            )
-            kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
-        return bits.encode(released.value, round_number)
+            if mask is None:
+                return bits.encode(self._told(kept, period), number)
+            answered = _last(kept, _MASKED, number, "sum")
+            if answered is None:
+                answered = mask(self._asked().mechanism.weigh(self._told(kept, period)))
+                kept.keep(_MASKED, _NUMBER.pack(number) + answered)
+        return answered
+
+    def _asked(self) -> Asked:
+        if self.plan.reports is None:
+            raise BadInput("this plan asks devices for no reports: nothing is told")
+        return self.plan.reports
+
+    def _told(self, kept: Transaction, period: int) -> Bools:
+        """The report of a period, which is drawn and charged for when it is first asked for."""
+        mechanism = self._asked().mechanism
+        known = _last(kept, _REPORT, period, "period")
+        if known is not None:
+            return _unpacked(known, mechanism.length)
+        self._check_learner(kept)
+        self._check(kept, mechanism)
+        released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
+        kept.charge(
+            released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=self._identity.unprotected
+        )
+        kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
+        return released.value
 
     def _own(self, length: int) -> Bools:
         items = self.data.rows.row(0)
@@ -438,6 +466,12 @@ def _last(kept: Transaction, name: str, number: int, kind: str) -> bytes | None:
     if number < last:
         raise RoundIsOver(f"{kind} {number} is over: the device has answered {kind} {last} already")
     return content[_NUMBER.size :] if number == last else None
+
+
+def _refuse_second(kept: Transaction, number: int, names: tuple[str, ...], kind: str) -> None:
+    """Refuse to begin what was begun or answered before."""
+    if any(_last(kept, name, number, kind) is not None for name in names):
+        raise RoundIsOver(f"{kind} {number} was begun before: the device has left it")
 
 
 def _unpacked(content: bytes, length: int) -> Bools:

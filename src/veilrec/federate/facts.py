@@ -145,7 +145,8 @@ def largest_content(known: Known) -> int:
 def largest_answer(known: Known) -> int:
     """Bytes of the largest answer that a federation allows: every entry of the model with its number beside it."""
     plan = known.plan
-    reports = 0 if plan.reports is None else bits.size(plan.reports.mechanism.length)
+    items = 0 if plan.reports is None else plan.reports.mechanism.length
+    reports = max(bits.size(items), 8 * items)  # under masks an item takes a word
     return max(3 * _whole_model(plan), reports) + _said_of_devices(known) + _ROOM
 
 

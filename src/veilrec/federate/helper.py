@@ -81,15 +81,12 @@ class Helping:
 
     def answer(self, task: Task, content: bytes) -> bytes:
         """A key for a round, or the sum of its masks."""
-        if task.kind == "open":
-            proposal, register = parted(content)
-            self._vouched.learn(register)
-            return self._helper.open(proposal)
-        if task.kind == "sum":
-            request, register = parted(content)
-            self._vouched.learn(register, strangers=True)  # somebody may have come after the round was opened
-            return self._helper.answer(request)
-        raise BadTask(f"a helper does not do this: {task.kind}")
+        if task.kind not in ("open", "sum"):
+            raise BadTask(f"a helper does not do this: {task.kind}")
+        asked, register = parted(content)
+        # With both: whoever has come since may be in the list, and keys are in memory.
+        self._vouched.learn(register, strangers=task.kind == "sum")
+        return self._helper.open(asked) if task.kind == "open" else self._helper.answer(asked)
 
 
 def _register(folder: Path) -> Invited:

@@ -31,6 +31,7 @@ from veilrec.federate.secagg.graph import Neighbourhood, choose
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
+from veilrec.methods.private import SERVER_SEES
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
 from veilrec.privacy.accounting.composition import flattened
@@ -200,14 +201,7 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
         raise BadInput("--shares is noise under masks: add --secagg helpers, or --secagg pairs")
     if wishes.secagg == "none":
         return 2
-    seen = [
-        part.mechanism.name for part in (plan.reports, plan.comparison) if part and part.mechanism.trust != "nobody"
-    ]
-    if seen:
-        raise BadInput(
-            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
-            " by one: use another method, or no secure sums"
-        )
+    _check_told(plan, wishes)
     mechanism, size = plan.mechanism, plan.cohort.size
     if isinstance(mechanism, CohortSum):
         if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
@@ -221,6 +215,25 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
     return max(2, wishes.minimum_messages or size // 2)
 
 
+def _check_told(plan: Plan, wishes: Wishes) -> None:
+    """Refuse what devices would tell beside their updates for the server to see: masks hide sums of everybody alone."""
+    reports, comparison = plan.reports, plan.comparison
+    seen = [] if comparison is None else [comparison.mechanism.name]
+    if reports is not None and reports.mechanism.under_masks:
+        if not reports.once:
+            seen.append(f"{reports.mechanism.name} of every round")
+        elif wishes.shares:
+            raise BadInput(
+                f"--shares has noise in shares for updates, and the server adds that of {reports.mechanism.name}: leave"
+                " --shares out, or use a method without reports"
+            )
+    if seen:
+        raise BadInput(
+            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
+            " by one: use another method, or no secure sums"
+        )
+
+
 def _weave(basis: Basis, wishes: Wishes, least: int) -> Neighbourhood:
     """Who masks with whom in sums among devices alone, for all numbers of devices that a round may begin with."""
     plan, devices = basis.plan, len(learners(basis.data))
@@ -229,6 +242,11 @@ def _weave(basis: Basis, wishes: Wishes, least: int) -> Neighbourhood:
         drawn = min(devices, ceil(drawn * OVER_SELECTION))
     if drawn < 3:
         raise BadInput(f"a round has {counted(drawn, 'device')}, and sums among devices alone need 3: use helpers")
+    if plan.reports is not None and plan.reports.mechanism.under_masks and drawn < devices:
+        raise BadInput(
+            f"a round has {drawn} of {devices} devices, and reports before it are a sum of all: devices that mask"
+            " against each other do so in rounds of everybody (--set cohort.size=0); or use helpers"
+        )
     fewest = max(3, least, drawn - int(wishes.lost * drawn))
     if fewest > drawn:
         raise BadInput(f"--least is {least}, and a round has {counted(drawn, 'device')}: give no more than these")
@@ -432,7 +450,7 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     """The same promise where the server sees nobody's own messages."""
     if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
-    told = guarantee.caveats
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
     if guarantee.trust == "server":
         told = (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
     return replace(guarantee, trust="server sees only sums", caveats=(*told, *([_of_pairs(woven)] if woven else ())))

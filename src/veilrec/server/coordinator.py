@@ -45,6 +45,7 @@ from veilrec.server.coordinator_parts import CoordinatorPart, SecureSum
 from veilrec.server.drawing import draw_cohort, over_selection_obstacle
 from veilrec.server.refusals import Reason, Refused, reason_of
 from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
+from veilrec.server.secure_reports import SecureReports
 from veilrec.server.standing import Standing
 from veilrec.server.verdict import Verdict, verdict_of
 from veilrec.updates import Round, whole_model
@@ -60,6 +61,7 @@ class Question:
     round_number: int
     period: int
     devices: tuple[str, ...]
+    invitation: bytes | None = None  # to a secure sum of reports; None: they are seen; empty: it could not begin
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,9 @@ class Coordinator:
         self._secret = key_in(folder / "secret")
         self._lock = threading.RLock()
         self._store = RoundStore(folder, run_digest(plan))
+        self._hidden: SecureReports | None = None
+        if secure is not None and plan.reports is not None and plan.reports.mechanism.under_masks:
+            self._hidden = SecureReports(self._store, secure, plan.reports.mechanism)
         try:
             self._load()
             if self.stage == "closing" and self.secure is None and goes_on:
@@ -196,7 +201,15 @@ class Coordinator:
             if self.stage == "between rounds":
                 self._prepare("asking")
             devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-            return Question(self.round_number, self._period, devices)
+            if self._hidden is None:
+                return Question(self.round_number, self._period, devices)
+            self._hidden.open(devices)
+            return Question(self.round_number, self._period, devices, self._hidden.invitation)
+
+    @property
+    def report_number(self) -> int:
+        """What reports are asked for under: the number of the round, or of their own secure sum."""
+        return self.round_number if self._hidden is None else self._hidden.about.number
 
     def receive_report(self, device_id: str, message: bytes) -> Receipt:
         """Take in what a device reports before a round."""
@@ -206,8 +219,23 @@ class Coordinator:
                 raise Refused("nothing is open", "no reports are asked for at this time")
             if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
                 raise Refused("not in the cohort", f"round {self.round_number} does not ask this device")
+            hidden = self._hidden
+            if hidden is not None:
+                return self._take("reports", device, message, lambda: hidden.check(device, message))
             ballot = Ballot(self.plan.reports.mechanism, self.round_number)
             return self._take("reports", device, message, lambda: ballot.read(message))
+
+    def count_reports(self) -> bool:
+        """Open the secure sum of the reports that have come; False: it cannot be had, and is asked for anew."""
+        with self._lock:
+            if self._hidden is None or self.secure is None or self.stage not in ("asking", "counting"):
+                raise BadInput(f"round {self.round_number} is {self.stage}: it has no secure sum of reports to open")
+            if self.stage == "asking":
+                came = self._store.count("reports")
+                if self.secure.waits and came < self.minimum_reports:
+                    raise BadInput(f"{came} devices have reported: a secure sum waits for {self.minimum_reports}")
+                self._hidden.fix()
+            return self._hidden.count(self._store.everybody(), noise_of_histogram(self._secret, self._period))
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
         """Begin a round: what its devices get, and which devices these are; the same again while it is open.
@@ -228,13 +256,15 @@ class Coordinator:
         store = self._store
         if question is None and self.stage == "between rounds":
             self._prepare("asking")
+        if question is not None and self._hidden is not None:
+            raise BadInput(f"the reports before round {self.round_number} are not added up: call count_reports first")
         came, size = store.amount("reports")
         if question is not None and came < min(self.minimum_reports, len(question.devices)):
             raise BadInput(
                 f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
                 f"{self.minimum_reports}"
             )
-        place = replace(store.place, stage="open", report_bytes=size)
+        place = replace(store.place, stage="open", report_bytes=store.place.report_bytes + size)
         with store.transaction():
             if question is not None:
                 self._count_reports(question)
@@ -366,7 +396,7 @@ class Coordinator:
         store.mark()
         came, size = store.amount("messages")
         devices = len(store.cohort())
-        down = devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
+        down = place.told_bytes + devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
         model = place.model
         place = self._added_up(place, came)
         told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)

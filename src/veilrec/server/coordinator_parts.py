@@ -14,7 +14,7 @@ from veilrec.server.bound import BoundRule
 from veilrec.server.cohorts import CohortSettings
 from veilrec.server.optimise import ServerRate
 from veilrec.server.standing import ServerPart
-from veilrec.updates import Round
+from veilrec.updates import ReportSum, Round
 
 
 class Questions(Protocol):
@@ -46,10 +46,18 @@ class Compared(Protocol):
 
 
 class SecureSum(Protocol):
-    """How messages are added up where the server must not see any of them."""
+    """How messages, and reports before the first round, are added up where the server must not see any of them."""
 
-    def open(self, about: Round, cohort: Sequence[str]) -> bytes | None:
-        """What belongs to a round from now on; asked again, it may be another. None: the round cannot begin."""
+    @property
+    def attempts(self) -> int:
+        """How often devices take part in a sum of the same reports, at most."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether those who have not sent what a sum asks for can still do so, however late."""
+
+    def open(self, about: Round | ReportSum, cohort: Sequence[str]) -> bytes | None:
+        """What belongs to a sum from now on; asked again, it may be another. None: it cannot begin."""
 
     def senders(self, invitation: bytes, cohort: int) -> int:
         """How many of a cohort of so many can send a message."""

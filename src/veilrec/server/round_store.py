@@ -27,7 +27,7 @@ from veilrec._state import StoredState
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.server.agenda import Tally
 
-Stage = Literal["between rounds", "asking", "open", "closing", "judged"]
+Stage = Literal["between rounds", "asking", "counting", "open", "closing", "judged"]
 Inbox = Literal["messages", "reports", "gains"]
 
 _APPLICATION = 0x7665696D
@@ -65,6 +65,8 @@ class Place:
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
     report_bytes: int = 0  # that came in for this round
+    told_bytes: int = 0  # that went to devices for reports under masks
+    attempt: int = 0  # of adding up reports under masks
     wanted: int = 0  # messages that are enough, where more devices were drawn than are needed; 0: all of the cohort
 
     @property

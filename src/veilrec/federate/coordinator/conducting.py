@@ -23,7 +23,7 @@ from veilrec.federate.coordinator.paired import PAIRED_TRIPS, PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
-from veilrec.server.coordinator import Coordinator
+from veilrec.server.coordinator import Coordinator, Question
 from veilrec.server.refusals import Refused
 from veilrec.server.round_store import Inbox
 
@@ -94,7 +94,8 @@ class Conductor:
         receive = self._receivers.get(kind)
         if receive is None:
             raise Refused("nothing is open", "nothing of this kind is asked for")
-        if number != self.coordinator.round_number:
+        server = self.coordinator
+        if number != (server.report_number if kind == "report" else server.round_number):
             raise Refused("another round", f"round {number} is not the one that is asked for")
         try:
             receipt: Receipt = receive(device, content)
@@ -179,7 +180,7 @@ class Conductor:
     def _round(self) -> None:
         began = time.monotonic()
         server, board, made = self.coordinator, self.board, self.federation
-        if server.stage in ("between rounds", "asking"):
+        if server.stage in ("between rounds", "asking", "counting"):
             self._reports()
         if self._stopping:
             return
@@ -207,23 +208,42 @@ class Conductor:
         return self.secure.asked(invitation, broadcast, cohort)
 
     def _reports(self) -> None:
+        """Until what devices report is known; what is added up under masks may have to be asked for anew."""
+        server = self.coordinator
+        while not self._stopping:
+            if server.stage != "counting":
+                question = server.ask()
+                if question is None:
+                    return
+                if question.invitation == b"":
+                    continue  # the secure sum could not begin
+                self._gather(question)
+                if question.invitation is None or self._stopping:
+                    return
+            server.count_reports()
+
+    def _gather(self, question: Question) -> None:
+        """Reports, until all or enough have come."""
         server, board = self.coordinator, self.board
-        question = server.ask()
-        if question is None:
-            return
+        asked = Asked(question.devices, b"")
+        if self.secure is not None and question.invitation:
+            asked = self.secure.asked(question.invitation, b"", question.devices)
+        patient = self.secure is None or self.secure.waits
         least = min(server.minimum_reports, len(question.devices))
         while not self._stopping:
-            seconds, asked = self.federation.report_seconds, self._there(question.devices)
+            seconds, devices = self.federation.report_seconds, self._there(asked.devices)
             board.publish(
                 "report",
-                question.round_number,
-                asked,
+                server.report_number,
+                devices,
+                content=asked.content,
+                own=asked.own,
                 answered=server.came("reports"),
                 period=question.period,
                 seconds=seconds,
             )
-            self._wait(partial(self._all_came, asked, "reports"), seconds)
-            if len(server.came("reports")) >= least:
+            self._wait(partial(self._all_came, devices, "reports"), seconds)
+            if len(server.came("reports")) >= least or not patient:
                 break
             self._say(f"round {question.round_number}: too few have reported; asking again")
         board.withdraw()

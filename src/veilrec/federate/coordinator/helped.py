@@ -1,5 +1,8 @@
 """Sums that the coordinator cannot look into: helpers, who come over the same way as devices, take the masks off.
 
+A round that a helper loses is void. Reports before the first round wait for all helpers: their list is fixed, and a
+helper that comes back says of it what it would have said.
+
 What helpers say is kept nowhere: asked again about the same round, they say the same. What devices got (`invitation`)
 and what they sent is in the coordinator's database, so that a coordinator that was killed goes on with both.
 """
@@ -15,15 +18,18 @@ from veilrec.federate.coordinator.trips import Trips, keys_of, learners, listed_
 from veilrec.federate.federation import Federation
 from veilrec.federate.secagg.helpers import HelpedSum, Invitation, Proposal, check_claim, read_upload
 from veilrec.federate.secagg.terms import Void
-from veilrec.federate.shares import terms_of
+from veilrec.federate.sums import ATTEMPTS, Summed, terms_in
 from veilrec.federate.tasks import Away, Trip, joined
 from veilrec.plan import Plan
-from veilrec.updates import Round
+from veilrec.updates import FIRST_REPORT_SUM
 from veilrec.wire.codec import BadMessage
 
 
 class HelpedRounds:
-    """The coordinator's side of secure sums with helpers, for all rounds."""
+    """The coordinator's side of secure sums with helpers, for all rounds and the reports before them."""
+
+    attempts = ATTEMPTS["helpers"]
+    waits = True  # whoever has not sent a vector can still do so, however late
 
     def __init__(
         self, board: Board, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
@@ -33,10 +39,9 @@ class HelpedRounds:
         self._names = [entry.place.device for entry in registry.entries("helper")]
         self._keys = tuple(bytes.fromhex(key) for key in federation.helpers)
 
-    def open(self, about: Round, cohort: Sequence[str]) -> bytes:
+    def open(self, about: Summed, cohort: Sequence[str]) -> bytes:
         """Ask every helper for its key of the round; `Away` where one does not come."""
-        made = self._federation
-        proposal = Proposal(terms_of(self._plan, about, made.digest, made.least), self._keys)
+        proposal = Proposal(terms_in(self._federation, self._plan, about), self._keys)
         content = joined(proposal.encode(), listed_keys(learners(self._registry)))
         said = self._ask("open", about.number, content)
         if len(said) < len(self._names):
@@ -68,17 +73,16 @@ class HelpedRounds:
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: a helper that is gone, or lies, voids the round."""
-        invited = Invitation.decode(invitation)
-        adding = HelpedSum(invited.proposal, self._registered(), check_key=invited.check_key)
+        invited, everybody = Invitation.decode(invitation), self._registry.entries("learner")
+        number = invited.proposal.terms.round_number
+        # Whoever was revoked since has sent a vector that counts.
+        adding = HelpedSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)
         try:
             for message in messages:
                 adding.receive(message)
-            content = joined(
-                adding.request(), listed_keys(learners(self._registry))
-            )  # somebody may have come since it was opened
-            said = self._ask("sum", invited.proposal.terms.round_number, content)
-            if self.trips.stopping and len(said) < len(self._names):
-                raise Away("stopped before all helpers have answered")  # asked again after the next start
+            said = self._ask("sum", number, joined(adding.request(), listed_keys(everybody)))
+            if len(said) < len(self._names) and (self.trips.stopping or number >= FIRST_REPORT_SUM):
+                raise Away(f"{len(said)} of {len(self._names)} helpers have answered: they are asked the same again")
             for answer in said.values():
                 adding.receive_answer(answer)
             return adding.finish()

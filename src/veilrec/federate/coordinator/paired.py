@@ -9,7 +9,8 @@ them hangs on nothing but the vectors that are on disk. So a coordinator that is
   who have shared their secrets already do not do so twice; too few are left, and the round is void;
 - after that asks for the same signatures and the same secrets: a round has one list, and no vector comes after it.
 
-Too few at any trip void the round, before the vectors without a charge to anybody.
+Too few at any trip void the round, before the vectors without a charge to anybody. Reports before the first round are
+such a round too; one that is void is followed by another, under a number of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from veilrec.federate.coordinator.trips import Trips, keys_of, learners, listed_
 from veilrec.federate.federation import Federation
 from veilrec.federate.secagg.pairs import PairSum
 from veilrec.federate.secagg.terms import Void, packed
-from veilrec.federate.shares import terms_of
+from veilrec.federate.sums import ATTEMPTS, Summed, terms_in
 from veilrec.federate.tasks import Away, Trip, head
 from veilrec.plan import Plan
-from veilrec.updates import Round
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -34,7 +34,10 @@ PAIRED_TRIPS: tuple[Trip, ...] = ("advertise", "share", "sign", "reveal")  # and
 
 
 class PairedRounds:
-    """The coordinator's side of secure sums among devices alone, for all rounds."""
+    """The coordinator's side of secure sums among devices alone, for all rounds and the reports before them."""
+
+    attempts = ATTEMPTS["pairs"]
+    waits = False  # whoever was killed on the way has left the sum
 
     def __init__(
         self, board: Board, registry: Registry, federation: Federation, plan: Plan, say: Callable[[str], None]
@@ -47,11 +50,11 @@ class PairedRounds:
         self._places = {entry.place.device: entry.place.number for entry in entries}
         self._last: tuple[bytes, PairSum] | None = None
 
-    def open(self, about: Round, cohort: Sequence[str]) -> bytes | None:
+    def open(self, about: Summed, cohort: Sequence[str]) -> bytes | None:
         """Keys and shares of those who come: what the round goes on with; None if they are too few."""
         self.trips.down = self.trips.up = 0
-        made, entries = self._federation, learners(self._registry)
-        adding = PairSum(terms_of(self._plan, about, made.digest, made.least), self._woven, keys_of(entries))
+        entries = learners(self._registry)
+        adding = PairSum(terms_in(self._federation, self._plan, about), self._woven, keys_of(entries))
         try:
             here = [entry.place.device for entry in entries if entry.place.device in set(cohort)]
             self._ask("advertise", about.number, here, adding.receive_advert, content=adding.propose())

@@ -41,6 +41,7 @@ def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = N
         place,
         known.plan,
         minimum_messages=least,
+        minimum_reports=1 if made.secagg == "none" else made.least,
         over_selection=made.over_selection,
         secure=secure,
         goes_on=made.secagg == "none",

@@ -17,20 +17,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from veilrec._arrays import Offsets
 from veilrec.device.device import Device
 from veilrec.errors import BadInput
 from veilrec.federate.device.loop import OfDevice
-from veilrec.federate.device.secure import whole_numbers
+from veilrec.federate.device.secure import agree, hides_reports, whole_numbers
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import INVITED
 from veilrec.federate.secagg.pairs import PairDevice
 from veilrec.federate.secagg.terms import Reader, Terms
-from veilrec.federate.shares import terms_of
+from veilrec.federate.sums import Summed, report_sum, terms_in
 from veilrec.federate.tasks import BadTask, Kind, Task, parted
 from veilrec.federate.vouching import Vouched, read_invited
 from veilrec.privacy.events import Event
 from veilrec.privacy.randomness import Source
-from veilrec.updates import Round, Schema, Uploads
+from veilrec.updates import FIRST_REPORT_SUM, Round, Schema, Uploads
 from veilrec.wire.signing import SigningKey
 
 
@@ -76,6 +77,9 @@ class OfPairedDevice(OfDevice):
         """As any device, but for rounds and their trips."""
         if task.kind == "round":
             return self._take_part(task.number, content)
+        if task.kind == "report" and hides_reports(self._plan):
+            about, (_, boxes) = report_sum(task.number), parted(content)
+            return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, boxes, values))
         if task.kind not in ("advertise", "share", "sign", "reveal"):
             return super().answer(task, content)
         own = self._entered(task.number) if task.kind == "advertise" else self._entered_before(task.number)
@@ -90,7 +94,7 @@ class OfPairedDevice(OfDevice):
     def _entered(self, number: int) -> _Round:
         """The round that is begun; once it was, and is not in memory, the device has left it."""
         if self._round is None or self._round.number != number:
-            self.device.enter(number)
+            self._enter(number)
             made = self._made
             pairing = PairDevice(
                 self._place,
@@ -102,6 +106,13 @@ class OfPairedDevice(OfDevice):
             )
             self._round = _Round(number, pairing)
         return self._round
+
+    def _enter(self, number: int) -> None:
+        if number < FIRST_REPORT_SUM:
+            self.device.enter(number)
+        else:
+            terms_in(self._made, self._plan, report_sum(number))  # refuses reports that are not masked, or too often
+            self.device.enter_report(number)
 
     def _entered_before(self, number: int) -> _Round:
         if self._round is None or self._round.number != number:
@@ -117,10 +128,13 @@ class OfPairedDevice(OfDevice):
         broadcast, boxes = parted(content)
 
         def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
-            own, made = self._entered_before(number), self._made
-            if own.pairing.terms != terms_of(self._plan, about, made.digest, made.least):
-                raise BadInput("the terms are not those of this plan's round: nothing is sent")
+            self._entered_before(number)
             values, event = whole_numbers(self._plan, uploads, about, view, source)
-            return own.pairing.mask(boxes, values), event
+            return self._masked(about, boxes, values), event
 
         return self.device.take_part(broadcast, number, make=masked)
+
+    def _masked(self, about: Summed, boxes: bytes, values: Offsets) -> bytes:
+        own = self._entered_before(about.number)
+        agree(own.pairing.terms, self._made, self._plan, about)
+        return own.pairing.mask(boxes, values)

@@ -7,6 +7,7 @@ What one honest helper promises to every device
   process makes it answer another one; asked again for the same list, it gives the same answer.
 - Its key for a round is made for that round. Once a later round was answered it is gone, and with it what could ever
   open a recorded message.
+- A sum of reports is a round like any other, before all of those that learn (`place_of_sum`).
 
 It sees no vector, and needs no trust beyond this. A copy of its folder that is put back after an answer breaks the
 promise.
@@ -28,6 +29,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.secagg.helpers import Proposal, Request, check_claim, mask_key, signed_answer
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, public_half
 from veilrec.federate.secagg.terms import digest
+from veilrec.updates import place_of_sum
 from veilrec.wire.signing import SigningKey
 
 MOST_OPEN = 16  # rounds that have a key and no answer yet
@@ -75,12 +77,13 @@ class Helper:
         """A signed key for a round; the same one again for the same proposal."""
         asked = Proposal.decode(proposal)
         place, number = self._place(asked), asked.terms.round_number
+        order = place_of_sum(number)
         with self._journal.transaction():
-            known = self._journal.round(number)
+            known = self._journal.round(order)
             if known is None:
-                self._refuse_late(number)
+                self._refuse_late(order)
                 known = _Round(proposal, X25519PrivateKey.generate().private_bytes_raw(), None)
-                self._journal.add(number, known)
+                self._journal.add(order, known)
         if known.proposal != proposal:
             raise Refusal(f"round {number} was opened with other terms: a round has one proposal")
         secret = self._secret(number, known)
@@ -95,10 +98,10 @@ class Helper:
             raise Refusal("the proposal does not name this helper")
         return asked.helpers.index(self.identity.public)
 
-    def _refuse_late(self, number: int) -> None:
+    def _refuse_late(self, order: int) -> None:
         last, unanswered = self._journal.standing()
-        if number <= last:
-            raise Refusal(f"round {number} is over: round {last} has been answered")
+        if last is not None and order <= last:
+            raise Refusal(f"round {order} is over: round {last} has been answered")
         if unanswered >= MOST_OPEN:
             raise Refusal(f"{unanswered} rounds are open: answer or leave them first, by answering a later one")
 
@@ -106,8 +109,9 @@ class Helper:
         """The sum of this helper's masks on the vectors of some devices; a round has one such list."""
         asked = Request.decode(request)
         number = asked.round_number
+        order = place_of_sum(number)
         with self._journal.transaction():
-            known = self._journal.round(number)
+            known = self._journal.round(order)
             if known is None:
                 raise Refusal(f"round {number} was never opened")
             proposal = Proposal.decode(known.proposal)
@@ -115,7 +119,7 @@ class Helper:
             self._check(asked, proposal)
             if known.request not in (None, digest(request)):
                 raise Refusal(f"round {number} has been answered for another list of devices: a round has one answer")
-            self._journal.settle(number, digest(request))
+            self._journal.settle(order, digest(request))
         self._journal.forget()
         place = proposal.helpers.index(self.identity.public)
         return signed_answer(place, request, _masks(asked, proposal, secret, place), self.identity, proposal.session)
@@ -154,7 +158,7 @@ class _Round:
 
 
 class _Journal:
-    """SQLite, synced at every commit; one process at a time has it."""
+    """SQLite, synced at every commit; one process at a time has it. Sums are numbered by their order."""
 
     def __init__(self, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -192,10 +196,9 @@ class _Journal:
     def add(self, number: int, known: _Round) -> None:
         self._database.execute("INSERT INTO rounds VALUES (?, ?, ?, NULL)", (number, known.proposal, known.secret))
 
-    def standing(self) -> tuple[int, int]:
-        """The last round that was answered (-1: none), and how many have a key and no answer."""
+    def standing(self) -> tuple[int | None, int]:
+        """The last round that was answered (None: none), and how many have a key and no answer."""
         (last,) = self._database.execute("SELECT max(number) FROM rounds WHERE request IS NOT NULL").fetchone()
-        last = -1 if last is None else int(last)
         (waiting,) = self._database.execute(
             "SELECT count(*) FROM rounds WHERE request IS NULL AND secret IS NOT NULL"
         ).fetchone()

@@ -38,6 +38,12 @@ class ItemReports(Mechanism[Bools, Bools]):
     length: int  # items
     keep_probability: float  # that a bit was told as it is
     step: float = 1.0  # of the whole numbers that are added up
+    largest: int = 1  # of the whole numbers that a report adds; none of them is below 0
+
+    @property
+    def under_masks(self) -> bool:
+        """Whether secure sums hide such reports; those that trust nobody may be seen one by one, and are."""
+        return self.trust != "nobody"
 
     @abstractmethod
     def report(self, own: Bools, source: Source) -> Released[Bools]:

@@ -47,6 +47,7 @@ class VoteReports(ItemReports):
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
     keep_probability = 1.0
     step = 1.0 / _WHOLE_VOTE
+    largest = _WHOLE_VOTE  # of somebody with one item
 
     def __init__(self, *, length: int, epsilon: float, delta: float, adjacency: Adjacency) -> None:
         self._set_calibration("proven")

@@ -1,0 +1,250 @@
+"""Reports that a coordinator does not see: what it keeps, in which order, and what a kill at any point leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.server.test_coordinator import DEVICES, plan_of, start
+from veilrec._arrays import Offsets
+from veilrec.errors import BadInput, VeilrecError
+from veilrec.plan import Plan
+from veilrec.privacy.keyed import noise_of_histogram
+from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.simulate.real_rounds import SECRET
+from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round, place_of_sum
+from veilrec.wire import bits
+from veilrec.wire.codec import BadMessage
+
+
+class Killed(BaseException):
+    """The process is gone: whatever was not on disk is lost."""
+
+
+class Adding:
+    """Sums of what is not masked at all, in the place of a protocol; who was asked what is noted."""
+
+    waits = True
+
+    def __init__(self, length: int, attempts: int = 1) -> None:
+        self.length, self.attempts = length, attempts
+        self.opened: list[Round | ReportSum] = []
+        self.asked: list[tuple[bytes, list[bytes]]] = []
+        self.begins = self.adds_up = True
+        self.before: Any = lambda: None
+        self.after: Any = lambda: None
+
+    def open(self, about: Round | ReportSum, cohort: Sequence[str]) -> bytes | None:
+        self.opened.append(about)
+        return f"sum {about.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
+
+    def senders(self, invitation: bytes, cohort: int) -> int:
+        return cohort
+
+    def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
+        return cohort * len(invitation), 7
+
+    def check(self, invitation: bytes, device: int, message: bytes) -> None:
+        if len(message) != 8 * (1 + self.length) or int.from_bytes(message[:8], "little") != device:
+            raise BadMessage("not a vector of this device")
+
+    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+        self.asked.append((invitation, list(messages)))
+        self.before()
+        if not self.adds_up:
+            return None
+        total = sum((np.frombuffer(m, "<i8")[1:] for m in messages), np.zeros(self.length, np.int64))
+        self.after()
+        return np.asarray(total)
+
+
+def votes() -> Plan:
+    return plan_of("dpals", "cohort.size=0")
+
+
+def told(plan: Plan, device: int) -> np.ndarray:
+    """The items of a made-up device."""
+    assert plan.reports is not None
+    own = np.zeros(plan.reports.mechanism.length, np.bool_)
+    own[: 2 + device] = True
+    return own
+
+
+def vector(plan: Plan, device: int) -> bytes:
+    assert plan.reports is not None
+    return device.to_bytes(8, "little") + plan.reports.mechanism.weigh(told(plan, device)).astype("<i8").tobytes()
+
+
+def hidden(folder: Path, plan: Plan, *, least: int = DEVICES, **options: Any) -> tuple[Coordinator, Adding]:
+    assert plan.reports is not None
+    secure = Adding(plan.reports.mechanism.length, **options)
+    return start(folder, plan, minimum_reports=least, minimum_messages=1, secure=secure), secure
+
+
+def answered(server: Coordinator, plan: Plan, devices: int = DEVICES) -> None:
+    assert server.ask() is not None
+    for device in range(devices):
+        assert server.receive_report(f"device {device}", vector(plan, device)) == "taken"
+
+
+def wanted(plan: Plan, devices: int = DEVICES) -> np.ndarray:
+    assert plan.reports is not None
+    mechanism = plan.reports.mechanism
+    counts = sum(
+        (mechanism.weigh(told(plan, device)) for device in range(devices)), np.zeros(mechanism.length, np.int64)
+    )
+    return mechanism.protect(counts, noise_of_histogram(SECRET, 0))
+
+
+def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path / "hidden", plan)
+    answered(server, plan)
+    assert server.count_reports()
+    seen = start(tmp_path / "seen", plan, minimum_reports=DEVICES)
+    seen.ask()
+    for device in range(DEVICES):
+        seen.receive_report(f"device {device}", bits.encode(told(plan, device), 0))
+    seen.open_round()
+    tallies = [one._store.tally() for one in (server, seen)]
+    assert tallies[0] is not None and tallies[1] is not None
+    np.testing.assert_array_equal(tallies[0].counts, tallies[1].counts)
+    np.testing.assert_array_equal(tallies[0].counts, wanted(plan))
+    assert tallies[0].reports == tallies[1].reports == DEVICES
+    assert server.ask() is None  # one tally serves the whole run
+    assert server.open_round()[1] == seen.open_round()[1]
+    assert secure.opened == [ReportSum(0), Round(0)]
+    report = server.close_round()
+    assert report.report_bytes == DEVICES * len(vector(plan, 0)) + 7
+    assert [len(messages) for _, messages in secure.asked] == [DEVICES]
+
+
+def test_numbers_of_sums_of_reports_are_none_that_a_round_has_and_come_before() -> None:
+    numbers = [ReportSum(attempt).number for attempt in range(3)]
+    assert min(numbers) >= FIRST_REPORT_SUM
+    order = [place_of_sum(number) for number in (*numbers, 0, 1, FIRST_REPORT_SUM - 1)]
+    assert order == sorted(set(order))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(when: str, tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path, plan, least=3)
+    answered(server, plan, 3)
+
+    def kill() -> None:
+        raise Killed
+
+    setattr(secure, when, kill)
+    with pytest.raises(Killed):
+        server.count_reports()
+    server.close()
+    setattr(secure, when, lambda: None)
+    with Coordinator(tmp_path, plan, minimum_reports=3, secure=secure) as again:
+        assert again.stage == "counting"
+        with pytest.raises(Refused, match="no reports are asked for"):  # a late one would make it another list
+            again.receive_report("device 3", vector(plan, 3))
+        with pytest.raises(BadInput, match="round 0 is counting"):
+            again.ask()
+        assert again.count_reports()
+        tally = again._store.tally()
+        assert tally is not None
+        np.testing.assert_array_equal(tally.counts, wanted(plan, 3))
+        assert tally.reports == 3
+    assert secure.asked[0] == secure.asked[1]
+    assert len(secure.asked[0][1]) == 3
+
+
+def test_killed_while_devices_are_asked_it_goes_on_with_the_same_invitation(tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path, plan)
+    question = server.ask()
+    assert question is not None and question.invitation
+    server.receive_report("device 0", vector(plan, 0))
+    server.close()
+    with Coordinator(tmp_path, plan, minimum_reports=DEVICES, minimum_messages=1, secure=secure) as again:
+        assert again.ask() == question
+        assert secure.opened == [ReportSum(0)]
+        assert again.came("reports") == ("device 0",)
+        assert again.receive_report("device 0", vector(plan, 0)) == "known already"
+
+
+def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
+    plan = votes()
+    server, _ = hidden(tmp_path, plan)
+    good = vector(plan, 0)
+    with pytest.raises(Refused, match="no reports are asked for"):
+        server.receive_report("device 0", good)
+    server.ask()
+    server.receive_report("device 0", good)
+    cases = [
+        ("second message", "device 0", good[:-1] + bytes([good[-1] ^ 1])),
+        ("bad bytes", "device 1", good),  # in the name of another
+        ("bad bytes", "device 1", vector(plan, 1)[:-8]),
+        ("bad bytes", "device 1", bits.encode(told(plan, 1), 0)),  # nothing is read that is not masked
+        ("not enrolled", "stranger", good),
+    ]
+    for reason, device, message in cases:
+        with pytest.raises(Refused) as error:
+            server.receive_report(device, message)
+        assert error.value.reason == reason
+    assert server.came("reports") == ("device 0",)
+
+
+def test_too_few_are_waited_for_and_nothing_is_fixed(tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path, plan)
+    answered(server, plan, DEVICES - 1)
+    with pytest.raises(BadInput, match="3 devices have reported: a secure sum waits for 4"):
+        server.count_reports()
+    with pytest.raises(BadInput, match="call count_reports first"):
+        server.open_round()
+    assert (server.stage, secure.asked) == ("asking", [])
+    server.receive_report("device 3", vector(plan, 3))
+    assert server.count_reports()
+    with pytest.raises(BadInput, match="round 0 is open"):
+        server.open_round() and server.count_reports()
+
+
+def test_a_sum_that_cannot_be_had_released_nothing_and_the_next_has_a_number_of_its_own(tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path, plan, attempts=3)
+    secure.begins = False
+    question = server.ask()
+    assert question is not None and question.invitation == b""
+    assert (server.stage, server.report_number) == ("asking", FIRST_REPORT_SUM + 1)
+    secure.begins, secure.adds_up = True, False
+    answered(server, plan)
+    assert not server.count_reports()
+    assert server._store.tally() is None
+    assert (server.stage, server.came("reports"), server.report_number) == ("asking", (), FIRST_REPORT_SUM + 2)
+    server.close()
+    with Coordinator(tmp_path, plan, minimum_reports=DEVICES, minimum_messages=1, secure=secure) as again:
+        answered(again, plan)
+        with pytest.raises(VeilrecError, match="3 times at most: make the federation anew"):
+            again.count_reports()
+        assert again.stage == "counting"
+        secure.adds_up = True
+        assert again.count_reports()
+        assert secure.opened == [ReportSum(0), ReportSum(1), ReportSum(2)]
+        tally = again._store.tally()
+        assert tally is not None
+        np.testing.assert_array_equal(tally.counts, wanted(plan))
+        again.open_round()
+        assert again.close_round().report_bytes == 2 * DEVICES * len(vector(plan, 0)) + 3 * 7
+
+
+def test_a_sum_of_another_length_is_no_tally(tmp_path: Path) -> None:
+    plan = votes()
+    server, secure = hidden(tmp_path, plan)
+    answered(server, plan)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(secure, "total", lambda *_: np.zeros(3, np.int64))
+        with pytest.raises(VeilrecError, match="shape"):
+            server.count_reports()
+    assert server._store.tally() is None
+    assert server.count_reports()
