@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veilrec._csr import Csr
 from veilrec._files import write_text
 from veilrec.data.datasets import load
 from veilrec.data.population import Interactions, Population, Strings
@@ -292,10 +293,17 @@ def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Pa
     assert news is not None
     lay_out_in(tmp_path, basis, places=3)
     known = known_in(tmp_path)
-    shown = news.impressions
-    log = Interactions(basis.problem.train.offsets, basis.problem.train.items)
+    last = basis.problem.n_items - 1  # the person's own file numbers items the other way round
+
+    def turned(rows: Csr) -> Csr:
+        return Csr(rows.offsets, (last - rows.items).astype(np.int32))
+
+    shown = replace(
+        news.impressions, shown=turned(news.impressions.shown), histories=turned(news.impressions.histories)
+    )
+    log = Interactions(basis.problem.train.offsets, turned(basis.problem.train).items)
     users = Strings.of(str(number) for number in range(16))
-    people = Population("all", users, basis.items, log, {"train": shown})
+    people = Population("all", users, Strings.of(reversed(list(basis.items))), log, {"train": shown})
     free = [
         number for number in range(16, 19) if known.method.devices(known.config, known.problem).rows.row(number).size
     ]
