@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec.cli import attack_training
+from veilrec.cli.attack_options import Calibrations, Data, Plot, Seed, Settings
 from veilrec.cli.audit import check_plot
-from veilrec.cli.output import Json, data_names, method_names, print_json, say
+from veilrec.cli.output import Json, method_names, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.runs.attacking import Asked, Attacked
@@ -24,8 +25,6 @@ ATTACKS = {
     "inversion": "what of a history can be worked out from the numbers of a message, a sum, or a release",
     "poisoning": "what some devices that lie do to everybody's lists, and what stops them",
 }
-Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
-Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
 
 
 @app.callback(invoke_without_command=True)
@@ -54,16 +53,9 @@ def gradient_rows(
             "--method", help="A method, before its first round. May be repeated.", autocompletion=method_names
         ),
     ] = None,
-    data: Annotated[
-        str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)
-    ] = "synthetic-news",
-    calibrations: Annotated[
-        list[str] | None,
-        typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
-    ] = None,
+    data: Data = "synthetic-news",
+    calibrations: Calibrations = None,
+    settings: Settings = None,
     uploads: Annotated[
         int, typer.Option(help="Devices that are attacked; as many again are the attacker's own.")
     ] = 150,

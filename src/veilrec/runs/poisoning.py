@@ -44,10 +44,8 @@ def attack_poisoning(
             raise BadInput(f"--share is {share:g}: it is the share of devices that lie, above 0 and below 0.5")
     if rounds is not None and rounds < 1:
         raise BadInput(f"--rounds is {rounds}: give at least 1")
-    try:
+    with subject.named():
         found = tuple(_trained(subject, poisons, shares, defences, rounds, seed))
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
     return Result("poisoning", subject, found, {"rounds": min(rounds or subject.plan.rounds, subject.plan.rounds)})
 
 
