@@ -138,17 +138,17 @@ def poisoning(
         veilrec attack poisoning --method dp-fedmf --defence bound --defence groups --quick
     """
     from veilrec.errors import known_name
-    from veilrec.runs.poisoning import SHARES, attack_poisoning, poisons_for
-    from veilrec.simulate.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.runs.poisoning import SHARES, attack_poisoning
+    from veilrec.simulate.attacks.liars import POISONS
+    from veilrec.simulate.attacks.poisoning import DEFENCES
 
-    chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or ()]
+    chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or POISONS]
     against: Any = [known_name("defence", name, tuple(DEFENCES)) for name in defences or ("none", "bound")]
     many = shares or ((0.05,) if asked.quick else SHARES)
     length = rounds if rounds is not None else 20 if asked.quick else None
 
     def attack(subject: Subject) -> Result:
-        tried = chosen or poisons_for(subject)
-        return attack_poisoning(subject, poisons=tried, shares=many, defences=against, rounds=length, seed=asked.seed)
+        return attack_poisoning(subject, poisons=chosen, shares=many, defences=against, rounds=length, seed=asked.seed)
 
     show(attacked(asked, attack), asked, _print_poisoning)
 
@@ -257,7 +257,8 @@ def recovery_table(findings: Sequence[Any]) -> Table:
 def _print_poisoning(console: Console, one: Result) -> None:
     from rich.table import Table
 
-    from veilrec.simulate.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.simulate.attacks.liars import POISONS
+    from veilrec.simulate.attacks.poisoning import DEFENCES
 
     table = Table()
     for name in ("defence", "attack"):

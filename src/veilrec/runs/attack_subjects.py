@@ -57,7 +57,6 @@ class Subject:
         """Whether its devices learn from impressions."""
         return isinstance(self.devices, OwnImpressions)
 
-
     @contextmanager
     def named(self) -> Iterator[None]:
         """Errors say of which method they are."""

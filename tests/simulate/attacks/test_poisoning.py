@@ -16,17 +16,8 @@ from tests.simulate.attacks.subjects import Attackable, attackable
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.updates import BadUpdate
-from veilrec.simulate.attacks.poisoning import (
-    Defence,
-    Liars,
-    Poison,
-    PoisonedSimulation,
-    choose_target,
-    exposure_of,
-    joined,
-    lying_data,
-    popular_items,
-)
+from veilrec.simulate.attacks.liars import Liars, Poison, choose_target, lying_data, lying_reports, popular_items
+from veilrec.simulate.attacks.poisoning import Defence, PoisonedSimulation, exposure_of, joined, learns_promotion
 from veilrec.simulate.attacks.robust import Robust
 from veilrec.simulate.simulation import Seeds, Simulation, one_of
 from veilrec.updates import Rows, Uploads
