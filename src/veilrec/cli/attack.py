@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec.cli import attack_training
-from veilrec.cli.attack_options import Calibrations, Data, Plot, Seed, Settings
+from veilrec.cli.attack_options import Calibrations, Data, Plot, Seed, Settings, run_folders
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import Json, method_names, print_json, say
 
@@ -90,7 +90,7 @@ def gradient_rows(
         check_plot(plot)
     populations = Populations()
     subjects = subjects_of(
-        runs or (), methods or (), calibrations or (), settings or (), data, seed, populations, needs_titles=True
+        run_folders(runs), methods or (), calibrations or (), settings or (), data, seed, populations, needs_titles=True
     )
     attacked = []
     for number, make in enumerate(subjects, 1):
@@ -186,7 +186,7 @@ def repeated_queries(
     if plot is not None:
         check_plot(plot)
     populations, asked = Populations(), []
-    for number, folder in enumerate(runs, 1):
+    for number, folder in enumerate(run_folders(runs), 1):
         asking = Asking(
             epsilon=epsilon,
             delta=delta if delta is not None else 0.0 if noise == "laplace" else 1e-6,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
 from pathlib import Path
@@ -13,7 +13,10 @@ import typer
 
 from veilrec.cli.output import Json, data_names, method_names
 
-Runs = Annotated[list[Path] | None, typer.Argument(help="Runs of `veilrec train`, with their settings and data.")]
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Runs of `veilrec train`, with their settings and data; or federations that are over."),
+]
 Methods = Annotated[
     list[str] | None, typer.Option("--method", help="A method. May be repeated.", autocompletion=method_names)
 ]
@@ -61,3 +64,18 @@ def asks_what_all_do(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
+
+
+def run_folders(folders: Sequence[Path] | None) -> list[Path]:
+    """Where the runs lie: the folder of a federation that is over holds one."""
+    from veilrec.errors import BadInput
+    from veilrec.federate.federation import FILE, RUN
+
+    found = []
+    for folder in folders or ():
+        if (folder / FILE).exists():
+            if not (folder / RUN).exists():
+                raise BadInput(f"{folder} is a federation without a run: finish it with `veilrec federate up {folder}`")
+            folder = folder / RUN  # noqa: PLW2901
+        found.append(folder)
+    return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.attack_options import Asked, asks_what_all_do
+from veilrec.cli.attack_options import Asked, asks_what_all_do, run_folders
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import print_json, say
 
@@ -159,7 +159,7 @@ def attacked(asked: Asked, attack: Callable[[Subject], Result]) -> list[Result]:
 
     if asked.plot is not None:
         check_plot(asked.plot)
-    named = (asked.runs or (), asked.methods or (), asked.calibrations or (), asked.settings or ())
+    named = (run_folders(asked.runs), asked.methods or (), asked.calibrations or (), asked.settings or ())
     made = subjects_of(*named, asked.data, asked.seed, Populations(), needs_titles=False)
     found = []
     for number, make in enumerate(made, 1):

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from veilrec.runs.attack_subjects import Subject
 from veilrec.simulate.attacks.canaries import Kind
-from veilrec.simulate.attacks.inversion import invert
+from veilrec.simulate.attacks.inversion import Inverted, invert
 from veilrec.simulate.attacks.membership import Effort, Membership, ceiling_of, find_members
+from veilrec.simulate.attacks.readers import Finding
 from veilrec.simulate.attacks.row_support import Place, recover_rows
 
 
@@ -60,11 +61,17 @@ def attack_rows(subject: Subject, *, uploads: int, seed: int = 0) -> Result:
     """Look for the items that a subject's devices have in the rows that they send."""
     with subject.named():
         found = recover_rows(place_of(subject, seed), uploads=uploads)
-    return Result("row-support", subject, found)
+    return Result("row-support", subject, _seen_by_somebody(subject, found))
 
 
 def attack_messages(subject: Subject, *, uploads: int, seed: int = 0) -> Result:
     """Work out histories from the numbers of messages, of their sums, and of what is released."""
     with subject.named():
         found = invert(place_of(subject, seed), uploads=uploads)
-    return Result("inversion", subject, found)
+    return Result("inversion", subject, _seen_by_somebody(subject, found))
+
+
+def _seen_by_somebody(subject: Subject, found: Sequence[Finding] | Sequence[Inverted]) -> Sequence[Found]:
+    """Where messages are masked, nobody sees one by itself."""
+    masked = subject.claimed.trust == "server sees only sums"
+    return [one for one in found if not masked or one.view not in ("update", "message")]
