@@ -20,6 +20,7 @@ from veilrec.device.learner import Cohort, LocalData, OwnSources
 from veilrec.device.news_log import OwnImpressions
 from veilrec.device.taking_part import examples_if_asked
 from veilrec.errors import BadInput
+from veilrec.models.news_content import NewsContent
 from veilrec.models.news_model import NewsInput
 from veilrec.plan import Plan
 from veilrec.privacy.randomness import FastSource
@@ -62,7 +63,9 @@ class Clicks:
 
 def public_news(plan: Plan, weights: Mapping[str, Floats]) -> Known:
     """The titles that the plan's ranker reads, and vectors of the news; methods without any are refused."""
-    items = getattr(plan.ranker, "items", None)
+    items, content = (getattr(plan.ranker, name, None) for name in ("items", "content"))
+    if isinstance(content, NewsContent):  # no layer is over vectors of news: there are no rows to look at
+        return Known(np.zeros((content.n_news, 1), np.int64), {})
     if not isinstance(items, NewsInput):
         raise BadInput("its model reads no titles, and the attack is about news: choose a method such as fednewsrec")
     nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
