@@ -126,7 +126,7 @@ def poisoning(
 ) -> None:
     """What do some devices that lie do to everybody's lists?
 
-    They promote the rarest item, or spoil the model. Exposure is the share of honest users with that item among their
+    They promote the rarest item or news, or spoil the model. Exposure is the share of honest users with it among their
     first ten; HR@10 (AUC of news) is how good the model still is for them. A bound is a clip norm that the coordinator
     checks. Robust sums (trimmed, trimmed-rows, median) need messages one by one, which secure aggregation hides; groups
     need sums of ten.

@@ -19,7 +19,14 @@ from veilrec.privacy.mechanisms.updates import BadUpdate
 from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.simulate.attacks.canaries import in_logs
 from veilrec.simulate.attacks.liars import Liars, Poison, choose_target, lying_data, lying_reports, popular_items
-from veilrec.simulate.attacks.poisoning import Defence, PoisonedSimulation, exposure_of, joined, learns_promotion
+from veilrec.simulate.attacks.poisoning import (
+    Defence,
+    PoisonedSimulation,
+    _beyond,
+    exposure_of,
+    joined,
+    learns_promotion,
+)
 from veilrec.simulate.attacks.robust import Robust
 from veilrec.simulate.observe import norms_of
 from veilrec.simulate.simulation import Seeds, Simulation, one_of
@@ -195,6 +202,16 @@ def _some(subject: Attackable) -> Uploads:
     place = subject.place()
     (opened,) = place.rounds()
     return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+
+
+def test_where_a_target_is_pulled_to_does_not_depend_on_where_it_is() -> None:
+    weights = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    moved = weights.copy()
+    moved[7] = 1e6  # as after a round of promotion
+    first, again = (_beyond(table, np.arange(3, dtype=np.int32), 7) for table in (weights, moved))
+    np.testing.assert_array_equal(first, again)
+    longest = np.linalg.norm(np.delete(weights, 7, axis=0), axis=1).max()
+    assert np.linalg.norm(first) == pytest.approx(3.0 * longest, rel=1e-5)
 
 
 def test_promotion_within_the_bound_is_not_refused() -> None:
