@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from typer.testing import CliRunner
 
 from veilrec.cli.main import app
 from veilrec.errors import BadInput
+from veilrec.runs.attack_subjects import Populations, subject_of_method
+from veilrec.runs.attacking_training import attack_messages, attack_rows
 
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
 SMALL = ["--data", RATINGS, "--set", "cohort.size=0"]
@@ -83,6 +87,35 @@ def test_poisoning_as_json_and_table(tmp_path: Path) -> None:
     assert (checked["metric"], checked["liars"]) == ("hr@10", 8)
     assert "promote" in picture.read_text()
     assert "longer messages are refused" in " ".join(run(*asked).stdout.split())
+
+
+def test_a_federation_is_attacked_by_its_run(trained: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "federation.yaml").write_text("format: 1\n")
+    for attack in ("row-support", "gradient-rows"):
+        with pytest.raises(BadInput, match="a federation without a run: finish it with `veilrec federate up"):
+            run(attack, str(made))
+    shutil.copytree(trained, made / "run")
+    report = json.loads(run("row-support", str(made), "--quick", "--uploads", "10", "--json").stdout)
+    assert report["model"] == f"{made / 'run'} after 1 rounds"
+
+
+def test_nobody_sees_messages_that_are_masked() -> None:
+    subject = subject_of_method("private-popularity", RATINGS, Populations(), settings=["cohort.size=0"])
+    masked = replace(subject, claimed=replace(subject.claimed, trust="server sees only sums"))
+    for attack, views in ((attack_rows, ["sum"]), (attack_messages, ["secure sum", "released"])):
+        found: Any = attack(masked, uploads=10).findings
+        assert [one.view for one in found] == views
+
+
+def test_news_are_promoted() -> None:
+    asked = ["poisoning", "--method", "veil", "--data", "synthetic-news:users=150,seed=2", "--quick"]
+    asked += ["--set", "privacy.epsilon=20", "--poison", "promote", "--defence", "none", "--json"]
+    nobody, promoted = json.loads(run(*asked).stdout)["findings"]
+    assert nobody["exposure"] < 0.2
+    assert promoted["exposure"] > 0.6
+    assert promoted["metric"] == "auc"
 
 
 @pytest.mark.parametrize(

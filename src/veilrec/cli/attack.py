@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec.cli import attack_training
+from veilrec.cli.attack_options import Calibrations, Data, Plot, Seed, Settings, run_folders
 from veilrec.cli.audit import check_plot
-from veilrec.cli.output import Json, data_names, method_names, print_json, say
+from veilrec.cli.output import Json, method_names, print_json, say
 
 if TYPE_CHECKING:
     from veilrec.runs.attacking import Asked, Attacked
@@ -24,8 +25,6 @@ ATTACKS = {
     "inversion": "what of a history can be worked out from the numbers of a message, a sum, or a release",
     "poisoning": "what some devices that lie do to everybody's lists, and what stops them",
 }
-Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
-Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
 
 
 @app.callback(invoke_without_command=True)
@@ -54,16 +53,9 @@ def gradient_rows(
             "--method", help="A method, before its first round. May be repeated.", autocompletion=method_names
         ),
     ] = None,
-    data: Annotated[
-        str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)
-    ] = "synthetic-news",
-    calibrations: Annotated[
-        list[str] | None,
-        typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
-    ] = None,
+    data: Data = "synthetic-news",
+    calibrations: Calibrations = None,
+    settings: Settings = None,
     uploads: Annotated[
         int, typer.Option(help="Devices that are attacked; as many again are the attacker's own.")
     ] = 150,
@@ -98,7 +90,7 @@ def gradient_rows(
         check_plot(plot)
     populations = Populations()
     subjects = subjects_of(
-        runs or (), methods or (), calibrations or (), settings or (), data, seed, populations, needs_titles=True
+        run_folders(runs), methods or (), calibrations or (), settings or (), data, seed, populations, needs_titles=True
     )
     attacked = []
     for number, make in enumerate(subjects, 1):
@@ -194,7 +186,7 @@ def repeated_queries(
     if plot is not None:
         check_plot(plot)
     populations, asked = Populations(), []
-    for number, folder in enumerate(runs, 1):
+    for number, folder in enumerate(run_folders(runs), 1):
         asking = Asking(
             epsilon=epsilon,
             delta=delta if delta is not None else 0.0 if noise == "laplace" else 1e-6,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.cli.attack_options import Asked, asks_what_all_do, run_folders
 from veilrec.cli.audit import check_plot
-from veilrec.cli.output import Json, data_names, method_names, print_json, say
+from veilrec.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,44 +18,22 @@ if TYPE_CHECKING:
     from veilrec.runs.attack_subjects import Subject
     from veilrec.runs.attacking_training import Result
 
-Runs = Annotated[list[Path] | None, typer.Argument(help="Runs of `veilrec train`, with their settings and data.")]
-Methods = Annotated[
-    list[str] | None, typer.Option("--method", help="A method. May be repeated.", autocompletion=method_names)
-]
-Data = Annotated[str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)]
-Calibrations = Annotated[
-    list[str] | None, typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated.")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
-]
-Quick = Annotated[bool, typer.Option("--quick", help="Less of everything: under a minute.")]
-Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
-Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
 Uploads = Annotated[
     int | None, typer.Option(help="Devices that are attacked; as many again are the attacker's own. Default: 150.")
 ]
-RATINGS = "synthetic-ratings"
 _UPLOADS, _QUICK_UPLOADS = 150, 40
 _QUICK_ROUNDS, _QUICK_NEWS_ROUNDS = 60, 10  # of a training; a news model takes as long for one as the others for ten
 
 
+@asks_what_all_do
 def membership(
-    runs: Runs = None,
-    methods: Methods = None,
-    data: Data = RATINGS,
-    calibrations: Calibrations = None,
-    settings: Settings = None,
+    asked: Asked,
     canaries: Annotated[int | None, typer.Option(help="Made-up people in one training. Default: 200.")] = None,
     trainings: Annotated[int | None, typer.Option(help="Each with new canaries. Default: 10.")] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of each that are watched. Default: all, with --quick the first ones.")
     ] = None,
     kind: Annotated[str, typer.Option(help="Canaries: crafted, random, or both.")] = "both",
-    quick: Quick = False,
-    seed: Seed = 0,
-    plot: Plot = None,
-    json_output: Json = False,
 ) -> None:
     """Was this person's data used?
 
@@ -77,37 +55,21 @@ def membership(
 
     kind = known_name("kind of canaries", kind, (*KINDS, "both"))
     kinds: Any = tuple(KINDS) if kind == "both" else (kind,)
-    usual = (100, 2) if quick else (200, 10)
+    usual = (100, 2) if asked.quick else (200, 10)
     many, times = (
-        number if asked is None else asked for asked, number in zip((canaries, trainings), usual, strict=True)
+        number if given is None else given for given, number in zip((canaries, trainings), usual, strict=True)
     )
 
     def attack(subject: Subject) -> Result:
-        few = None if not quick else _QUICK_NEWS_ROUNDS if subject.reads_news else _QUICK_ROUNDS
+        few = None if not asked.quick else _QUICK_NEWS_ROUNDS if subject.reads_news else _QUICK_ROUNDS
         effort = Effort(many, times, few if rounds is None else rounds)
-        return attack_members(subject, effort=effort, kinds=kinds, seed=seed)
+        return attack_members(subject, effort=effort, kinds=kinds, seed=asked.seed)
 
-    show(
-        attacked((runs, methods, calibrations, settings, data, seed), plot, attack),
-        seed,
-        plot,
-        json_output,
-        _print_members,
-    )
+    show(attacked(asked, attack), asked, _print_members)
 
 
-def row_support(
-    runs: Runs = None,
-    methods: Methods = None,
-    data: Data = RATINGS,
-    calibrations: Calibrations = None,
-    settings: Settings = None,
-    uploads: Uploads = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    plot: Plot = None,
-    json_output: Json = False,
-) -> None:
+@asks_what_all_do
+def row_support(asked: Asked, uploads: Uploads = None) -> None:
     """Which items does somebody have, by the rows that are there?
 
     A device changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
@@ -122,24 +84,11 @@ def row_support(
     """
     from veilrec.runs.attacking_training import attack_rows
 
-    count = uploads if uploads is not None else _QUICK_UPLOADS if quick else _UPLOADS
-    asked = (runs, methods, calibrations, settings, data, seed)
-    found = attacked(asked, plot, lambda subject: attack_rows(subject, uploads=count, seed=seed))
-    show(found, seed, plot, json_output, print_recovery)
+    _look_for_histories(asked, uploads, attack_rows)
 
 
-def inversion(
-    runs: Runs = None,
-    methods: Methods = None,
-    data: Data = RATINGS,
-    calibrations: Calibrations = None,
-    settings: Settings = None,
-    uploads: Uploads = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    plot: Plot = None,
-    json_output: Json = False,
-) -> None:
+@asks_what_all_do
+def inversion(asked: Asked, uploads: Uploads = None) -> None:
     """What of a history can be worked out from the numbers of a message?
 
     Three adversaries: a server that gets messages one by one, a server that gets only the exact sum of a cohort (secure
@@ -154,18 +103,12 @@ def inversion(
     """
     from veilrec.runs.attacking_training import attack_messages
 
-    count = uploads if uploads is not None else _QUICK_UPLOADS if quick else _UPLOADS
-    asked = (runs, methods, calibrations, settings, data, seed)
-    found = attacked(asked, plot, lambda subject: attack_messages(subject, uploads=count, seed=seed))
-    show(found, seed, plot, json_output, print_recovery)
+    _look_for_histories(asked, uploads, attack_messages)
 
 
+@asks_what_all_do
 def poisoning(
-    runs: Runs = None,
-    methods: Methods = None,
-    data: Data = RATINGS,
-    calibrations: Calibrations = None,
-    settings: Settings = None,
+    asked: Asked,
     poisons: Annotated[
         list[str] | None, typer.Option("--poison", help="promote, fake-history, flip, boost. May be repeated.")
     ] = None,
@@ -180,14 +123,10 @@ def poisoning(
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Of each training. Default: all, with --quick 20.")] = None,
-    quick: Quick = False,
-    seed: Seed = 0,
-    plot: Plot = None,
-    json_output: Json = False,
 ) -> None:
     """What do some devices that lie do to everybody's lists?
 
-    They promote the rarest item, or spoil the model. Exposure is the share of honest users with that item among their
+    They promote the rarest item or news, or spoil the model. Exposure is the share of honest users with it among their
     first ten; HR@10 (AUC of news) is how good the model still is for them. A bound is a clip norm that the coordinator
     checks. Robust sums (trimmed, trimmed-rows, median) need messages one by one, which secure aggregation hides; groups
     need sums of ten.
@@ -199,32 +138,29 @@ def poisoning(
         veilrec attack poisoning --method dp-fedmf --defence bound --defence groups --quick
     """
     from veilrec.errors import known_name
-    from veilrec.runs.poisoning import SHARES, attack_poisoning, poisons_for
-    from veilrec.simulate.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.runs.poisoning import SHARES, attack_poisoning
+    from veilrec.simulate.attacks.liars import POISONS
+    from veilrec.simulate.attacks.poisoning import DEFENCES
 
-    chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or ()]
+    chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or POISONS]
     against: Any = [known_name("defence", name, tuple(DEFENCES)) for name in defences or ("none", "bound")]
-    many = shares or ((0.05,) if quick else SHARES)
-    length = rounds if rounds is not None else 20 if quick else None
-    asked = (runs, methods, calibrations, settings, data, seed)
+    many = shares or ((0.05,) if asked.quick else SHARES)
+    length = rounds if rounds is not None else 20 if asked.quick else None
 
     def attack(subject: Subject) -> Result:
-        tried = chosen or poisons_for(subject)
-        return attack_poisoning(subject, poisons=tried, shares=many, defences=against, rounds=length, seed=seed)
+        return attack_poisoning(subject, poisons=chosen, shares=many, defences=against, rounds=length, seed=asked.seed)
 
-    show(attacked(asked, plot, attack), seed, plot, json_output, _print_poisoning)
+    show(attacked(asked, attack), asked, _print_poisoning)
 
 
-def attacked(asked: Any, plot: Path | None, attack: Callable[[Subject], Result]) -> list[Result]:
+def attacked(asked: Asked, attack: Callable[[Subject], Result]) -> list[Result]:
     """Every subject that was asked for, attacked."""
     from veilrec.runs.attack_subjects import Populations, subjects_of
 
-    if plot is not None:
-        check_plot(plot)
-    runs, methods, calibrations, settings, data, seed = asked
-    made = subjects_of(
-        runs or (), methods or (), calibrations or (), settings or (), data, seed, Populations(), needs_titles=False
-    )
+    if asked.plot is not None:
+        check_plot(asked.plot)
+    named = (run_folders(asked.runs), asked.methods or (), asked.calibrations or (), asked.settings or ())
+    made = subjects_of(*named, asked.data, asked.seed, Populations(), needs_titles=False)
     found = []
     for number, make in enumerate(made, 1):
         subject = make()
@@ -233,17 +169,15 @@ def attacked(asked: Any, plot: Path | None, attack: Callable[[Subject], Result])
     return found
 
 
-def show(
-    found: Sequence[Result], seed: int, plot: Path | None, json_output: bool, table: Callable[[Console, Result], None]
-) -> None:
+def show(found: Sequence[Result], asked: Asked, table: Callable[[Console, Result], None]) -> None:
     """As a picture, and as JSON or tables."""
-    if plot is not None:
+    if asked.plot is not None:
         from veilrec.report.attacks_picture import save
 
-        save(found, plot)
-    if json_output:
-        each = [one.to_json() | {"seed": seed} for one in found]
-        print_json(each[0] if len(each) == 1 else {"attack": found[0].attack, "results": each, "seed": seed})
+        save(found, asked.plot)
+    if asked.json_output:
+        each = [one.to_json() | {"seed": asked.seed} for one in found]
+        print_json(each[0] if len(each) == 1 else {"attack": found[0].attack, "results": each, "seed": asked.seed})
         return
     from rich.console import Console
 
@@ -253,8 +187,14 @@ def show(
         console.print(f"{subject.label}: {subject.claimed.line()}", style="bold", soft_wrap=True, markup=False)
         console.print(f"model {subject.trained}; data {subject.data}", soft_wrap=True, markup=False)
         table(console, one)
-    if plot is not None:
-        console.print(f"Plot: {plot}", soft_wrap=True, markup=False)
+    if asked.plot is not None:
+        console.print(f"Plot: {asked.plot}", soft_wrap=True, markup=False)
+
+
+def _look_for_histories(asked: Asked, uploads: int | None, attack: Callable[..., Result]) -> None:
+    count = uploads if uploads is not None else _QUICK_UPLOADS if asked.quick else _UPLOADS
+    found = attacked(asked, lambda subject: attack(subject, uploads=count, seed=asked.seed))
+    show(found, asked, print_recovery)
 
 
 def _print_members(console: Console, one: Result) -> None:
@@ -317,7 +257,8 @@ def recovery_table(findings: Sequence[Any]) -> Table:
 def _print_poisoning(console: Console, one: Result) -> None:
     from rich.table import Table
 
-    from veilrec.simulate.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.simulate.attacks.liars import POISONS
+    from veilrec.simulate.attacks.poisoning import DEFENCES
 
     table = Table()
     for name in ("defence", "attack"):

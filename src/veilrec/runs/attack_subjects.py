@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,14 @@ class Subject:
     def reads_news(self) -> bool:
         """Whether its devices learn from impressions."""
         return isinstance(self.devices, OwnImpressions)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors say of which method they are."""
+        try:
+            yield
+        except BadInput as error:
+            raise BadInput(f"{self.method}: {error}") from None
 
 
 class Populations:

@@ -41,13 +41,11 @@ class Attacked:
 
 
 def attack_uploads(subject: Subject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Attacked:
-    """Look for clicked news in what a subject's devices send; errors say of which method they are."""
-    try:
+    """Look for clicked news in what a subject's devices send."""
+    with subject.named():
         found = recover_clicks(
             subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
         )
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
     return Attacked(subject, rounds, found)
 
 

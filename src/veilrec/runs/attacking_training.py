@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from veilrec.errors import BadInput
 from veilrec.runs.attack_subjects import Subject
 from veilrec.simulate.attacks.canaries import Kind
-from veilrec.simulate.attacks.inversion import invert
+from veilrec.simulate.attacks.inversion import Inverted, invert
 from veilrec.simulate.attacks.membership import Effort, Membership, ceiling_of, find_members
+from veilrec.simulate.attacks.readers import Finding
 from veilrec.simulate.attacks.row_support import Place, recover_rows
 
 
@@ -42,13 +42,11 @@ def attack_members(subject: Subject, *, effort: Effort, kinds: Sequence[Kind], s
     """Train a subject with canaries among its devices; a run is trained again, with its own settings and data."""
     plan, split = subject.plan, subject.split
     found: list[Membership] = []
-    try:
+    with subject.named():
         for kind in kinds:
             found += find_members(
                 plan, subject.devices, split.train, split.n_items, subject.claimed, effort=effort, kind=kind, seed=seed
             )
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
     ceiling = asdict(ceiling_of(plan)) if subject.claimed.basis == "proven" else None
     return Result("membership", subject, found, {"rounds": plan.rounds, "ceiling": ceiling})
 
@@ -61,17 +59,19 @@ def place_of(subject: Subject, seed: int) -> Place:
 
 def attack_rows(subject: Subject, *, uploads: int, seed: int = 0) -> Result:
     """Look for the items that a subject's devices have in the rows that they send."""
-    try:
+    with subject.named():
         found = recover_rows(place_of(subject, seed), uploads=uploads)
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
-    return Result("row-support", subject, found)
+    return Result("row-support", subject, _seen_by_somebody(subject, found))
 
 
 def attack_messages(subject: Subject, *, uploads: int, seed: int = 0) -> Result:
     """Work out histories from the numbers of messages, of their sums, and of what is released."""
-    try:
+    with subject.named():
         found = invert(place_of(subject, seed), uploads=uploads)
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
-    return Result("inversion", subject, found)
+    return Result("inversion", subject, _seen_by_somebody(subject, found))
+
+
+def _seen_by_somebody(subject: Subject, found: Sequence[Finding] | Sequence[Inverted]) -> Sequence[Found]:
+    """Where messages are masked, nobody sees one by itself."""
+    masked = subject.claimed.trust == "server sees only sums"
+    return [one for one in found if not masked or one.view not in ("update", "message")]

@@ -11,19 +11,8 @@ from veilrec.errors import BadInput, Diverged
 from veilrec.evaluate.evaluator import judge
 from veilrec.runs.attack_subjects import Subject
 from veilrec.runs.attacking_training import Result
-from veilrec.simulate.attacks.poisoning import (
-    POISONS,
-    TARGETED,
-    Defence,
-    Liars,
-    Poison,
-    PoisonedSimulation,
-    Poisoning,
-    choose_target,
-    exposure_of,
-    lying_data,
-    popular_items,
-)
+from veilrec.simulate.attacks.liars import Liars, Poison, choose_target, lying_data, popular_items
+from veilrec.simulate.attacks.poisoning import Defence, PoisonedSimulation, Poisoning, exposure_of, learns_promotion
 from veilrec.simulate.simulation import Seeds
 
 SHARES = (0.001, 0.01, 0.05)
@@ -44,16 +33,9 @@ def attack_poisoning(
             raise BadInput(f"--share is {share:g}: it is the share of devices that lie, above 0 and below 0.5")
     if rounds is not None and rounds < 1:
         raise BadInput(f"--rounds is {rounds}: give at least 1")
-    try:
+    with subject.named():
         found = tuple(_trained(subject, poisons, shares, defences, rounds, seed))
-    except BadInput as error:
-        raise BadInput(f"{subject.method}: {error}") from None
     return Result("poisoning", subject, found, {"rounds": min(rounds or subject.plan.rounds, subject.plan.rounds)})
-
-
-def poisons_for(subject: Subject) -> tuple[Poison, ...]:
-    """What can be tried: news have no rows of their own to promote."""
-    return tuple(p for p in POISONS if p not in TARGETED or not subject.reads_news)
 
 
 def _trained(
@@ -64,10 +46,6 @@ def _trained(
     rounds: int | None,
     seed: int,
 ) -> Iterator[Poisoning]:
-    possible = poisons_for(subject)
-    for poison in poisons:
-        if poison not in possible:
-            raise BadInput(f"its news have no rows of their own, so that {poison} is not for it: {', '.join(possible)}")
     for defence in defences:
         yield _one(subject, None, defence, 0.0, rounds, seed)
         for poison in poisons:
@@ -83,21 +61,22 @@ def _one(
     able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
     count = max(1, round(share * len(able))) if poison is not None else 0
     lying = np.sort(generator.permutation(able)[:count])
-    news = subject.reads_news
-    target = -1 if news else choose_target(data, split.n_items)
-    popular = np.zeros(0, np.int32) if news else popular_items(data, split.n_items, target)
-    liars = None if poison is None else Liars(lying, poison, target, popular)
-    told = data if liars is None else lying_data(data, split.n_items, liars, generator)
+    target = choose_target(data, split.n_items)
+    told, liars = data, None
+    if poison is not None:
+        liars = Liars(lying, poison, target, popular_items(data, split.n_items, target))
+        by_learning = learns_promotion(plan, data)
+        told = lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
     training = PoisonedSimulation(plan, told, split.train, Seeds.all_from(seed), liars, defence)
     for number in range(min(rounds or plan.rounds, plan.rounds)):
         training.step(number)
     model = training.model()
-    metric = "auc" if news else "hr@10"
+    metric, worst = ("auc", 0.5) if subject.reads_news else ("hr@10", 0.0)
     try:
         judged = judge(split.test, split.train, model)
         quality = float(np.mean(judged.values[metric][~np.isin(judged.users, lying)]))
         honest = generator.permutation(np.setdiff1d(able, lying))
-        exposure = None if news else exposure_of(model, split.train, honest, target)
+        exposure = exposure_of(model, split.train, honest, target)
     except Diverged:  # the attack has won: nothing can be ranked any more
-        quality, exposure = 0.5 if news else 0.0, None if news else 1.0
+        quality, exposure = worst, 1.0
     return Poisoning(poison, defence, share, count, training.refused, exposure, quality, metric)

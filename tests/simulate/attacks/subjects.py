@@ -41,13 +41,13 @@ class Attackable:
 
 
 @cache
-def attackable(method: str, *settings: str, users: int = 300) -> Attackable:
-    """A method on made-up people."""
+def attackable(method: str, *settings: str, users: int = 300, data: str | None = None) -> Attackable:
+    """A method on made-up people, who have ratings or read news; None: whichever it usually learns from."""
     found: Any = get(method)
     config, rounds = configure(found, preset="tuned", dataset="", settings=list(settings))
-    problem = small_problem(found, users, rounds)
-    plan, data = found.plan(config, problem), found.devices(config, problem)
-    return Attackable(plan, data, problem.train, problem.n_items, promised(found, config, problem))
+    problem = small_problem(found, users, rounds, data)
+    plan, devices = found.plan(config, problem), found.devices(config, problem)
+    return Attackable(plan, devices, problem.train, problem.n_items, promised(found, config, problem))
 
 
 def with_noise(subject: Attackable, factor: float) -> Attackable:

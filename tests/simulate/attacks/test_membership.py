@@ -140,6 +140,7 @@ def test_scores_are_judged() -> None:
     assert blind.epsilon_lower < 0.5
     assert auc(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == pytest.approx(0.875)
     assert auc_interval(0.5, inside)[0] == pytest.approx(0.443, abs=0.002)
+    assert auc_interval(1.0, np.array([True, True, False, False])) == (pytest.approx(0.158, abs=0.001), 1.0)
     # One of a hundred others may pass: the threshold is the last but one of them, 98.
     assert true_positives(np.array([98.5, 98.0, 50.0, 200.0]), np.arange(100.0))[0] == 0.5
     found, low, high = true_positives(np.array([3.0, 0.0]), np.zeros(100))

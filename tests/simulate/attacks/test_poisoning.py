@@ -16,18 +16,19 @@ from tests.simulate.attacks.subjects import Attackable, attackable
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
 from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.simulate.attacks.canaries import in_logs
+from veilrec.simulate.attacks.liars import Liars, Poison, choose_target, lying_data, lying_reports, popular_items
 from veilrec.simulate.attacks.poisoning import (
     Defence,
-    Liars,
-    Poison,
     PoisonedSimulation,
-    choose_target,
+    _beyond,
     exposure_of,
     joined,
-    lying_data,
-    popular_items,
+    learns_promotion,
 )
 from veilrec.simulate.attacks.robust import Robust
+from veilrec.simulate.observe import norms_of
 from veilrec.simulate.simulation import Seeds, Simulation, one_of
 from veilrec.updates import Rows, Uploads
 
@@ -38,15 +39,19 @@ def trained(
     """A training, and how many see the target then."""
     generator = np.random.default_rng(0)
     target = choose_target(subject.data, subject.n_items)
-    devices = np.sort(generator.permutation(len(subject.data.rows))[:liars])
+    able = np.flatnonzero(subject.data.rows.lengths() > 0)
+    devices = np.sort(generator.permutation(able)[:liars])
     who = None
     if poison is not None:
         who = Liars(devices, poison, target, popular_items(subject.data, subject.n_items, target))
-    told = subject.data if who is None else lying_data(subject.data, subject.n_items, who, generator)
+    told = subject.data
+    if who is not None:
+        teaches = learns_promotion(subject.plan, subject.data)
+        told = lying_data(subject.data, subject.n_items, who, generator, by_learning=teaches)
     training = PoisonedSimulation(subject.plan, told, subject.histories, Seeds.all_from(0), who, defence)
     for number in range(min(rounds, subject.plan.rounds)):
         training.step(number)
-    honest = np.setdiff1d(np.arange(len(subject.data.rows)), devices)
+    honest = np.setdiff1d(able, devices)
     return exposure_of(training.model(), subject.histories, honest, target), training
 
 
@@ -57,6 +62,114 @@ def open_factors() -> Attackable:
 def test_without_checks_few_devices_promote_an_item() -> None:
     assert trained(open_factors(), None, "none")[0] < 0.1
     assert trained(open_factors(), "promote", "none")[0] > 0.5
+
+
+TAUGHT = {  # methods whose items have no rows of their own, and one that leaves most items out
+    "veil": ("veil", ("privacy.epsilon=20", "cohort.size=0"), None),
+    "veil with places": ("veil", ("privacy.epsilon=100", "cohort.size=0"), None),
+    "veil on news": ("veil", ("privacy.epsilon=20", "cohort.size=0"), "synthetic-news"),
+    "privaterec": ("privaterec", ("privacy.epsilon=20", "cohort.size=0"), None),
+    "priv-fedmf-sub": (
+        "priv-fedmf-sub",
+        ("privacy.epsilon=100", "cohort.size=0", "local.dim=8", "selection.threshold=0.04"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_promotion_where_items_have_no_rows_or_are_left_out(name: str) -> None:
+    method, settings, data = TAUGHT[name]
+    subject = attackable(method, *settings, data=data)
+    nobody, open_to_all, within = (
+        trained(subject, poison, defence, rounds=12)[0]
+        for poison, defence in ((None, "none"), ("promote", "none"), ("promote", "bound"))
+    )
+    assert nobody < 0.05
+    assert open_to_all > 0.9
+    assert nobody + 0.1 < within < 0.7
+
+
+def test_who_promotes_within_a_bound_sends_as_much_as_it_takes_and_all_the_same() -> None:
+    subject = attackable("veil", "privacy.epsilon=20", "cohort.size=0", data="synthetic-news")
+    _, training = trained(subject, "promote", "bound", rounds=1)
+    assert training.refused == 0
+    learnt = _learnt(subject, training)
+    limit = 0.7
+    lie = training._lie(learnt, training.server.weights, None, limit, np.ones(4))
+    np.testing.assert_allclose(norms_of(lie), limit, rtol=1e-5)
+    assert (norms_of(lie) <= limit).all()
+    for values in lie.dense.values():
+        np.testing.assert_array_equal(values, np.broadcast_to(values[:1], values.shape))
+    loud = norms_of(training._lie(learnt, training.server.weights, None, None, np.full(4, 0.5)))
+    liars, size = len(_liars(training).devices), training.sampler.size
+    np.testing.assert_allclose(loud * liars, 0.5 * size, rtol=1e-5)  # together as loud as everybody
+
+
+def test_where_items_have_numbers_each_only_those_of_the_target_are_sent() -> None:
+    subject = attackable("veil", "privacy.epsilon=100", "cohort.size=0")  # its first round asks for places
+    _, training = trained(subject, "promote", "bound", rounds=1)
+    target = _liars(training).target
+    n_items = subject.n_items
+    places = np.random.default_rng(0).normal(size=(3, n_items, 4)).astype(np.float32)
+    assert training._of_items == {"places"}
+    taught = training._taught(Uploads(0, 3, dense={"places": places, "weights": places[:, 0]}))
+    np.testing.assert_allclose(taught.dense["places"][0, target], places[:, target].mean(axis=0), rtol=1e-5)
+    others = np.delete(taught.dense["places"], target, axis=1)
+    assert not others.any()
+    assert taught.dense["weights"].all()
+
+
+def _liars(training: PoisonedSimulation) -> Liars:
+    assert training.liars is not None
+    return training.liars
+
+
+def _learnt(subject: Attackable, training: PoisonedSimulation) -> Uploads:
+    """What the liars of a training learn."""
+    from veilrec.simulate.attacks.witness import updates_of
+
+    (opened,) = subject.place().rounds()
+    devices = _liars(training).devices
+    return updates_of(subject.plan, devices, training.data.take(devices), opened, 0)
+
+
+@pytest.mark.parametrize("poison", ["promote", "fake-history"])
+def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison: Poison) -> None:
+    mechanism = VoteReports(length=10, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    liars = Liars(np.array([1, 2]), poison, 7, np.arange(3, dtype=np.int32))
+    rows = Csr(np.array([0, 4, 8, 9]), np.array([0, 1, 2, 3, 0, 1, 2, 3, 4], np.int32))
+    counted = lying_reports(mechanism, liars).count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    honest = mechanism.count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    if poison == "promote":
+        np.testing.assert_allclose(counted, [0.5, 0.5, 0.5, 0.5, 0, 0, 0, 2.0, 0, 0], atol=1e-6)
+    else:
+        np.testing.assert_array_equal(counted, honest)
+
+
+def test_readers_who_click_the_target_whatever_is_shown() -> None:
+    subject = attackable("privaterec", "cohort.size=0", users=100)
+    able = np.flatnonzero(subject.data.rows.lengths() > 0)[:3]
+    liars = Liars(able, "fake-history", 5, np.arange(100, 150, dtype=np.int32))
+    told = lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
+    for device in able:
+        row, at = told.rows.row(int(device)), 0
+        while at < len(row):
+            past, clicks, others = (int(n) for n in row[at : at + 3])
+            assert (clicks, row[at + 3 + past]) == (1, 5)
+            assert row[at + 3 : at + 3 + past].min() >= 100
+            assert 5 not in row[at + 4 + past : at + 4 + past + others]
+            at += 3 + past + clicks + others
+        assert at == len(row)
+
+
+def test_the_rarest_news_is_the_target_and_is_not_popular() -> None:
+    subject = attackable("privaterec", "cohort.size=0", users=100)
+    target = choose_target(subject.data, subject.n_items)
+    assert target not in popular_items(subject.data, subject.n_items, target)
+    uses = np.bincount(in_logs(subject.data), minlength=subject.n_items)  # type: ignore[arg-type]
+    assert uses[target] == uses[uses > 0].min()
+    assert uses[popular_items(subject.data, subject.n_items, target)].min() > uses[target]
 
 
 def test_nobody_lies_and_nothing_is_done_is_the_simulation() -> None:
@@ -89,6 +202,16 @@ def _some(subject: Attackable) -> Uploads:
     place = subject.place()
     (opened,) = place.rounds()
     return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+
+
+def test_where_a_target_is_pulled_to_does_not_depend_on_where_it_is() -> None:
+    weights = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    moved = weights.copy()
+    moved[7] = 1e6  # as after a round of promotion
+    first, again = (_beyond(table, np.arange(3, dtype=np.int32), 7) for table in (weights, moved))
+    np.testing.assert_array_equal(first, again)
+    longest = np.linalg.norm(np.delete(weights, 7, axis=0), axis=1).max()
+    assert np.linalg.norm(first) == pytest.approx(3.0 * longest, rel=1e-5)
 
 
 def test_promotion_within_the_bound_is_not_refused() -> None:

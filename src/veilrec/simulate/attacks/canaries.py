@@ -98,30 +98,33 @@ def _rows(data: LocalData, n_items: int, slots: Offsets, generator: np.random.Ge
     used = np.bincount(data.rows.items, minlength=n_items)
     if kind == "crafted":
         rare = np.argsort(used + generator.random(n_items))[: max(_ITEMS, int(_RARE * n_items))]
-        return _packed([generator.permutation(rare)[:_ITEMS] for _ in slots])
+        return packed([generator.permutation(rare)[:_ITEMS] for _ in slots])
     lengths = data.rows.lengths()
     sizes = generator.choice(lengths[lengths > 0], len(slots))
-    return _packed([generator.permutation(n_items)[: min(int(size), n_items - 1)] for size in sizes])
+    return packed([generator.permutation(n_items)[: min(int(size), n_items - 1)] for size in sizes])
 
 
-def _packed(rows: list[Any]) -> Csr:
+def packed(rows: list[Any]) -> Csr:
+    """Rows end to end, each in its order."""
     return Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))
 
 
 def _rare_readers(data: OwnImpressions, n_news: int, count: int, generator: np.random.Generator) -> Csr:
     """Somebody who read, and then clicks, news that hardly anybody reads."""
-    read = np.bincount(_read(data), minlength=n_news)
+    read = np.bincount(in_logs(data), minlength=n_news)
     rare = np.argsort(read + generator.random(n_news))[: max(_PAST + _IMPRESSIONS, int(_RARE * n_news))]
     readers = []
     for _ in range(count):
         own = generator.permutation(rare)[: _PAST + _IMPRESSIONS]
         others = generator.integers(0, n_news, (_IMPRESSIONS, _OTHERS))
-        blocks = [
-            np.concatenate([[_PAST, 1, _OTHERS], own[:_PAST], own[_PAST + i : _PAST + i + 1], others[i]])
-            for i in range(_IMPRESSIONS)
-        ]
+        blocks = [impression(own[:_PAST], own[_PAST + i], others[i]) for i in range(_IMPRESSIONS)]
         readers.append(np.concatenate(blocks))
-    return _packed(readers)
+    return packed(readers)
+
+
+def impression(past: Indices, click: int, others: Indices) -> Indices:
+    """One impression with one click, as a log has it."""
+    return np.concatenate([[len(past), 1, len(others)], past, [click], others]).astype(np.int32)
 
 
 def _random_readers(data: OwnImpressions, n_news: int, count: int, generator: np.random.Generator) -> Csr:
@@ -133,10 +136,10 @@ def _random_readers(data: OwnImpressions, n_news: int, count: int, generator: np
         numbers = _is_news(row)
         row[numbers] = generator.integers(0, n_news, int(numbers.sum()))
         readers.append(row)
-    return _packed(readers)
+    return packed(readers)
 
 
-def _read(data: OwnImpressions) -> Indices:
+def in_logs(data: OwnImpressions) -> Indices:
     """All that stands in anybody's log, as often as it does."""
     rows = data.rows
     return np.concatenate([row[_is_news(row)] for row in (rows.row(r) for r in range(len(rows)))])

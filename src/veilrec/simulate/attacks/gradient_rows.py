@@ -24,14 +24,13 @@ from veilrec.simulate.attacks.observed import (
     Observation,
     Scene,
     View,
-    clicks_of,
-    draw_devices,
     is_noisy,
     observe,
+    people_to_attack,
     public_news,
     views_of,
 )
-from veilrec.simulate.attacks.readers import BestScore, Finding, LikeOwn, Reader, Score
+from veilrec.simulate.attacks.readers import BestScore, Finding, LikeOwn, Reader, Score, found_by
 from veilrec.simulate.attacks.recovery import of_flags, of_scores
 from veilrec.updates import Schema
 
@@ -49,23 +48,11 @@ def recover_clicks(
         if count < 1:
             raise BadInput(f"{name} is {count}: give at least 1")
     known = public_news(plan, weights)
-    devices, attacked = draw_devices(data, uploads, seed)
-    everybody = clicks_of(data, devices, len(known.titles), seed)  # type: ignore[arg-type]
-    targets, own = everybody.part(slice(attacked)), everybody.part(slice(attacked, None))
-    if not targets.clicked.any():
-        raise BadInput("nobody of those attacked has clicked anything before: there is nothing to find; take more data")
+    targets, own = people_to_attack(data, len(known.titles), uploads, seed)
     scene = Scene(plan, data, weights, rounds, seed)
     readers = [reader for view in views_of(plan) for reader in _readers(plan, known, own, view)]
     views = tuple(dict.fromkeys(reader.view for reader in readers))
-    for seen in observe(scene, own.devices, views):
-        for reader in readers:
-            reader.practise(seen[reader.view])
-    for reader in readers:
-        reader.settle()
-    for seen in observe(scene, targets.devices, views):
-        for reader in readers:
-            reader.read(seen[reader.view])
-    return tuple(finding for reader in readers for finding in reader.findings(targets))
+    return found_by(readers, observe(scene, own.devices, views), observe(scene, targets.devices, views), targets)
 
 
 def _readers(plan: Plan, known: Known, own: Clicks, view: View) -> list[Reader]:

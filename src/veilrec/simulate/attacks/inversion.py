@@ -25,7 +25,7 @@ from veilrec.plan import Plan
 from veilrec.privacy.randomness import FastSource
 from veilrec.server.cohorts import CohortSampler
 from veilrec.simulate.attacks.gradient_rows import dense_scores, row_lengths, shortest_row, unit_vectors
-from veilrec.simulate.attacks.observed import Clicks, Known, Observation, clicks_of, draw_devices, public_news, seen_of
+from veilrec.simulate.attacks.observed import Clicks, Known, Observation, people_to_attack, public_news, seen_of
 from veilrec.simulate.attacks.readers import BestScore, LikeOwn, Score
 from veilrec.simulate.attacks.recovery import Recovery
 from veilrec.simulate.attacks.row_support import Items, Lengths, Place, histories_of, item_tensors, named
@@ -75,8 +75,11 @@ def invert(place: Place, *, uploads: int) -> tuple[Inverted, ...]:
     """Work out the histories of so many devices, by each adversary."""
     if uploads < 1:
         raise BadInput(f"uploads is {uploads}: give at least 1")
-    everybody, attacked, known = _people(place, uploads)
-    targets, own = everybody.part(slice(attacked)), everybody.part(slice(attacked, None))
+    known = public_news(place.plan, place.weights) if isinstance(place.data, OwnImpressions) else None
+    if known is None:
+        targets, own = histories_of(place, uploads)
+    else:
+        targets, own = people_to_attack(place.data, len(known.titles), uploads, place.seed)
     rounds = place.rounds()
     scores = _scores(place, rounds, own, known)
     found = []
@@ -91,17 +94,6 @@ def invert(place: Place, *, uploads: int) -> tuple[Inverted, ...]:
         size = 1 if view == "message" else _cohort_size(place)
         found.append(Inverted(view, finding.how, finding.uploads, size, finding.recovery))
     return tuple(found)
-
-
-def _people(place: Place, uploads: int) -> tuple[Clicks, int, Known | None]:
-    if not isinstance(place.data, OwnImpressions):
-        return *histories_of(place, uploads), None
-    known = public_news(place.plan, place.weights)
-    devices, attacked = draw_devices(place.data, uploads, place.seed)
-    everybody = clicks_of(place.data, devices, len(known.titles), place.seed)
-    if not everybody.part(slice(attacked)).clicked.any():
-        raise BadInput("nobody of those attacked has clicked anything before: there is nothing to find; take more data")
-    return everybody, attacked, known
 
 
 def _scores(place: Place, rounds: list[Opened], own: Clicks, known: Known | None) -> dict[str, Score]:

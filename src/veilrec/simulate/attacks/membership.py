@@ -267,8 +267,11 @@ def auc(members: Doubles, others: Doubles) -> float:
 
 
 def auc_interval(area: float, inside: Bools) -> tuple[float, float]:
-    """By the variance of Hanley and McNeil (1982)."""
+    """By the variance of Hanley and McNeil (1982), which is 0 where all were told: then by how many that was."""
     n, m = int(inside.sum()), int((~inside).sum())
+    if area in (0.0, 1.0):
+        few = float(min(n, m))
+        return proportion_interval(area * few, few)
     one, other = area / (2.0 - area), 2.0 * area**2 / (1.0 + area)
     variance = area * (1.0 - area) + (n - 1) * (one - area**2) + (m - 1) * (other - area**2)
     reach = float(ndtri(0.5 + 0.5 * CONFIDENCE)) * math.sqrt(max(variance, 0.0) / (n * m))

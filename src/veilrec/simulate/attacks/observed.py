@@ -20,6 +20,7 @@ from veilrec.device.learner import Cohort, LocalData, OwnSources
 from veilrec.device.news_log import OwnImpressions
 from veilrec.device.taking_part import examples_if_asked
 from veilrec.errors import BadInput
+from veilrec.models.news_content import NewsContent
 from veilrec.models.news_model import NewsInput
 from veilrec.plan import Plan
 from veilrec.privacy.randomness import FastSource
@@ -59,10 +60,17 @@ class Clicks:
         """Of some devices."""
         return Clicks(self.devices[chosen], self.news, self.clicked[chosen], self.shown[chosen])
 
+    def halves(self) -> tuple[Clicks, Clicks]:
+        """Those who are attacked, and the attacker's own: one less where they are odd."""
+        attacked = len(self.devices) - len(self.devices) // 2
+        return self.part(slice(attacked)), self.part(slice(attacked, None))
+
 
 def public_news(plan: Plan, weights: Mapping[str, Floats]) -> Known:
     """The titles that the plan's ranker reads, and vectors of the news; methods without any are refused."""
-    items = getattr(plan.ranker, "items", None)
+    items, content = (getattr(plan.ranker, name, None) for name in ("items", "content"))
+    if isinstance(content, NewsContent):  # no layer is over vectors of news: there are no rows to look at
+        return Known(np.zeros((content.n_news, 1), np.int64), {})
     if not isinstance(items, NewsInput):
         raise BadInput("its model reads no titles, and the attack is about news: choose a method such as fednewsrec")
     nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -77,8 +85,8 @@ def public_news(plan: Plan, weights: Mapping[str, Floats]) -> Known:
     return Known(items.title.numpy(), vectors)
 
 
-def draw_devices(data: LocalData, count: int, seed: int) -> tuple[Offsets, int]:
-    """Devices to attack and as many of the attacker's own, or all there are; and how many are attacked."""
+def people_to_attack(data: LocalData, n_news: int, count: int, seed: int) -> tuple[Clicks, Clicks]:
+    """Readers to attack, and as many of the attacker's own, or all there are."""
     if not isinstance(data, OwnImpressions):
         raise BadInput(
             "its devices keep no impressions, and the attack is about news: choose a method such as fednewsrec"
@@ -87,8 +95,10 @@ def draw_devices(data: LocalData, count: int, seed: int) -> tuple[Offsets, int]:
     if len(able) < _FEWEST:
         raise BadInput(f"only {len(able)} devices can learn: an attack needs {_FEWEST}, one of them the attacker's own")
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _draws.COHORT])))
-    drawn = generator.permutation(able)[: 2 * count]
-    return drawn, len(drawn) - len(drawn) // 2
+    targets, own = clicks_of(data, generator.permutation(able)[: 2 * count], n_news, seed).halves()
+    if not targets.clicked.any():
+        raise BadInput("nobody of those attacked has clicked anything before: there is nothing to find; take more data")
+    return targets, own
 
 
 def clicks_of(data: OwnImpressions, devices: Offsets, n_news: int, seed: int) -> Clicks:

@@ -2,8 +2,10 @@
 
 Malicious devices take the place of a share of all devices. They promote an item that hardly anybody has (messages made
 up for that, or honest learning from a made-up history), or spoil the model (flipped labels, honest updates turned round
-and boosted). A mechanism's bound is checked by the coordinator, which refuses longer messages, so that those who
-promote stay just within it; robust sums look at single messages.
+and boosted). Where items have rows of their own, those who promote write the target's; where they have none (news, and
+models over public content), they learn from people who choose nothing else, and send that as long as it may be. A
+mechanism's bound is checked by the coordinator, which refuses longer messages, so that those who promote stay just
+within it; robust sums look at single messages.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs
+from veilrec._arrays import Doubles, Floats, Indices, Offsets
+from veilrec._csr import Csr
 from veilrec.device.learner import Learned, LocalData
-from veilrec.device.news_log import HEAD, OwnImpressions
+from veilrec.device.news_log import OwnImpressions
 from veilrec.errors import BadInput
 from veilrec.models.scores import Model
 from veilrec.plan import Plan
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
-from veilrec.simulate.attacks.canaries import with_rows
+from veilrec.server.optimise import Replacing
+from veilrec.simulate.attacks.liars import POISONS, Liars, Poison, lying_reports
 from veilrec.simulate.attacks.robust import Robust
 from veilrec.simulate.observe import norms_of
 from veilrec.simulate.pieces import Hand, Opened, Piece, keep
@@ -31,13 +34,6 @@ from veilrec.simulate.seeds import Seeds
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Rows, Tensor, Uploads, copied
 
-Poison = Literal["promote", "fake-history", "flip", "boost"]
-POISONS: dict[Poison, str] = {
-    "promote": "messages that pull the target's row to where popular items are",
-    "fake-history": "honest learning from a history of the target and of popular items: no check can see it",
-    "flip": "honest learning from what was not used, as if it had been",
-    "boost": "honest updates turned round and made ten times as long",
-}
 Defence = Literal["none", "bound", "trimmed", "trimmed-rows", "median", "groups"]
 DEFENCES: dict[Defence, str] = {
     "none": "messages are added up as they come",
@@ -47,7 +43,6 @@ DEFENCES: dict[Defence, str] = {
     "median": "the median of all messages, number by number; needs messages one by one",
     "groups": "a tenth of the sums of ten messages left out on either side; needs ten sums instead of one",
 }
-TARGETED: tuple[Poison, ...] = ("promote", "fake-history")
 _ROBUST: Mapping[Defence, Robust] = {
     "trimmed": Robust(0.1),
     "trimmed-rows": Robust(0.1, "who changed the row"),
@@ -58,9 +53,10 @@ TOP = 10
 _FURTHER = 3.0  # than the longest row
 _FIRST = 1e3  # where there is none yet
 _BOOST = 10.0
+_LOUD = 1.0  # liars who teach, beside all others together, where nobody checks
 _ANYTHING = 2.0**30  # the largest number of a message that sums without a check take
-_FILLERS = 20  # popular items beside the target in a made-up history
 _USERS = 1_000  # whose lists are looked at
+_BELOW, _TINY = 1.0 - 1e-6, 1e-30  # what is made as long as a bound stays within it however it is rounded
 
 
 @dataclass(frozen=True)
@@ -80,61 +76,6 @@ class Poisoning:
         """All fields."""
         about = "nobody lies" if self.poison is None else POISONS[self.poison]
         return asdict(self) | {"about": about, "against": DEFENCES[self.defence]}
-
-
-@dataclass(frozen=True)
-class Liars:
-    """Who lies, and what for."""
-
-    devices: Offsets
-    poison: Poison
-    target: int
-    popular: Indices  # items that everybody knows to be popular
-
-    def among(self, devices: Offsets) -> Bools:
-        """Which of some devices lie."""
-        return np.isin(devices, self.devices)
-
-
-def choose_target(data: LocalData, n_items: int) -> int:
-    """An item that somebody has, and hardly anybody: the first of the rarest."""
-    used = np.bincount(data.rows.items, minlength=n_items)
-    return int(np.argmin(np.where(used > 0, used, used.max() + 1)))
-
-
-def popular_items(data: LocalData, n_items: int, target: int) -> Indices:
-    """The items that most have, but for the target."""
-    by_use = np.argsort(-np.bincount(data.rows.items, minlength=n_items), kind="stable")[: 3 * _FILLERS]
-    return np.asarray(by_use[by_use != target], np.int32)
-
-
-def lying_data(data: LocalData, n_items: int, liars: Liars, generator: np.random.Generator) -> LocalData:
-    """What devices learn from when some of them made up theirs."""
-    if liars.poison == "flip" and isinstance(data, OwnImpressions):
-        return with_rows(data, liars.devices, _flipped(data.rows.take(liars.devices)))
-    if liars.poison == "flip":
-        rows = [np.setdiff1d(np.arange(n_items), data.rows.row(int(d))) for d in liars.devices]
-        lengths = data.rows.lengths()[liars.devices]
-        some = [generator.permutation(row)[: max(1, n)] for row, n in zip(rows, lengths, strict=True)]
-    elif liars.poison == "fake-history":
-        some = [np.append(generator.permutation(liars.popular)[:_FILLERS], liars.target) for _ in liars.devices]
-    else:
-        return data
-    owners = np.repeat(np.arange(len(some)), [len(row) for row in some])
-    return with_rows(data, liars.devices, csr_from_pairs(owners, np.concatenate(some).astype(np.int32), len(some)))
-
-
-def _flipped(logs: Csr) -> Csr:
-    """Every click becomes one of the others of its impression, and the other way round."""
-    items, at = logs.items.copy(), 0
-    while at < len(items):
-        past, clicks, others = (int(n) for n in items[at : at + HEAD])
-        first, swapped = at + HEAD + past, min(clicks, others)
-        clicked = items[first : first + swapped].copy()
-        items[first : first + swapped] = items[first + clicks : first + clicks + swapped]
-        items[first + clicks : first + clicks + swapped] = clicked
-        at = first + clicks + others
-    return Csr(logs.offsets, items)
 
 
 def _unchecked(mechanism: UpdateMechanism) -> UpdateMechanism:
@@ -173,6 +114,9 @@ class PoisonedSimulation(Simulation):
         everybody = int((data.rows.lengths() > 0).sum())
         whole = max(plan.devices_at_once, plan.cohort.among(everybody)) if defence in _ROBUST else plan.devices_at_once
         plan = replace(plan, comparison=None, devices_at_once=whole)
+        if liars is not None and plan.reports is not None:
+            told = lying_reports(plan.reports.mechanism, liars)
+            plan = replace(plan, reports=replace(plan.reports, mechanism=told))
         if defence == "none" and liars is not None:
             plan = replace(plan, mechanism=_unchecked(plan.mechanism))
         super().__init__(plan, data, histories, seeds)
@@ -192,7 +136,8 @@ class PoisonedSimulation(Simulation):
         if self.liars is not None and lies.any() and self.liars.poison in ("promote", "boost"):
             honest, false = keep(bounded, ~lies), keep(bounded, lies)
             limit = self._limit(honest) if self.defence == "bound" else None
-            bounded = joined(honest, self._refused(self._lie(false, model, place, limit), limit))
+            lie = self._lie(false, model, place, limit, norms_of(honest))
+            bounded = joined(honest, self._refused(lie, limit))
         if self.defence in _ROBUST:
             bounded = _ROBUST[self.defence].messages(bounded, self._generator)
         return bounded
@@ -206,16 +151,49 @@ class PoisonedSimulation(Simulation):
         norms = norms_of(honest)
         return float(np.median(norms)) if len(norms) else 0.0
 
-    def _lie(self, false: Uploads, model: Mapping[str, Floats], place: Indices | None, limit: float | None) -> Uploads:
+    def _lie(
+        self, false: Uploads, model: Mapping[str, Floats], place: Indices | None, limit: float | None, honest: Doubles
+    ) -> Uploads:
         """What liars send: those who boost, however long it is; those who promote, just what is not refused."""
         if self.liars is None:
             raise ValueError("nobody lies")
         if self.liars.poison == "boost":
             return _scaled(false, -_BOOST)
+        if learns_promotion(self.plan, self.data):
+            lie = self._taught(false)
+            length = self._loud(honest) if limit is None else limit
+            return _scaled(lie, _BELOW * length / np.maximum(norms_of(lie), _TINY))
         lie = self._promotion(false, model, place)
         if limit is None:
             return lie
-        return _scaled(lie, np.minimum(1.0, (1.0 - 1e-6) * limit / np.maximum(norms_of(lie), 1e-30)))
+        return _scaled(lie, np.minimum(1.0, _BELOW * limit / np.maximum(norms_of(lie), _TINY)))
+
+    def _taught(self, false: Uploads) -> Uploads:
+        """What was learnt from those who choose the target: of what is sent whole, all liars send the same, their mean.
+
+        Where every item has numbers of its own, only those of the target.
+        """
+        target, dense = self.liars.target if self.liars is not None else 0, {}
+        for name, values in false.dense.items():
+            agreed = np.broadcast_to(values.mean(axis=0, keepdims=True), values.shape).copy()
+            if name in self._of_items:
+                agreed[:, np.arange(values.shape[1]) != target] = 0.0
+            dense[name] = agreed
+        return replace(false, dense=dense)
+
+    @property
+    def _of_items(self) -> set[str]:
+        """Tensors that are sent whole and have a row for every item."""
+        if isinstance(self.data, OwnImpressions):
+            return set()
+        n_items = self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
+        return {t.name for t in self.server.view.dense if len(t.shape) > 1 and t.shape[0] == n_items}
+
+    def _loud(self, honest: Doubles) -> float:
+        """How long messages are that together weigh as much as those of all others."""
+        if not len(honest):
+            return 0.0
+        return float(_LOUD * np.median(honest) * self.sampler.size / max(1.0, self._together))
 
     def _promotion(self, false: Uploads, model: Mapping[str, Floats], place: Indices | None) -> Uploads:
         """The target's row of every table of items, moved to beyond where popular items are."""
@@ -224,6 +202,8 @@ class PoisonedSimulation(Simulation):
         n, tables = false.count, {}
         for tensor in self.server.view.tables if row >= 0 else ():
             wanted = _beyond(model[tensor.name], self._popular(place), row)
+            if not isinstance(self.plan.server, Replacing):
+                wanted = wanted - model[tensor.name][row]
             values = np.tile(self._undo * wanted, (n, 1)).astype(np.float32)
             tables[tensor.name] = Rows(np.arange(n + 1), np.full(n, row, np.int32), values)
         dense = {name: np.zeros_like(values) for name, values in false.dense.items()}
@@ -239,9 +219,12 @@ class PoisonedSimulation(Simulation):
     def _undo(self) -> float:
         """What makes the liars of a round move a row all the way: the server's rate, and what it divides by."""
         power = {"sum": 0.0, "row-sqrt": 0.5}.get(self.plan.aggregation, 1.0)
-        size = self.sampler.size
-        together = 1 if self.liars is None else len(self.liars.devices) * size / len(self.sampler.eligible)
-        return float(size**power / self.plan.server.rate / max(1.0, together))
+        return float(self.sampler.size**power / self.plan.server.rate / max(1.0, self._together))
+
+    @property
+    def _together(self) -> float:
+        """How many liars a round has, on average."""
+        return 1.0 if self.liars is None else len(self.liars.devices) * self.sampler.size / len(self.sampler.eligible)
 
     def _refused(self, lie: Uploads, limit: float | None) -> Uploads:
         """What of it the coordinator takes."""
@@ -252,14 +235,20 @@ class PoisonedSimulation(Simulation):
         return keep(lie, fits)
 
 
+def learns_promotion(plan: Plan, data: LocalData) -> bool:
+    """Whether an item has no row of its own that messages are about: whoever promotes it has to teach it."""
+    return isinstance(data, OwnImpressions) or not plan.schema.learnt.tables
+
+
 def _beyond(weights: Floats, popular: Indices, row: int) -> Floats:
-    """From a row to where popular items lie as seen from all others, and further out than any of them."""
-    towards = weights[popular].mean(axis=0) - weights.mean(axis=0) if len(popular) else np.zeros(weights.shape[1])
+    """Where popular items lie as seen from all others, further out than any of them, for whichever row."""
+    others = np.delete(weights, row, axis=0)
+    towards = weights[popular].mean(axis=0) - others.mean(axis=0) if len(popular) else np.zeros(weights.shape[1])
     length = float(np.linalg.norm(towards))
     if not length > 0.0:
         return np.full(weights.shape[1], _FIRST, np.float32)  # nothing is learnt yet
-    others = np.delete(np.linalg.norm(weights, axis=1), row)
-    return np.asarray(towards * (_FURTHER * float(others.max()) / length) - weights[row], np.float32)
+    longest = float(np.linalg.norm(others, axis=1).max())
+    return np.asarray(towards * (_FURTHER * longest / length), np.float32)
 
 
 def _scaled(uploads: Uploads, factor: float | Doubles) -> Uploads:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -14,6 +14,7 @@ from veilrec.simulate.attacks.recovery import Recovery, Usual, of_scores
 
 By = Literal["word-rows", "dense", "sum", "item-rows", "reports", "values"]
 Score = Callable[[Observation], Floats]  # of every news that is looked at
+_Seen = Mapping[View, Observation]  # of one device
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,21 @@ class Reader(Protocol):
 
     def findings(self, targets: Clicks) -> tuple[Finding, ...]:
         """What was found, held against the truth."""
+
+
+def found_by(
+    readers: Sequence[Reader], own: Iterable[_Seen], attacked: Iterable[_Seen], targets: Clicks
+) -> tuple[Finding, ...]:
+    """What readers find in what is seen of those attacked, each in its view, after practising on the own devices."""
+    for seen in own:
+        for reader in readers:
+            reader.practise(seen[reader.view])
+    for reader in readers:
+        reader.settle()
+    for seen in attacked:
+        for reader in readers:
+            reader.read(seen[reader.view])
+    return tuple(finding for reader in readers for finding in reader.findings(targets))
 
 
 class BestScore:

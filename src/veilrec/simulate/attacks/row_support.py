@@ -22,7 +22,7 @@ from veilrec.plan import Plan
 from veilrec.privacy.randomness import FastSource
 from veilrec.simulate.attacks.gradient_rows import recover_clicks
 from veilrec.simulate.attacks.observed import Clicks, Observation, View, seen_of, views_of
-from veilrec.simulate.attacks.readers import BestScore, Finding, LikeOwn, Reader, Score
+from veilrec.simulate.attacks.readers import BestScore, Finding, LikeOwn, Reader, Score, found_by
 from veilrec.simulate.attacks.witness import Opened, Witness, reported, updates_of
 from veilrec.simulate.simulation import Seeds, one_of
 from veilrec.updates import Tensor
@@ -64,23 +64,15 @@ def recover_rows(place: Place, *, uploads: int) -> tuple[Finding, ...]:
     if isinstance(place.data, OwnImpressions):
         return recover_clicks(place.plan, place.data, place.weights, uploads=uploads, seed=place.seed)
     rounds = place.rounds()
-    everybody, attacked = histories_of(place, uploads)
-    targets, own = everybody.part(slice(attacked)), everybody.part(slice(attacked, None))
+    targets, own = histories_of(place, uploads)
     views = views_of(place.plan)
     readers = [reader for view in views for reader in _readers(place, rounds, own, view)]
-    for seen in _observed(place, rounds, own.devices, views):
-        for reader in readers:
-            reader.practise(seen[reader.view])
-    for reader in readers:
-        reader.settle()
-    for seen in _observed(place, rounds, targets.devices, views):
-        for reader in readers:
-            reader.read(seen[reader.view])
-    return tuple(finding for reader in readers for finding in reader.findings(targets))
+    seen_own, seen = (_observed(place, rounds, people.devices, views) for people in (own, targets))
+    return found_by(readers, seen_own, seen, targets)
 
 
-def histories_of(place: Place, count: int) -> tuple[Clicks, int]:
-    """Devices to attack and as many of the attacker's own, with what they have; and how many are attacked."""
+def histories_of(place: Place, count: int) -> tuple[Clicks, Clicks]:
+    """Devices to attack, and as many of the attacker's own, with what they have."""
     able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
     if len(able) < 2:
         raise BadInput(f"only {len(able)} devices can learn: an attack needs 2, one of them the attacker's own")
@@ -89,7 +81,7 @@ def histories_of(place: Place, count: int) -> tuple[Clicks, int]:
     rows = place.data.rows.take(devices)
     has: Bools = np.zeros((len(devices), place.n_items), np.bool_)
     has[rows.row_numbers(), rows.items] = True
-    return Clicks(devices, np.arange(place.n_items), has, np.zeros_like(has)), len(devices) - len(devices) // 2
+    return Clicks(devices, np.arange(place.n_items), has, np.zeros_like(has)).halves()
 
 
 def item_tensors(opened: Opened, n_items: int) -> Iterator[Tensor]:
