@@ -155,7 +155,13 @@ def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
     lay_out_in(tmp_path / "rehearsal", basis_of(Subject("veil"), "cohort.size=0", users=3, rounds=2))
     with pytest.raises(BadInput, match="neither in rehearsals"):
         about(known_in(tmp_path / "rehearsal"))
+
+
+def test_a_file_with_places_of_items_says_their_noise(tmp_path: Path) -> None:
     many = basis_of(Subject("veil"), "cohort.size=0", "people=100000", "privacy.epsilon=8", users=3, rounds=4)
     lay_out_in(tmp_path / "many", many, rehearsal=False)
-    with pytest.raises(BadInput, match="places of items"):
-        about(known_in(tmp_path / "many"))
+    told = about(known_in(tmp_path / "many"))
+    shapes = {each["name"]: each["shape"] for each in told["tensors"]}
+    assert list(shapes)[2:] == ["places", "weights", "map"]
+    assert told["noise"] == {"places": pytest.approx(told["units"]["places"] * told["sigma"])}
+    assert told["clips"]["places"] == 0.8 and shapes["map"][1] > shapes["places"][1] > 0

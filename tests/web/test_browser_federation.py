@@ -37,7 +37,7 @@ SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).f
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("federation") / "trial"
-    settings = ("privacy.epsilon=100",)
+    settings = ("privacy.epsilon=100", "people=1000")  # so many that a round asks for places of items
     make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
     return folder
 

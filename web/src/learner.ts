@@ -7,6 +7,7 @@ import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } fr
 import { doubles, readSafetensors, shapeOf, texts } from "./safetensors.js";
 import { VeilRanking, type Reading } from "./veil.js";
 import { Content } from "./veil_content.js";
+import { Leading, placed, unknownPlaces, type Places } from "./veil_places.js";
 
 const FORMAT = 1;
 const MOST_ITEMS = 1_000_000;
@@ -31,6 +32,7 @@ export interface AboutFederation {
   readonly units: Readonly<Record<string, number>>;
   readonly shares: Readonly<Record<string, number>>;
   readonly clips: Readonly<Record<string, number>>;
+  readonly noise: Readonly<Record<string, number>>; // standard deviation, in units, on sums that devices estimate from
   readonly unit: Unit;
   readonly adjacency: Adjacency;
   readonly delta: number;
@@ -41,15 +43,22 @@ export interface AboutFederation {
   readonly mu_of_rounds: readonly number[];
 }
 
+/** By the tensor that it is about. */
+interface ToSay {
+  readonly places: Float64Array; // [items, directions]
+  readonly weights: Float64Array; // [features]
+  readonly map: Float64Array; // [tastes, width]
+}
+
 export class FederationFile {
-  private readonly places: ReadonlyMap<string, number>;
+  private readonly numbers: ReadonlyMap<string, number>; // of the items, by their ids
   private constructor(
     readonly about: AboutFederation,
     readonly ids: readonly string[],
     private readonly content: Content,
     private readonly whitening: Float64Array,
   ) {
-    this.places = new Map(ids.map((id, at) => [id, at]));
+    this.numbers = new Map(ids.map((id, at) => [id, at]));
   }
 
   static read(bytes: Bytes): FederationFile {
@@ -67,10 +76,12 @@ export class FederationFile {
 
   private checkShapes(features: number): void {
     const { tensors, reading } = this.about;
-    const [items, width] = [this.ids.length, this.content.width];
+    const { directions, width } = this;
+    const items = this.ids.length;
     const expected: Record<string, readonly number[]> = {
       votes: [items, 1],
       popularity: [items, 2],
+      ...(directions ? { places: [items, directions] } : {}),
       weights: [features],
       map: [1 + reading.taste_recency.length * width, width],
     };
@@ -83,34 +94,64 @@ export class FederationFile {
     if (!fits || features !== made || !["votes", "popularity", "weights"].every((name) => tensors.some((t) => t.name === name))) throw wrong("its model");
   }
 
+  /** Along which places of items are learnt; 0 where none are. */
+  private get directions(): number {
+    const [, directions = 0] = this.about.tensors.find(({ name }) => name === "places")?.shape ?? [];
+    return Math.min(directions, this.content.width); // a shape with more of them is refused
+  }
+
+  /** Of the space that the map is over: content, and places beyond it. */
+  private get width(): number {
+    return this.content.width + this.directions;
+  }
+
   /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
   known(ids: readonly string[]): number[] {
-    return ids.map((id) => this.places.get(id)).filter((at) => at !== undefined);
+    return ids.map((id) => this.numbers.get(id)).filter((at) => at !== undefined);
   }
 
   /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
   message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
-    const { about, whitening } = this;
+    const { about } = this;
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
     const { clipNorm, asked, tensors } = decodeRound(content, about.tensors, number);
     const bound = Math.min(own, clipNorm ?? own);
+    const found = this.toSay(asked, tensors, history, learningStream(seed, device));
+    const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
+    const parts = asked.map((name) => {
+      const length = bound * Math.sqrt((about.shares[name] as number) / whole);
+      return [name, cut(found[name as keyof ToSay], about.clips[name] as number, length)] as const;
+    });
+    const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
+    return encodeMessage(new Map(bounded(parts, bound)), view, number);
+  }
+
+  /** What the own history has to say to a round, of any length. */
+  private toSay(asked: readonly string[], tensors: ReadonlyMap<string, Float32Array>, history: readonly number[], draws: bigint): ToSay {
+    const { content, about, whitening } = this;
+    const { reading } = about;
+    const none = new Float64Array(0);
+    const places = asked.includes("places") ? new Leading(content, this.directions, reading.place_recency).told(history) : none;
+    if (!asked.some((name) => name !== "places")) return { places, weights: none, map: none };
     const size = Math.sqrt(whitening.length);
     const weights = this.inUnits(tensors, "weights", size);
     const learnt = {
       popularity: Float64Array.from(tensors.get("popularity") ?? []),
       weights: weights.map((_, f) => weights.reduce((sum, value, g) => sum + value * (whitening[f * size + g] as number), 0)),
-      map: this.inUnits(tensors, "map", (1 + about.reading.taste_recency.length * this.content.width) * this.content.width),
+      map: this.inUnits(tensors, "map", (1 + reading.taste_recency.length * this.width) * this.width),
+      places: this.placesIn(tensors),
     };
-    const draws = learningStream(seed, device);
-    const gradients = VeilRanking.learning(this.content, about.reading, whitening, learnt, draws).gradients(history);
-    const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
-    const parts = asked.map((name) => {
-      const length = bound * Math.sqrt((about.shares[name] as number) / whole);
-      return [name, cut(gradients[name as "weights" | "map"], about.clips[name] as number, length)] as const;
-    });
-    const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
-    return encodeMessage(new Map(bounded(parts, bound)), view, number);
+    return { places, ...VeilRanking.learning(content, reading, whitening, learnt, draws).gradients(history) };
+  }
+
+  /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
+  private placesIn(tensors: ReadonlyMap<string, Float32Array>): Places {
+    const { directions, content } = this;
+    if (!tensors.get("places")?.some((value) => value !== 0)) return unknownPlaces(content.items, directions);
+    const popularity = tensors.get("popularity") as Float32Array;
+    const votes = Float64Array.from({ length: content.items }, (_, item) => Math.exp(popularity[2 * item] as number));
+    return placed(this.inUnits(tensors, "places", 0), directions, this.about.noise["places"] as number, votes, content);
   }
 
   report(number: number, history: readonly number[]): Bytes {
@@ -175,6 +216,7 @@ function checkAbout(about: AboutFederation): void {
   if (!Array.isArray(tensors) || !Number.isSafeInteger(about.largest_content) || about.unit !== "user") throw wrong("its model");
   for (const { name } of tensors.filter(({ learnt }) => learnt))
     if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
+  if (tensors.some(({ name }) => name === "places") && !(about.noise?.["places"] as number >= 0)) throw wrong("its noise");
   const [replaced, votes] = adjacency === "replace-one" ? [2, Math.SQRT2] : [1, 1];
   const kept = bounds.every((bound, at) => (mu_of_rounds[at] as number) >= ((replaced * bound) / sigma) * SLACK);
   if (!kept || !(mu_of_report >= (votes / sigma_of_votes) * SLACK)) throw wrong("its noise does not keep what it promises");

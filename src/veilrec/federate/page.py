@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from veilrec._files import replacing
-from veilrec.device.veil import CLIPS, PLACES, VeilLearner
+from veilrec.device.veil import CLIPS, VeilLearner
 from veilrec.errors import BadInput
 from veilrec.federate.facts import Known, largest_content
 from veilrec.privacy.accounting.composition import flattened
@@ -62,6 +62,7 @@ def about(known: Known) -> dict[str, Any]:
         "units": dict(learner.steps.units),
         "shares": {name: learner.steps.shares[name] for name in learner.names},
         "clips": {name: CLIPS[name] for name in learner.names},
+        "noise": dict(learner.steps.noise),
         "unit": sums.unit,
         "adjacency": sums.adjacency,
         "delta": sums.claimed_delta,
@@ -92,11 +93,6 @@ def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
         and isinstance(votes, VoteReports)
     ):
         raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
-    if PLACES in plan.learner.names:
-        raise BadInput(
-            "this federation has so many devices that it also learns places of items, which browsers do not: take part"
-            " with devices in Python, or make it with fewer devices or a smaller epsilon"
-        )
     if made.rehearsal or made.unprotected or made.secagg != "none":
         raise BadInput("browsers take part neither in rehearsals nor under masks: make the federation without")
     return plan.learner, plan.mechanism, votes

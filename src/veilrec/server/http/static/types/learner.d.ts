@@ -20,6 +20,7 @@ export interface AboutFederation {
     readonly units: Readonly<Record<string, number>>;
     readonly shares: Readonly<Record<string, number>>;
     readonly clips: Readonly<Record<string, number>>;
+    readonly noise: Readonly<Record<string, number>>;
     readonly unit: Unit;
     readonly adjacency: Adjacency;
     readonly delta: number;
@@ -34,14 +35,22 @@ export declare class FederationFile {
     readonly ids: readonly string[];
     private readonly content;
     private readonly whitening;
-    private readonly places;
+    private readonly numbers;
     private constructor();
     static read(bytes: Bytes): FederationFile;
     private checkShapes;
+    /** Along which places of items are learnt; 0 where none are. */
+    private get directions();
+    /** Of the space that the map is over: content, and places beyond it. */
+    private get width();
     /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
     known(ids: readonly string[]): number[];
     /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
     message(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Bytes;
+    /** What the own history has to say to a round, of any length. */
+    private toSay;
+    /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
+    private placesIn;
     report(number: number, history: readonly number[]): Bytes;
     private inUnits;
     /** mu of a message, as ledgers count it. */
