@@ -13,33 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.web.browsing import Browser
-from tests.web.conftest import FILMS, Site, Window, serving
+from tests.web.conftest import PEOPLE, ROUNDS, Site, Window, serving
+from tests.web.taking_part import SENT, SPENT, blocked, join, listed
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.device.folder import INVITATION
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
-from veilrec.federate.loopback import coordinating, free_port, known_in, run_everybody
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.loopback import coordinating, known_in, run_everybody
 from veilrec.federate.page import write_page
-
-ROUNDS, PEOPLE = 3, 4
-SENT = """
-const m = await import('/web/veilrec.js');
-const found = await (await m.Device.open()).federation.participation();
-return found.messages.map(each => [each.kind, each.number, m.hex(each.bytes), each.receipt, each.promise]);
-"""
-SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).federation.participation()).spent"
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("federation") / "trial"
-    settings = ("privacy.epsilon=100", "people=1000")  # so many that a round asks for places of items
-    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
-    return folder
 
 
 @contextmanager
@@ -59,27 +41,6 @@ def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
     yield failures
     thread.join(60.0)
     assert not thread.is_alive() and not failures
-
-
-def join(browser: Browser, invitation: str, file: Path) -> None:
-    """As a person does: the switch, the two things that were handed over, the button."""
-    browser.element("#take-part").click()
-    browser.element("#invitation").send_keys(invitation.strip())
-    browser.element("#federation-file").send_keys(str(file))
-    browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")
-    browser.element("#join").click()
-
-
-def listed(browser: Browser) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = browser.js(
-        "return [...document.querySelectorAll('#learnt li')].map(e => ({...e.dataset}))"
-    )
-    return found
-
-
-def blocked(browser: Browser, *patterns: str) -> None:
-    browser.driver.execute_cdp_cmd("Network.enable", {})
-    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
 
 
 def counts(control: Control) -> list[tuple[int, int]]:

@@ -94,12 +94,15 @@ export class Learning {
   private async live(): Promise<void> {
     await this.show();
     this.say("Taking part while this page is open.");
-    const over = await this.device.federation.live((words) => {
-      this.say(words);
-      void this.show();
-    });
-    await this.show();
-    if (over) this.say("The federation is over. Thank you.");
+    try {
+      const over = await this.device.federation.live((words) => {
+        this.say(words);
+        void this.show();
+      });
+      this.say(over ? "The federation is over. Thank you." : "");
+    } finally {
+      await this.show();
+    }
   }
 
   private say(words: string): void {

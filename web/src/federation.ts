@@ -5,7 +5,9 @@
  *   again, or none have. A round before the last one answered is refused.
  * - The noise is the coordinator's: messages are clipped, and the promise trusts it. So they have an account of their
  *   own, and never touch the accounts of what trusts nobody.
- * - Nothing of an error leaves. What cannot or must not be answered is left unanswered.
+ * - Several tabs are one device: whichever is first charges and keeps the message, and the others send the same bytes.
+ *   Off is off in all of them, also in the middle of a round; what was paid for by then leaves when it is on again.
+ * - Nothing of an error leaves. What cannot or must not be answered is left unanswered; a budget that is gone ends it.
  */
 import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
@@ -141,13 +143,16 @@ export class TakingPart {
     while (this.running === life) {
       try {
         const link = await this.link();
+        if (!link.state.on) return false; // another tab has turned it off
         if (!enrolled) await link.enrol();
         enrolled = true;
         const task = await link.poll();
         pause = FIRST_PAUSE_MS;
         if (task?.kind === "over") return true;
-        if (task !== null && this.running === life) await this.serve(link, task, say);
+        if (task !== null && (await this.isOn(life))) await this.serve(link, task, life, say);
       } catch (error) {
+        if (error instanceof SwitchedOff) return false;
+        if (error instanceof BudgetExhausted) await this.turn(false);
         if (error instanceof NoAnswer && [401, 403, 404].includes(error.status)) throw refusal(error.status);
         if (!(error instanceof NoAnswer) && !(error instanceof BadInput)) throw error;
         say(error.message);
@@ -158,15 +163,16 @@ export class TakingPart {
     return false;
   }
 
-  private async serve(link: Link, task: Task, say: (words: string) => void): Promise<void> {
+  private async serve(link: Link, task: Task, life: number, say: (words: string) => void): Promise<void> {
     try {
       const message = await this.answer(link.file, link.state, task, await link.fetch(task));
+      if (!(await this.isOn(life))) throw new SwitchedOff();
       const receipt = await link.send(task, message);
-      await this.store.put("messages", message.key, { ...message.sent, receipt });
+      await this.acknowledge(message.key, receipt);
       say(`${task.kind} ${task.number}: ${receipt}`);
     } catch (error) {
       if (error instanceof NoAnswer && (error.away || [401, 403, 404].includes(error.status))) throw error;
-      if (!(error instanceof NoAnswer || error instanceof BadInput || error instanceof BudgetExhausted)) throw error;
+      if (!(error instanceof NoAnswer || error instanceof BadInput)) throw error;
       say(`${task.kind} ${task.number} is not answered: ${error.message}`);
       await rest(DECLINED_MS * (0.5 + Math.random() / 2));
     }
@@ -184,24 +190,32 @@ export class TakingPart {
     };
     const known = await this.store.get<SentMessage>("messages", key);
     if (known !== undefined) return leaving(known, false);
+    charged(file, await this.store.get<Spending>("ledger", account(id)), kind, number); // nothing is made that would not fit
     const history = file.known(await this.history());
     const bytes = kind === "report" ? file.report(task.number, history) : file.message(content, number, history, state.seed);
-    const squared = file.cost(kind, number) ** 2;
-    const promise = file.line(squared, "this message");
+    const promise = file.line(file.cost(kind, number) ** 2, "this message");
     const made: SentMessage = { federation: id, kind, number, bytes, promise, at: new Date().toISOString(), receipt: "" };
-    return this.store.change(["ledger", "messages"], async (change) => {
+    return this.store.change(["ledger", "messages", "settings"], async (change) => {
       const other = await change.get<SentMessage>("messages", key); // another tab may have been faster
       if (other !== undefined) return leaving(other, false);
-      const before = (await change.get<Spending>("ledger", account(id))) ?? { format: 1, squaredMu: 0, lastRound: -1 };
-      if (kind === "round" && number <= before.lastRound)
-        throw new BadInput(`round ${number} is over: this browser has answered round ${before.lastRound} already`);
-      const squaredMu = sumRoundedUp(before.squaredMu, squared);
-      if (!(squaredMu <= file.limit * (1 + 1e-9))) throw new BudgetExhausted("what this federation may ever learn of this browser is spent");
-      const lastRound = kind === "round" ? number : before.lastRound;
-      change.put("ledger", account(id), { format: 1, squaredMu, lastRound } satisfies Spending);
+      if (!(await change.get<State>("settings", STATE))?.on) throw new SwitchedOff();
+      change.put("ledger", account(id), charged(file, await change.get<Spending>("ledger", account(id)), kind, number));
       change.put("messages", key, made);
       return leaving(made, true);
     });
+  }
+
+  /** That it was taken is said once; another tab that sends the same again learns that it is known. */
+  private async acknowledge(key: string, receipt: string): Promise<void> {
+    await this.store.change(["messages"], async (change) => {
+      const sent = await change.get<SentMessage>("messages", key);
+      if (sent !== undefined && sent.receipt !== "taken") change.put("messages", key, { ...sent, receipt } satisfies SentMessage);
+    });
+  }
+
+  /** Whether a life goes on: neither here nor in another tab somebody has turned it off. */
+  private async isOn(life: number): Promise<boolean> {
+    return this.running === life && ((await this.state())?.on ?? false);
   }
 
   private async link(): Promise<Link> {
@@ -214,6 +228,22 @@ export class TakingPart {
   private state(): Promise<State | undefined> {
     return this.store.get<State>("settings", STATE);
   }
+}
+
+/** Somebody has turned it off, here or in another tab: nothing leaves. */
+class SwitchedOff extends Error {}
+
+/** What is spent with one more message; a round that is over, and what does not fit any more, is refused. */
+function charged(file: FederationFile, known: Spending | undefined, kind: Kind, number: number): Spending {
+  const before = known ?? { format: 1, squaredMu: 0, lastRound: -1 };
+  if (kind === "round" && number <= before.lastRound)
+    throw new BadInput(`round ${number} is over: this browser has answered round ${before.lastRound} already`);
+  const cost = file.cost(kind, number);
+  if (!(cost < Infinity)) throw new BadInput(`round ${number} is beyond the last of this federation`);
+  const squaredMu = sumRoundedUp(before.squaredMu, cost ** 2);
+  if (!(squaredMu <= file.limit * (1 + 1e-9)))
+    throw new BudgetExhausted("All that this federation may ever learn of this browser is spent: it takes no more part, and nothing leaves.");
+  return { format: 1, squaredMu, lastRound: kind === "round" ? number : before.lastRound };
 }
 
 /** A message that may leave: it is paid for. */
