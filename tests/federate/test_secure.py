@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
 from veilrec.federate import federation
+from veilrec.federate.coordinator.conducting import Conductor
+from veilrec.federate.coordinator.helped import HelpedRounds
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
@@ -22,6 +28,7 @@ from veilrec.federate.shares import with_shares
 from veilrec.federate.tasks import BadTask, Task, joined
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
+from veilrec.server.coordinator import Coordinator, Refused
 from veilrec.wire.signing import BadSignature
 
 
@@ -42,6 +49,76 @@ def test_sums_under_masks_are_those_of_the_simulation(wishes: dict[str, object],
     ended = read_end(tmp_path, known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
     assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+
+
+def voting(users: int = 5) -> Basis:
+    """A method whose devices tell which items they have before the first round."""
+    return basis_of(Subject("veil"), "cohort.size=0", "people=1000", "privacy.epsilon=8", users=users, rounds=3)
+
+
+def test_reports_are_added_up_under_masks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    basis = voting()
+    made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3)
+    assert made.guarantee["trust"] == "server sees only sums"
+    came: list[bytes] = []
+    receive = Coordinator.receive_report
+
+    def seen(self: Coordinator, device: str, message: bytes) -> object:
+        came.append(message)
+        return receive(self, device, message)
+
+    monkeypatch.setattr(Coordinator, "receive_report", seen)
+    run_all(tmp_path)
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.messages for report in ended.history] == [5, 5, 5]
+    assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+    votes = [np.frombuffer(message[-8 * basis.problem.n_items :], "<u8") for message in came]
+    assert len(votes) == 5
+    for vote in votes:  # in the open nine of ten words are 0, and none is beyond a vote; one in 2^24 would be by chance
+        assert vote.min() > 2**24
+
+
+def test_reports_wait_for_helpers_and_nobody_is_added_to_a_list_that_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = voting(users=4)
+    lay_out_in(tmp_path, basis, secagg="helpers")
+    answer, lists = Helper.answer, list[bytes]()
+
+    def odd(self: Helper, request: bytes) -> bytes:
+        said = answer(self, request)
+        if int.from_bytes(request[32:36], "little") > 0:
+            return said
+        lists.append(request)
+        return said[:-1] + bytes([said[-1] ^ 1]) if len(stages) < 2 else said
+
+    count, stages = HelpedRounds.count, list[tuple[str, bool]]()
+
+    def watched(self: HelpedRounds, invitation: bytes, reports: Sequence[bytes]) -> Offsets:
+        stages.append((self.coordinator.stage, self.coordinator.ask().closed))  # type: ignore[attr-defined]
+        with pytest.raises(Refused, match="no reports are asked for"):
+            self.coordinator.receive_report("d00000", b"late")  # type: ignore[attr-defined]
+        return count(self, invitation, reports)
+
+    begin = Conductor.__init__
+
+    def known(self: Conductor, coordinator: Coordinator, *rest: Any, **named: Any) -> None:
+        begin(self, coordinator, *rest, **named)
+        self.secure.coordinator = coordinator  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Helper, "answer", odd)
+    monkeypatch.setattr(HelpedRounds, "count", watched)
+    monkeypatch.setattr(Conductor, "__init__", known)
+    run_all(tmp_path)
+    assert len(set(lists)) == 1 and stages == [("asking", True)] * 2
+    ended = read_end(tmp_path, known_in(tmp_path))
+    assert [report.messages for report in ended.history] == [4, 4, 4]
+    assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
+
+
+def test_what_masks_do_not_cover_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="noise of rounds, and the server adds that of vote-reports"):
+        lay_out_in(tmp_path, voting(), secagg="helpers", shares=True)
 
 
 def test_a_helper_that_does_not_answer_voids_the_round_and_the_next_one_goes_on(

@@ -1,5 +1,5 @@
-"""What a page does in a round whatever happens: tabs beside each other, a switch that is turned, a window that is closed,
-a budget that is gone. What has left is what came at the other end.
+"""What a page does in a round whatever happens: tabs beside each other, a switch that is turned, a closed window, a
+budget that is gone. What has left is what came at the other end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from veilrec.federate.loopback import known_in
 from veilrec.federate.page import about, write_page
 
 FLAGS = ("--ignore-certificate-errors",)
+SLOW = """
+const read = SubtleCrypto.prototype.decrypt;
+SubtleCrypto.prototype.decrypt = async function (...given) {
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  return read.apply(this, given);
+};
+"""  # of each item of the history: two tabs are then in the middle of a message at the same time
 
 
 @pytest.fixture
@@ -82,6 +89,9 @@ def test_two_tabs_are_one_device_and_off_is_off_in_both(
         browser.element("#take-part").click()
         browser.driver.switch_to.window(next(h for h in browser.driver.window_handles if h != first))
         browser.open()
+        for handle in browser.driver.window_handles:
+            browser.driver.switch_to.window(handle)
+            browser.js(SLOW)
         for count, (kind, number) in enumerate((("report", 0), ("round", 0), ("round", 1), ("round", 2)), 1):
             coordinator.released.clear()
             coordinator.ask(kind, number, tabs=2)

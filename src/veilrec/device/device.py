@@ -59,6 +59,9 @@ NoiseOf = Callable[[int], Source]
 Make = Callable[[Uploads, Round, Schema, Source], tuple[bytes, Event]]
 """From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
 
+MakeReport = Callable[[Bools], bytes]
+"""From what is told of the items to the bytes that leave."""
+
 _IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
@@ -309,8 +312,11 @@ class Device(Generic[Data]):
         if self._is_judge or kept.kept(_GAIN) is not None:
             raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
 
-    def report(self, round_number: int, period: int) -> bytes:
-        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated."""
+    def report(self, round_number: int, period: int, *, make: MakeReport | None = None) -> bytes:
+        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated.
+
+        `make` makes the message: under masks, where the server must not see it. Its bytes are kept as they are.
+        """
         asked = self.plan.reports
         if asked is None:
             raise BadInput("this plan asks devices for no reports: nothing is told")
@@ -318,15 +324,16 @@ class Device(Generic[Data]):
         with self.ledger.transaction() as kept:
             known = _last(kept, _REPORT, period, "period")
             if known is not None:
-                return bits.encode(_unpacked(known, mechanism.length), round_number)
+                return known if make is not None else bits.encode(_unpacked(known, mechanism.length), round_number)
             self._check_learner(kept)
             self._check(kept, mechanism)
             released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
             kept.charge(
                 released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
             )
-            kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
-        return bits.encode(released.value, round_number)
+            message = np.packbits(released.value).tobytes() if make is None else make(released.value)
+            kept.keep(_REPORT, _NUMBER.pack(period) + message)
+        return message if make is not None else bits.encode(released.value, round_number)
 
     def _own(self, length: int) -> Bools:
         items = self.data.rows.row(0)

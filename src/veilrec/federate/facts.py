@@ -139,7 +139,7 @@ def largest_content(plan: Plan) -> int:
 
 def largest_answer(plan: Plan) -> int:
     """Bytes of the largest answer that a plan allows: every entry of the model with its number beside it."""
-    reports = 0 if plan.reports is None else bits.size(plan.reports.mechanism.length)
+    reports = 0 if plan.reports is None else max(bits.size(length := plan.reports.mechanism.length), 8 * length)
     return max(3 * _whole_model(plan), reports) + _ROOM
 
 

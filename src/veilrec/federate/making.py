@@ -25,6 +25,7 @@ from veilrec.federate.coordinator.registry import Place, Registry, Role
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, PEOPLE, Federation, SecAgg
 from veilrec.federate.identity import Invitation
+from veilrec.federate.masking import masks_reports
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.registry import get
@@ -156,14 +157,20 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
         return 2
     if wishes.secagg == "pairs":
         raise BadInput("--secagg pairs is not to be had over a network yet: use --secagg helpers")
-    seen = [
-        part.mechanism.name for part in (plan.reports, plan.comparison) if part and part.mechanism.trust != "nobody"
-    ]
-    if seen:
+    if plan.comparison is not None and plan.comparison.mechanism.trust != "nobody":
         raise BadInput(
-            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
-            " by one: use another method, or no secure sums"
+            f"--secagg would hide updates, and what judges tell beside them ({plan.comparison.mechanism.name}) reaches"
+            " the server one by one: use another method, or no secure sums"
         )
+    if plan.reports is not None and masks_reports(plan):
+        name = plan.reports.mechanism.name
+        if not plan.reports.once:
+            raise BadInput(
+                f"--secagg adds up reports that everybody gives once, and {name} is asked for before every round: use"
+                " another method, or no secure sums"
+            )
+        if wishes.shares:
+            raise BadInput(f"--shares is for the noise of rounds, and the server adds that of {name}: leave it out")
     mechanism, size = plan.mechanism, plan.cohort.size
     if isinstance(mechanism, CohortSum):
         if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":

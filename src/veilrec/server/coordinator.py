@@ -95,6 +95,7 @@ class Question:
     round_number: int
     period: int
     devices: tuple[str, ...]
+    closed: bool = False  # whether those that have come are all that there will be
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class Coordinator:
 
     @property
     def invitation(self) -> bytes | None:
-        """What the devices of the open round get beside the model, where nobody sees their messages."""
+        """What devices get beside the model, or when they are to report, where nobody sees their messages."""
         with self._lock:
             return None if self.secure is None else self._store.invitation()
 
@@ -228,19 +229,38 @@ class Coordinator:
                 return None
             if self.stage == "between rounds":
                 self._prepare("asking")
+            if self._masks_reports and self._store.invitation() is None:
+                self._invite_reports()
             devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-            return Question(self.round_number, self._period, devices)
+            return Question(self.round_number, self._period, devices, self._store.place.counting)
+
+    @property
+    def _masks_reports(self) -> bool:
+        return self.secure is not None and self.secure.masks_reports
+
+    def _invite_reports(self) -> None:
+        if self.secure is not None:
+            content = self.secure.open_reports()
+            with self._store.transaction():
+                self._store.set_invitation(content)
 
     def receive_report(self, device_id: str, message: bytes) -> Receipt:
         """Take in what a device reports before a round."""
         with self._lock, self._counting():
             device = self._enrolled(device_id)
-            if self.stage != "asking" or self.plan.reports is None:
+            if self.stage != "asking" or self.plan.reports is None or self._store.place.counting:
                 raise Refused("nothing is open", "no reports are asked for at this time")
             if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
                 raise Refused("not in the cohort", f"round {self.round_number} does not ask this device")
             ballot = Ballot(self.plan.reports.mechanism, self.round_number)
-            return self._take("reports", device, message, lambda: ballot.read(message))
+            return self._take("reports", device, message, lambda: self._read_report(ballot, device, message))
+
+    def _read_report(self, ballot: Ballot, device: int, message: bytes) -> None:
+        """Refuse what cannot be counted; under masks all that shows is whose it is."""
+        if self.secure is not None and self._masks_reports:
+            self.secure.check(self._store.invitation() or b"", device, message)
+        else:
+            ballot.read(message)
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
         """Begin a round: what its devices get, and which devices these are; the same again while it is open."""
@@ -264,10 +284,11 @@ class Coordinator:
                 f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
                 f"{self.minimum_reports}"
             )
-        place = replace(store.place, stage="open", report_bytes=size)
+        masked = self._masked_counts(question)
+        place = replace(store.place, stage="open", report_bytes=size, counting=False)
         with store.transaction():
             if question is not None:
-                self._count_reports(question)
+                self._count_reports(question, masked, came)
             self._set_agenda()
             if self.secure is not None:
                 store.set_invitation(self.secure.open(self._standing.server.about))
@@ -275,10 +296,24 @@ class Coordinator:
             store.move(place)
         store.place = place
 
-    def _count_reports(self, question: Question) -> None:
+    def _masked_counts(self, question: Question | None) -> Offsets | None:
+        """What reports under masks come to: which these are is fixed first, because helpers add up one list."""
+        if question is None or not question.devices or self.secure is None or not self._masks_reports:
+            return None
+        place = replace(self._store.place, counting=True)
+        with self._store.transaction():
+            self._store.move(place)
+        self._store.place = place
+        return self.secure.count(self._store.invitation() or b"", list(self._store.contents("reports")))
+
+    def _count_reports(self, question: Question, masked: Offsets | None, came: int) -> None:
         reports = self.plan.reports
         if reports is None or not question.devices:
             self._store.clear_tally()
+            return
+        if masked is not None:
+            noise = noise_of_histogram(self._secret, question.period)
+            self._store.set_tally(reports.mechanism.protect(masked, noise), came)
             return
         ballot = Ballot(reports.mechanism, question.round_number)
         for message in self._store.contents("reports"):

@@ -48,6 +48,16 @@ class Compared(Protocol):
 class SecureSum(Protocol):
     """How messages are added up where the server must not see any of them."""
 
+    @property
+    def masks_reports(self) -> bool:
+        """Whether what devices report is added up so as well."""
+
+    def open_reports(self) -> bytes:
+        """What devices get that are asked for reports; asked again, it may be another."""
+
+    def count(self, invitation: bytes, reports: Sequence[bytes]) -> Offsets:
+        """What all reports come to, the same whenever it is asked; raises where that cannot be had yet."""
+
     def open(self, about: Round) -> bytes:
         """What devices of a round get beside the model; asked again, it may be another."""
 

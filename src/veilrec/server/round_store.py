@@ -65,6 +65,7 @@ class Place:
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
     report_bytes: int = 0  # that came in for this round
+    counting: bool = False  # whether the reports that have come are fixed: others add them up
     wanted: int = 0  # messages that are enough, where more devices were drawn than are needed; 0: all of the cohort
 
     @property

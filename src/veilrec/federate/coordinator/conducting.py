@@ -184,15 +184,18 @@ class Conductor:
     def _reports(self) -> None:
         server, board = self.coordinator, self.board
         question = server.ask()
-        if question is None:
+        if question is None or question.closed:
             return
         least = min(server.minimum_reports, len(question.devices))
+        masked = self.secure is not None and self.secure.masks_reports
+        invitation = (server.invitation if masked else None) or b""
         while not self._stopping:
             seconds = self.federation.report_seconds
             board.publish(
                 "report",
                 question.round_number,
                 question.devices,
+                content=invitation,
                 answered=server.came("reports"),
                 period=question.period,
                 seconds=seconds,

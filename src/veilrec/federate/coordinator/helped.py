@@ -15,6 +15,7 @@ from veilrec._arrays import Offsets
 from veilrec.federate.coordinator.board import Board
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
+from veilrec.federate.masking import WIDTH, masks_reports, number_of_round, round_of, terms_of_reports
 from veilrec.federate.secagg.helpers import HelpedSum, Invitation, Proposal, check_claim, read_upload
 from veilrec.federate.secagg.terms import Terms, Void
 from veilrec.federate.shares import terms_of
@@ -23,8 +24,9 @@ from veilrec.plan import Plan
 from veilrec.privacy.mechanisms.shared import SharedSum
 from veilrec.updates import Round
 from veilrec.wire.codec import BadMessage
+from veilrec.wire.signing import BadSignature
 
-_WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
+_PAUSE_SECONDS = 1.0  # before helpers that could not add up reports are asked again
 
 
 class HelpedRounds:
@@ -55,23 +57,35 @@ class HelpedRounds:
                 self._came[helper] = content
                 self._changed.notify_all()
 
+    @property
+    def masks_reports(self) -> bool:
+        """Whether what devices report is added up like the messages of rounds."""
+        return masks_reports(self._plan)
+
+    def open_reports(self) -> bytes:
+        """As `open`, for what devices report."""
+        return self._open(terms_of_reports(self._plan, self._federation.digest, self._federation.least))
+
     def open(self, about: Round) -> bytes:
         """Ask every helper for its key of the round; `Away` where one does not come."""
-        proposal = Proposal(self._terms(about), self._keys)
+        return self._open(self._terms(about))
+
+    def _open(self, terms: Terms) -> bytes:
+        proposal = Proposal(terms, self._keys)
         content = joined(proposal.encode(), self._register())
-        said = self._ask("open", about.number, content)
+        said = self._ask("open", terms, content)
         if len(said) < len(self._names):
-            raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
+            raise Away(f"{len(said)} of {len(self._names)} helpers have come: everybody waits for all of them")
         try:
             return HelpedSum(proposal, self._registered()).invite(list(said.values()))
-        except (Void, BadMessage) as error:
+        except (Void, BadMessage, BadSignature) as error:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
     def _terms(self, about: Round) -> Terms:
         if isinstance(self._plan.mechanism, SharedSum):
             return terms_of(self._plan, about, self._federation.digest)
-        length = self._plan.lattice(about).size
-        return Terms(self._federation.digest, about.number, length, _WIDTH, self._federation.least)
+        length, number = self._plan.lattice(about).size, number_of_round(self._plan, about.number)
+        return Terms(self._federation.digest, number, length, WIDTH, self._federation.least)
 
     def check(self, invitation: bytes, device: int, message: bytes) -> None:
         """Refuse what this device has not signed for this round."""
@@ -81,6 +95,15 @@ class HelpedRounds:
             raise BadMessage("the vector is signed as that of another device")
         check_claim(claim, self._registered(), proposal.session)
 
+    def count(self, invitation: bytes, reports: Sequence[bytes]) -> Offsets:
+        """The exact sum of reports; `Away` where it cannot be had yet: no round begins without it."""
+        total = self.total(invitation, reports)
+        if total is None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, _PAUSE_SECONDS)
+            raise Away("the reports cannot be added up yet: asking the helpers again")
+        return total
+
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: a helper that is gone, or lies, voids the round."""
         invited = Invitation.decode(invitation)
@@ -88,18 +111,18 @@ class HelpedRounds:
         try:
             for message in messages:
                 adding.receive(message)
-            said = self._ask("sum", invited.proposal.terms.round_number, adding.request())
+            said = self._ask("sum", invited.proposal.terms, adding.request())
             if self._stopping and len(said) < len(self._names):
                 raise Away("stopped before all helpers have answered")  # asked again after the next start
             for answer in said.values():
                 adding.receive_answer(answer)
             return adding.finish()
-        except (Void, BadMessage) as error:
+        except (Void, BadMessage, BadSignature) as error:
             self._say(str(error))
             return None
 
-    def _ask(self, kind: Kind, number: int, content: bytes) -> dict[str, bytes]:
-        seconds = self._federation.round_seconds
+    def _ask(self, kind: Kind, terms: Terms, content: bytes) -> dict[str, bytes]:
+        seconds, number = self._federation.round_seconds, round_of(self._plan, terms.round_number)
         until = time.monotonic() + seconds
         with self._changed:
             self._came, self._kind = {}, kind

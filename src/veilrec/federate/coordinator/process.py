@@ -36,7 +36,14 @@ def open_coordinator(folder: Path, known: Known, secure: HelpedRounds | None = N
     if not (place / "secret").is_file():
         raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
     least = made.minimum_messages if made.secagg == "none" else max(made.minimum_messages or 0, made.least)
-    return Coordinator(place, known.plan, minimum_messages=least, over_selection=made.over_selection, secure=secure)
+    return Coordinator(
+        place,
+        known.plan,
+        minimum_messages=least,
+        minimum_reports=made.least if secure is not None and secure.masks_reports else 1,
+        over_selection=made.over_selection,
+        secure=secure,
+    )
 
 
 class Control:

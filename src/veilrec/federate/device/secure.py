@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from veilrec._arrays import Offsets
+from veilrec._arrays import Bools, Offsets
 from veilrec.device.device import Device
 from veilrec.federate.device.loop import OfDevice
 from veilrec.federate.federation import Federation
+from veilrec.federate.masking import masks_reports
 from veilrec.federate.secagg.helpers import HelpedDevice
-from veilrec.federate.tasks import Task, parted
+from veilrec.federate.tasks import BadTask, Task, parted
 from veilrec.plan import Plan
 from veilrec.privacy.events import Event
 from veilrec.privacy.mechanisms.shared import SharedSum
@@ -36,7 +37,9 @@ class OfHelpedDevice(OfDevice):
         )
 
     def answer(self, task: Task, content: bytes) -> bytes:
-        """As any device, but for the messages of rounds."""
+        """As any device, but for the messages of rounds, and for reports that would tell the server something."""
+        if task.kind == "report" and masks_reports(self._plan):
+            return self.device.report(task.number, task.period, make=lambda told: self._masked_report(content, told))
         if task.kind != "round":
             return super().answer(task, content)
         invitation, broadcast = parted(content)
@@ -46,6 +49,12 @@ class OfHelpedDevice(OfDevice):
             return self._masking.upload(invitation, values), event
 
         return self.device.take_part(broadcast, task.number, make=masked)
+
+    def _masked_report(self, invitation: bytes, told: Bools) -> bytes:
+        """What a server would make of the report is made here, and masked."""
+        if self._plan.reports is None:
+            raise BadTask("this plan asks devices for no reports")
+        return self._masking.upload(invitation, self._plan.reports.mechanism.weigh(told))
 
     def _whole_numbers(self, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
         """What is added up, with the device's share of the noise where it adds one."""
