@@ -82,6 +82,7 @@ def _about(schema: Schema, learner: VeilLearner, bounds: tuple[float, ...]) -> d
         "sigma_of_votes": SIGMA_OF_VOTES,
         "mu_of_report": 1.0 / SIGMA_OF_VOTES,
         "mu_of_rounds": [bound / SIGMA for bound in bounds],
+        "secure_sums": None,
     }
 
 

@@ -12,7 +12,9 @@
 import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
 import { BadInput, BudgetExhausted } from "./errors.js";
+import { masked, parted } from "./helpers.js";
 import { FederationFile } from "./learner.js";
+import { roundKey } from "./masks.js";
 import { NoAnswer, Outbox, type Outgoing } from "./outbox.js";
 import { reportFor } from "./rounds.js";
 import type { Store } from "./store.js";
@@ -109,7 +111,8 @@ export class TakingPart {
 
   /** Take part from now on, with an invitation and the federation's public file. Nothing is sent by this. */
   async join(invitation: string, file: Bytes): Promise<void> {
-    const { id } = FederationFile.read(file).about;
+    const { id, secure_sums } = FederationFile.read(file).about;
+    if (secure_sums) await roundKey(); // a browser that has none cannot take part
     const [device, vouching] = await readInvitation(invitation);
     const before = await this.state();
     const same = before !== undefined && before.device === device && FederationFile.read(before.file).about.id === id;
@@ -139,17 +142,16 @@ export class TakingPart {
   /** Until it is over (true), or somebody turns it off (false). What happens is said in words. */
   async live(say: (words: string) => void): Promise<boolean> {
     const life = (this.running = ++this.lives);
-    let [pause, enrolled] = [FIRST_PAUSE_MS, false];
+    let [pause, place] = [FIRST_PAUSE_MS, -1]; // the place at the coordinator is known once it has enrolled
     while (this.running === life) {
       try {
         const link = await this.link();
         if (!link.state.on) return false; // another tab has turned it off
-        if (!enrolled) await link.enrol();
-        enrolled = true;
+        if (place < 0) place = await link.enrol();
         const task = await link.poll();
         pause = FIRST_PAUSE_MS;
         if (task?.kind === "over") return true;
-        if (task !== null && (await this.isOn(life))) await this.serve(link, task, life, say);
+        if (task !== null && (await this.isOn(life))) await this.serve(link, task, place, life, say);
       } catch (error) {
         if (error instanceof SwitchedOff) return false;
         if (error instanceof BudgetExhausted) await this.turn(false);
@@ -163,9 +165,9 @@ export class TakingPart {
     return false;
   }
 
-  private async serve(link: Link, task: Task, life: number, say: (words: string) => void): Promise<void> {
+  private async serve(link: Link, task: Task, place: number, life: number, say: (words: string) => void): Promise<void> {
     try {
-      const message = await this.answer(link.file, link.state, task, await link.fetch(task));
+      const message = await this.answer(link.file, link.state, task, await link.fetch(task), place);
       if (!(await this.isOn(life))) throw new SwitchedOff();
       const receipt = await link.send(task, message);
       await this.acknowledge(message.key, receipt);
@@ -179,20 +181,20 @@ export class TakingPart {
   }
 
   /** The message of a task: made and charged once, on disk before anybody gets it, and the same ever after. */
-  private async answer(file: FederationFile, state: State, task: Task, content: Bytes): Promise<Ready> {
+  private async answer(file: FederationFile, state: State, task: Task, content: Bytes, place: number): Promise<Ready> {
     if (task.kind !== "report" && task.kind !== "round") throw new BadInput(`a browser does not do this: ${task.kind}`);
     const kind: Kind = task.kind;
     const { id } = file.about;
     const number = kind === "report" ? task.period : task.number;
     const key = `${account(id)} ${kind} ${number}`;
     const leaving = (sent: SentMessage, fresh: boolean): Ready => {
-      return { key, sent, fresh, body: kind === "report" ? reportFor(sent.bytes, task.number) : sent.bytes };
+      const numbered = kind === "report" && !file.about.secure_sums;
+      return { key, sent, fresh, body: numbered ? reportFor(sent.bytes, task.number) : sent.bytes };
     };
     const known = await this.store.get<SentMessage>("messages", key);
     if (known !== undefined) return leaving(known, false);
     charged(file, await this.store.get<Spending>("ledger", account(id)), kind, number); // nothing is made that would not fit
-    const history = file.known(await this.history());
-    const bytes = kind === "report" ? file.report(task.number, history) : file.message(content, number, history, state.seed);
+    const bytes = await this.made(file, state, task, content, place);
     const promise = file.line(file.cost(kind, number) ** 2, "this message");
     const made: SentMessage = { federation: id, kind, number, bytes, promise, at: new Date().toISOString(), receipt: "" };
     return this.store.change(["ledger", "messages", "settings"], async (change) => {
@@ -203,6 +205,17 @@ export class TakingPart {
       change.put("messages", key, made);
       return leaving(made, true);
     });
+  }
+
+  /** The bytes of a message, under masks where the coordinator is to see sums alone. */
+  private async made(file: FederationFile, state: State, task: Task, content: Bytes, place: number): Promise<Bytes> {
+    const { about } = file;
+    const history = file.known(await this.history());
+    if (!about.secure_sums)
+      return task.kind === "report" ? file.report(task.number, history) : file.message(content, task.number, history, state.seed);
+    const [invitation, model] = task.kind === "report" ? [content, null] : parted(content);
+    const values = model === null ? file.votes(history) : file.numbers(model, task.number, history, state.seed);
+    return masked(invitation, values, about.id, about.secure_sums, { key: state.key.privateKey, place });
   }
 
   /** That it was taken is said once; another tab that sends the same again learns that it is known. */
@@ -262,14 +275,16 @@ class Link {
     readonly state: State,
   ) {}
 
-  /** Tie the own key to the place that the invitation is for; the same again is free. */
-  async enrol(): Promise<void> {
+  /** Tie the own key to the place that the invitation is for, which is told; the same again is free. */
+  async enrol(): Promise<number> {
     const { id, plan } = this.file.about;
     const { device, invitation, key } = this.state;
     const own = new Uint8Array(await crypto.subtle.exportKey("raw", key.publicKey));
     const endorsement = await signed(invitation, await statementFor(id, device, "enrol", 0, own));
     const body = utf8(JSON.stringify({ federation: id, plan, device, key: hex(own), endorsement }));
-    await this.outbox.send({ ...asking("/v1/enrol", body, "application/json"), what: "enrols in a federation", most: SMALL });
+    const request = { ...asking("/v1/enrol", body, "application/json"), what: "enrols in a federation", most: SMALL };
+    const { place } = JSON.parse(text(await this.outbox.send(request))) as { place?: unknown };
+    return Number.isSafeInteger(place) && (place as number) >= 0 && (place as number) < 2 ** 32 ? (place as number) : 0;
   }
 
   async poll(): Promise<Task | null> {

@@ -2,6 +2,7 @@
 import { fromHex, type Bytes } from "./bytes.js";
 import { learningStream } from "./draws.js";
 import { BadInput } from "./errors.js";
+import { checkSecureSums, type SecureSums } from "./helpers.js";
 import { latticeDelta, line, type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
 import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } from "./rounds.js";
 import { doubles, readSafetensors, shapeOf, texts } from "./safetensors.js";
@@ -41,6 +42,14 @@ export interface AboutFederation {
   readonly sigma_of_votes: number;
   readonly mu_of_report: number;
   readonly mu_of_rounds: readonly number[];
+  readonly secure_sums?: SecureSums | null; // null: the coordinator sees every message
+}
+
+/** What a round is answered with: the tensors that it is about, in their order, all together as long as a bound at most. */
+interface Answer {
+  readonly parts: ReadonlyMap<string, Float32Array>;
+  readonly view: readonly TensorShape[];
+  readonly bound: number;
 }
 
 /** By the tensor that it is about. */
@@ -51,14 +60,14 @@ interface ToSay {
 }
 
 export class FederationFile {
-  private readonly numbers: ReadonlyMap<string, number>; // of the items, by their ids
+  private readonly byId: ReadonlyMap<string, number>; // of the items, by their ids
   private constructor(
     readonly about: AboutFederation,
     readonly ids: readonly string[],
     private readonly content: Content,
     private readonly whitening: Float64Array,
   ) {
-    this.numbers = new Map(ids.map((id, at) => [id, at]));
+    this.byId = new Map(ids.map((id, at) => [id, at]));
   }
 
   static read(bytes: Bytes): FederationFile {
@@ -107,11 +116,23 @@ export class FederationFile {
 
   /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
   known(ids: readonly string[]): number[] {
-    return ids.map((id) => this.numbers.get(id)).filter((at) => at !== undefined);
+    return ids.map((id) => this.byId.get(id)).filter((at) => at !== undefined);
   }
 
   /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
   message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
+    const { parts, view } = this.answer(content, number, history, seed, device);
+    return encodeMessage(parts, view, number);
+  }
+
+  /** The same as whole numbers, as they are added up under masks. */
+  numbers(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): BigInt64Array {
+    const { parts, view, bound } = this.answer(content, number, history, seed, device);
+    const most = this.about.secure_sums?.most_devices ?? 1;
+    return onLattice(view.flatMap(({ name }) => [...(parts.get(name) as Float32Array)]), bound, most);
+  }
+
+  private answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device: number): Answer {
     const { about } = this;
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
@@ -124,7 +145,7 @@ export class FederationFile {
       return [name, cut(found[name as keyof ToSay], about.clips[name] as number, length)] as const;
     });
     const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
-    return encodeMessage(new Map(bounded(parts, bound)), view, number);
+    return { parts: new Map(bounded(parts, bound)), view, bound };
   }
 
   /** What the own history has to say to a round, of any length. */
@@ -158,6 +179,19 @@ export class FederationFile {
     return encodeReport(history, this.ids.length, number);
   }
 
+  /** The vote that a server would make of the report, in steps of 2^-24: all of it together is at most one (votes.py). */
+  votes(history: readonly number[]): BigInt64Array {
+    const once = new Set(history);
+    const each = BigInt(Math.floor(Math.sqrt(Math.floor(2 ** 48 / Math.max(once.size, 1)))));
+    const out = new BigInt64Array(this.ids.length);
+    for (const item of once) out[item] = each;
+    return out;
+  }
+
+  get trust(): string {
+    return this.about.secure_sums ? "server sees only sums" : "server";
+  }
+
   private inUnits(tensors: ReadonlyMap<string, Float32Array>, name: string, size: number): Float64Array {
     const unit = Math.fround(this.about.units[name] ?? 0);
     return Float64Array.from(tensors.get(name) ?? new Float32Array(size), (value) => Math.fround(value * unit));
@@ -178,7 +212,7 @@ export class FederationFile {
   statement(squared: number, scope: string): Guarantee {
     const { unit, adjacency, delta } = this.about;
     const epsilon = squared > 0 ? epsilonOf(Math.sqrt(squared), delta, this.dimension) : 0;
-    return { basis: "proven", unit, adjacency, epsilon, delta: squared > 0 ? delta : 0, scope, trust: "server", caveats: [] };
+    return { basis: "proven", unit, adjacency, epsilon, delta: squared > 0 ? delta : 0, scope, trust: this.trust, caveats: [] };
   }
 
   /** Numbers that noise is drawn for, in all rounds and for the votes. */
@@ -190,6 +224,20 @@ export class FederationFile {
   line(squared: number, scope: string): string {
     return line(this.statement(squared, scope));
   }
+}
+
+/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many devices fits (lattice.py). */
+export function onLattice(values: readonly number[], bound: number, devices: number): BigInt64Array {
+  const most = 2 ** (62 - exponentAbove(devices));
+  const perStep = most / 2 ** exponentAbove(bound);
+  return BigInt64Array.from(values, (value) => BigInt(Math.trunc(Math.min(Math.max(value * perStep, -most), most))));
+}
+
+/** Of the smallest power of two that is at least this. */
+function exponentAbove(value: number): number {
+  let exponent = Math.round(Math.log2(value)) - 1;
+  while (2 ** exponent < value) exponent++;
+  return exponent;
 }
 
 function wrong(what: string): BadInput {
@@ -217,6 +265,7 @@ function checkAbout(about: AboutFederation): void {
   for (const { name } of tensors.filter(({ learnt }) => learnt))
     if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
   if (tensors.some(({ name }) => name === "places") && !(about.noise?.["places"] as number >= 0)) throw wrong("its noise");
+  if (about.secure_sums && !checkSecureSums(about.secure_sums)) throw wrong("its secure sums");
   const [replaced, votes] = adjacency === "replace-one" ? [2, Math.SQRT2] : [1, 1];
   const kept = bounds.every((bound, at) => (mu_of_rounds[at] as number) >= ((replaced * bound) / sigma) * SLACK);
   if (!kept || !(mu_of_report >= (votes / sigma_of_votes) * SLACK)) throw wrong("its noise does not keep what it promises");

@@ -157,7 +157,7 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
         return 2
     if wishes.secagg == "pairs":
         raise BadInput("--secagg pairs is not to be had over a network yet: use --secagg helpers")
-    if plan.comparison is not None and plan.comparison.mechanism.trust != "nobody":
+    if plan.comparison is not None:
         raise BadInput(
             f"--secagg would hide updates, and what judges tell beside them ({plan.comparison.mechanism.name}) reaches"
             " the server one by one: use another method, or no secure sums"

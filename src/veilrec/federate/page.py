@@ -71,6 +71,7 @@ def about(known: Known) -> dict[str, Any]:
         "sigma_of_votes": votes.sigma,
         "mu_of_report": _mu(votes.event()),
         "mu_of_rounds": [_mu(sums.event_in(Round(number))) for number in range(made.rounds)],
+        "secure_sums": _secure_sums(known),
     }
 
 
@@ -93,9 +94,17 @@ def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
         and isinstance(votes, VoteReports)
     ):
         raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
-    if made.rehearsal or made.unprotected or made.secagg != "none":
-        raise BadInput("browsers take part neither in rehearsals nor under masks: make the federation without")
+    if made.rehearsal or made.unprotected:
+        raise BadInput("browsers take part in no rehearsals: make the federation without")
     return plan.learner, plan.mechanism, votes
+
+
+def _secure_sums(known: Known) -> dict[str, Any] | None:
+    """Whom a device believes that its message is added up with others, and nothing else is done with it."""
+    made = known.federation
+    if made.secagg == "none":
+        return None
+    return {"helpers": list(made.helpers), "least": made.least, "most_devices": known.plan.most_devices}
 
 
 def _mu(event: Event) -> float:

@@ -42,6 +42,8 @@ export declare class TakingPart {
     private serve;
     /** The message of a task: made and charged once, on disk before anybody gets it, and the same ever after. */
     private answer;
+    /** The bytes of a message, under masks where the coordinator is to see sums alone. */
+    private made;
     /** That it was taken is said once; another tab that sends the same again learns that it is known. */
     private acknowledge;
     /** Whether a life goes on: neither here nor in another tab somebody has turned it off. */
