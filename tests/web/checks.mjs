@@ -302,7 +302,7 @@ export function allChecks(veilrec, vectors) {
       for (let k = 0; k < size; k++) values.push(view.getFloat32(at + 2 + 4 * k, true));
       at += 2 + 4 * size;
     }
-    equal([...file.numbers(content, number, history, seed)].map(String), [...veilrec.onLattice(values, bounds[number], 1)].map(String), "numbers");
+    equal([...file.answer(content, number, history, seed).numbers()].map(String), [...veilrec.onLattice(values, bounds[number], 1)].map(String), "numbers");
   });
   check("masks: invitations that no device follows", async () => {
     const [signer] = await ofMasks();

@@ -126,11 +126,7 @@ def masks() -> dict[str, Any]:
     proposal = _invitation(1).proposal
     return {
         "federation": ID,
-        "secure_sums": {
-            "helpers": [key.hex() for key in proposal.helpers],
-            "least": LEAST,
-            "most_devices": DEVICES,
-        },
+        "secure_sums": {"helpers": [key.hex() for key in proposal.helpers], "least": LEAST, "most_devices": DEVICES},
         "place": PLACE,
         "identity": _secret(1).hex(),
         "own": _secret(2).hex(),

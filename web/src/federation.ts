@@ -12,7 +12,7 @@
 import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
 import { BadInput, BudgetExhausted } from "./errors.js";
-import { masked, parted } from "./helpers.js";
+import { masked, parted, type SecureSums } from "./helpers.js";
 import { FederationFile } from "./learner.js";
 import { roundKey } from "./masks.js";
 import { NoAnswer, Outbox, type Outgoing } from "./outbox.js";
@@ -53,6 +53,7 @@ export interface SentMessage {
   readonly kind: Kind;
   readonly number: number; // of the round; of a report, of its period
   readonly bytes: Bytes;
+  readonly tensors?: readonly string[]; // what it is about; unknown of messages that an older page sent
   readonly promise: string; // the full line
   readonly at: string;
   readonly receipt: string; // what the coordinator said; empty: nothing yet
@@ -68,6 +69,7 @@ export interface Participation {
   readonly on: boolean;
   readonly device: string;
   readonly file: FederationFile;
+  readonly share: number; // of the budget that is spent, from 0 to 1
   readonly spent: string; // full lines
   readonly atMost: string;
   readonly messages: readonly SentMessage[]; // newest first
@@ -136,7 +138,8 @@ export class TakingPart {
     const { squaredMu } = (await this.store.get<Spending>("ledger", account(id))) ?? { squaredMu: 0 };
     const all = await this.store.read(["messages"], (change) => change.all<SentMessage>("messages"));
     const messages = all.filter((message) => message.federation === id).sort((a, b) => (a.at < b.at ? 1 : -1));
-    return { on: state.on, device: state.device, file, messages, spent: file.line(squaredMu, "so far"), atMost: file.line(file.limit, "whole run") };
+    const [share, spent] = [Math.min(1, squaredMu / file.limit), file.line(squaredMu, "so far")];
+    return { on: state.on, device: state.device, file, messages, share, spent, atMost: file.line(file.limit, "whole run") };
   }
 
   /** Until it is over (true), or somebody turns it off (false). What happens is said in words. */
@@ -194,9 +197,9 @@ export class TakingPart {
     const known = await this.store.get<SentMessage>("messages", key);
     if (known !== undefined) return leaving(known, false);
     charged(file, await this.store.get<Spending>("ledger", account(id)), kind, number); // nothing is made that would not fit
-    const bytes = await this.made(file, state, task, content, place);
+    const [tensors, bytes] = await this.made(file, state, task, content, place);
     const promise = file.line(file.cost(kind, number) ** 2, "this message");
-    const made: SentMessage = { federation: id, kind, number, bytes, promise, at: new Date().toISOString(), receipt: "" };
+    const made: SentMessage = { federation: id, kind, number, bytes, tensors, promise, at: new Date().toISOString(), receipt: "" };
     return this.store.change(["ledger", "messages", "settings"], async (change) => {
       const other = await change.get<SentMessage>("messages", key); // another tab may have been faster
       if (other !== undefined) return leaving(other, false);
@@ -207,15 +210,16 @@ export class TakingPart {
     });
   }
 
-  /** The bytes of a message, under masks where the coordinator is to see sums alone. */
-  private async made(file: FederationFile, state: State, task: Task, content: Bytes, place: number): Promise<Bytes> {
-    const { about } = file;
+  /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
+  private async made(file: FederationFile, state: State, { kind, number }: Task, content: Bytes, place: number): Promise<[readonly string[], Bytes]> {
+    const { id, secure_sums: sums } = file.about;
     const history = file.known(await this.history());
-    if (!about.secure_sums)
-      return task.kind === "report" ? file.report(task.number, history) : file.message(content, task.number, history, state.seed);
-    const [invitation, model] = task.kind === "report" ? [content, null] : parted(content);
-    const values = model === null ? file.votes(history) : file.numbers(model, task.number, history, state.seed);
-    return masked(invitation, values, about.id, about.secure_sums, { key: state.key.privateKey, place });
+    const under = (invitation: Bytes, values: BigInt64Array): Promise<Bytes> =>
+      masked(invitation, values, id, sums as SecureSums, { key: state.key.privateKey, place });
+    if (kind === "report") return [["votes"], sums ? await under(content, file.votes(history)) : file.report(number, history)];
+    const [invitation, model] = sums ? parted(content) : [null, content];
+    const answer = file.answer(model, number, history, state.seed);
+    return [answer.tensors, invitation === null ? answer.message() : await under(invitation, answer.numbers())];
   }
 
   /** That it was taken is said once; another tab that sends the same again learns that it is known. */

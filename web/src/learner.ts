@@ -45,11 +45,11 @@ export interface AboutFederation {
   readonly secure_sums?: SecureSums | null; // null: the coordinator sees every message
 }
 
-/** What a round is answered with: the tensors that it is about, in their order, all together as long as a bound at most. */
-interface Answer {
-  readonly parts: ReadonlyMap<string, Float32Array>;
-  readonly view: readonly TensorShape[];
-  readonly bound: number;
+/** What a round is answered with, in the open or as the whole numbers that are added up under masks. */
+export interface Answer {
+  readonly tensors: readonly string[]; // that it is about
+  message(): Bytes;
+  numbers(): BigInt64Array;
 }
 
 /** By the tensor that it is about. */
@@ -119,20 +119,12 @@ export class FederationFile {
     return ids.map((id) => this.byId.get(id)).filter((at) => at !== undefined);
   }
 
-  /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
   message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
-    const { parts, view } = this.answer(content, number, history, seed, device);
-    return encodeMessage(parts, view, number);
+    return this.answer(content, number, history, seed, device).message();
   }
 
-  /** The same as whole numbers, as they are added up under masks. */
-  numbers(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): BigInt64Array {
-    const { parts, view, bound } = this.answer(content, number, history, seed, device);
-    const most = this.about.secure_sums?.most_devices ?? 1;
-    return onLattice(view.flatMap(({ name }) => [...(parts.get(name) as Float32Array)]), bound, most);
-  }
-
-  private answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device: number): Answer {
+  /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
+  answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Answer {
     const { about } = this;
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
@@ -145,7 +137,13 @@ export class FederationFile {
       return [name, cut(found[name as keyof ToSay], about.clips[name] as number, length)] as const;
     });
     const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
-    return { parts: new Map(bounded(parts, bound)), view, bound };
+    const within = new Map(bounded(parts, bound));
+    const [names, most] = [view.map(({ name }) => name), about.secure_sums?.most_devices ?? 1];
+    return {
+      tensors: names,
+      message: () => encodeMessage(within, view, number),
+      numbers: () => onLattice(names.flatMap((name) => [...(within.get(name) as Float32Array)]), bound, most),
+    };
   }
 
   /** What the own history has to say to a round, of any length. */

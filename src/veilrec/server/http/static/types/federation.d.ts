@@ -8,6 +8,7 @@ export interface SentMessage {
     readonly kind: Kind;
     readonly number: number;
     readonly bytes: Bytes;
+    readonly tensors?: readonly string[];
     readonly promise: string;
     readonly at: string;
     readonly receipt: string;
@@ -16,6 +17,7 @@ export interface Participation {
     readonly on: boolean;
     readonly device: string;
     readonly file: FederationFile;
+    readonly share: number;
     readonly spent: string;
     readonly atMost: string;
     readonly messages: readonly SentMessage[];
@@ -42,7 +44,7 @@ export declare class TakingPart {
     private serve;
     /** The message of a task: made and charged once, on disk before anybody gets it, and the same ever after. */
     private answer;
-    /** The bytes of a message, under masks where the coordinator is to see sums alone. */
+    /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
     private made;
     /** That it was taken is said once; another tab that sends the same again learns that it is known. */
     private acknowledge;

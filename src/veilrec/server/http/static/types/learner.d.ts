@@ -32,6 +32,12 @@ export interface AboutFederation {
     readonly mu_of_rounds: readonly number[];
     readonly secure_sums?: SecureSums | null;
 }
+/** What a round is answered with, in the open or as the whole numbers that are added up under masks. */
+export interface Answer {
+    readonly tensors: readonly string[];
+    message(): Bytes;
+    numbers(): BigInt64Array;
+}
 export declare class FederationFile {
     readonly about: AboutFederation;
     readonly ids: readonly string[];
@@ -47,11 +53,9 @@ export declare class FederationFile {
     private get width();
     /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
     known(ids: readonly string[]): number[];
-    /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
     message(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Bytes;
-    /** The same as whole numbers, as they are added up under masks. */
-    numbers(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): BigInt64Array;
-    private answer;
+    /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
+    answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Answer;
     /** What the own history has to say to a round, of any length. */
     private toSay;
     /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
