@@ -20,6 +20,7 @@ import pytest
 from tests.web.browsing import Browser
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
+from tests.web.test_browser import save
 from veilrec._arrays import Offsets
 from veilrec.federate.coordinator.helped import HelpedRounds
 from veilrec.federate.coordinator.process import Control
@@ -143,7 +144,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     films: Site, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
-    settings = ("privacy.epsilon=100", "people=1000")
+    settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
     wishes = Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
     make(folder, replace(wishes, port=free_port()))
     known = known_in(folder)
@@ -166,7 +167,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
             expected += weighed(votes, device.data.rows.row(0))
     more = ("--coordinator", known.federation.address)
     with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
-        browser = window(page, flags=("--ignore-certificate-errors",))
+        browser = window(page, flags=("--ignore-certificate-errors",), height=3200)  # all of the panel is in view
         browser.open()
         for _ in range(6):
             browser.read(browser.categories(1)[0])
@@ -184,6 +185,8 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
         )
         sent = {content for _, _, content, *_ in browser.wait_for(SENT)}
         text = browser.element("#learning").text
+        browser.js("document.querySelector('#learnt li[data-tensors=places] details').open = true")
+        save(browser, "page-learning.png", tmp_path, of="#learning")
     assert sent <= {message.hex() for message in came} and len(sent) == 3
     assert len(used) == 6
     ids = list(known.people.items)

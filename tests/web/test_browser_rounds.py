@@ -128,7 +128,7 @@ def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opene
         coordinator.polled(2)  # those of the window that is gone are answered by then
         coordinator.ask("round", 0)
         coordinator.until(lambda answers: len(answers) == 1)
-        says(browser, "round 0: taken")
+        says(browser, "Round 1 of 3: taken")
         assert coordinator.answers[0].body.hex() == content
         assert charged(browser, known) == pytest.approx(spent(known, 0, 1), rel=1e-9)
 

@@ -15,17 +15,22 @@ const ABOUT: Readonly<Record<string, string>> = {
   map: "which tastes lead to which, by what you picked after what",
 };
 
-/** What is sent, and what is promised and trusted, of one federation: two sentences. */
-function explained(file: FederationFile): string {
+/** What is sent to whom, what is promised, and who sees it, of one federation. */
+function explained(file: FederationFile): HTMLElement {
   const { address, rounds, devices, guarantee, secure_sums } = file.about;
-  const seen = secure_sums
-    ? `your messages leave under masks of ${secure_sums.helpers.length} helpers: as long as one of them does not work with the coordinator,` +
-      ` it sees sums alone, of ${secure_sums.least} devices or more, and is trusted to put the noise on them.`
-    : "the coordinator itself sees your messages, and is trusted to put the noise on their sum.";
-  return (
-    `This browser sends to ${address} once which items you picked, and in each of ${rounds} rounds one message about what you pick` +
-    ` after what, cut to a length, as ${devices} devices do. Promised to whoever sees what is learnt: ${line(guarantee)}; ${seen}`
+  const list = made("dl", { class: "facts" });
+  const add = (term: string, value: string): void => list.append(made("dt", { text: term }), made("dd", { text: value }));
+  add("What is sent", `Once which items you picked, and in each of ${rounds} rounds one message about what you pick after what, cut to a length.`);
+  add("To whom", `${address}, as ${devices} devices do.`);
+  add("Promised to whoever sees what is learnt", `${line(guarantee)}.`);
+  add(
+    "Who sees your messages",
+    secure_sums
+      ? `Nobody: they leave under masks of ${secure_sums.helpers.length} helpers. As long as one of these does not work with the coordinator,` +
+          ` it sees sums alone, of ${secure_sums.least} devices or more. It is trusted to put the noise on them.`
+      : "The coordinator. It is trusted to put the noise on their sum, and to keep nothing else.",
   );
+  return list;
 }
 
 function shown(message: SentMessage, file: FederationFile): HTMLElement {
@@ -76,7 +81,7 @@ export class Learning {
     const now = await this.device.federation.participation();
     const on = now?.on ?? false;
     find<HTMLInputElement>("take-part").checked = on || !find("joining").hidden;
-    if (this.given === null) find("learning-text").textContent = now === null ? EXPLAINED : explained(now.file);
+    if (this.given === null) find("learning-text").replaceChildren(now === null ? EXPLAINED : explained(now.file));
     this.list(now);
     await this.changed();
   }
@@ -88,7 +93,7 @@ export class Learning {
       if (open.has(`${item.dataset["kind"]} ${item.dataset["round"]}`)) item.querySelector("details")?.setAttribute("open", "");
     find("learnt-sum").hidden = find("learnt-budget").hidden = now === null;
     if (now === null) return;
-    find("learnt-budget").replaceChildren(...bar("Of what this federation may ever learn of you", now), made("span", { class: "line", text: `${now.spent}.` }));
+    find("learnt-budget").replaceChildren(...bar("This federation’s budget, ever", now), made("span", { class: "line", text: `${now.spent}.` }));
     const count = now.messages.length === 1 ? "1 message" : `${now.messages.length} messages`;
     const all = now.messages.reduce((sum, { bytes }) => sum + bytes.length, 0);
     find("learnt-sum").textContent = `${count} as ${now.device}, ${size(all)}. At most, ever: ${now.atMost}.`;
@@ -107,7 +112,7 @@ export class Learning {
   private async chosen(): Promise<void> {
     const file = find<HTMLInputElement>("federation-file").files?.[0];
     this.given = file === undefined ? null : new Uint8Array(await file.arrayBuffer());
-    if (this.given !== null) find("learning-text").textContent = explained(FederationFile.read(this.given));
+    if (this.given !== null) find("learning-text").replaceChildren(explained(FederationFile.read(this.given)));
   }
 
   private async joined(): Promise<void> {

@@ -174,11 +174,11 @@ export class TakingPart {
       if (!(await this.isOn(life))) throw new SwitchedOff();
       const receipt = await link.send(task, message);
       await this.acknowledge(message.key, receipt);
-      say(`${task.kind} ${task.number}: ${receipt}`);
+      say(`${named(task, link.file)}: ${receipt}`);
     } catch (error) {
       if (error instanceof NoAnswer && (error.away || [401, 403, 404].includes(error.status))) throw error;
       if (!(error instanceof NoAnswer || error instanceof BadInput)) throw error;
-      say(`${task.kind} ${task.number} is not answered: ${error.message}`);
+      say(`${named(task, link.file)}: not answered, because ${error.message}`);
       await rest(DECLINED_MS * (0.5 + Math.random() / 2));
     }
   }
@@ -325,6 +325,10 @@ class Link {
 
 function asking(path: string, body: Bytes, type = "text/plain"): { method: "POST"; path: string; type: string; body: Bytes; cost: string } {
   return { method: "POST", path, type, body, cost: NOT_OF_YOU };
+}
+
+function named({ kind, number }: Task, file: FederationFile): string {
+  return kind === "report" ? "Votes" : `Round ${number + 1} of ${file.about.rounds}`;
 }
 
 function account(id: string): string {
