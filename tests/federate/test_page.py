@@ -153,7 +153,7 @@ def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="federations of veil"):
         about(known_in(tmp_path / "other"))
     lay_out_in(tmp_path / "rehearsal", basis_of(Subject("veil"), "cohort.size=0", users=3, rounds=2))
-    with pytest.raises(BadInput, match="neither in rehearsals"):
+    with pytest.raises(BadInput, match="in no rehearsals"):
         about(known_in(tmp_path / "rehearsal"))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,10 +27,14 @@ from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, s
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.helping import Helper
 from veilrec.federate.shares import with_shares
-from veilrec.federate.tasks import BadTask, Task, joined
+from veilrec.federate.tasks import Away, BadTask, Task, joined
+from veilrec.plan import Comparison
+from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
 from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.updates import Round
+from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
 
@@ -42,8 +48,6 @@ def test_sums_under_masks_are_those_of_the_simulation(wishes: dict[str, object],
     made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, **wishes)
     assert made.guarantee["trust"] == "server sees only sums"
     if made.shares:
-        from dataclasses import replace
-
         basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
     run_all(tmp_path)
     ended = read_end(tmp_path, known_in(tmp_path))
@@ -56,8 +60,16 @@ def voting(users: int = 5) -> Basis:
     return basis_of(Subject("veil"), "cohort.size=0", "people=1000", "privacy.epsilon=8", users=users, rounds=3)
 
 
-def test_reports_are_added_up_under_masks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    basis = voting()
+def counting() -> Basis:
+    """A method whose devices tell some of their items, drawn by chance, before the first round."""
+    return basis_of(Subject("priv-fedmf-sub"), "cohort.size=0", users=5, rounds=3)
+
+
+@pytest.mark.parametrize("basis_of_reports", [voting, counting])
+def test_reports_are_added_up_under_masks_as_well(
+    basis_of_reports: Callable[[], Basis], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    basis = basis_of_reports()
     made = lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3)
     assert made.guarantee["trust"] == "server sees only sums"
     came: list[bytes] = []
@@ -119,6 +131,14 @@ def test_reports_wait_for_helpers_and_nobody_is_added_to_a_list_that_was_sent(
 def test_what_masks_do_not_cover_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="noise of rounds, and the server adds that of vote-reports"):
         lay_out_in(tmp_path, voting(), secagg="helpers", shares=True)
+    basis = counting()
+    assert basis.plan.reports is not None
+    often = replace(basis.plan, reports=replace(basis.plan.reports, fresh=True))
+    with pytest.raises(BadInput, match="before every round"):
+        lay_out_in(tmp_path, replace(basis, plan=often), secagg="helpers")
+    judged = replace(basis.plan, comparison=Comparison(judge=Mock(), mechanism=GainSum.examples()[0]))
+    with pytest.raises(BadInput, match="what judges tell beside them"):
+        lay_out_in(tmp_path, replace(basis, plan=judged), secagg="helpers")
 
 
 def test_a_helper_that_does_not_answer_voids_the_round_and_the_next_one_goes_on(
@@ -180,3 +200,64 @@ def test_a_fixed_cohort_under_masks_needs_every_one_of_its_devices(tmp_path: Pat
     basis = basis_of(Subject("dp-fedmf"), "cohort.size=3", "cohort.sampling=fixed", users=5, rounds=1)
     assert lay_out_in(tmp_path, basis, secagg="helpers").least == 3
     shutil.rmtree(tmp_path)
+
+
+class Waiting:
+    """Adds up reports for a coordinator, once it is allowed to."""
+
+    masks_reports = True
+
+    def __init__(self, length: int) -> None:
+        self.ready, self._length, self.lists = False, length, list[tuple[bytes, ...]]()
+
+    def open_reports(self) -> bytes:
+        return b"the invitation"
+
+    def open(self, about: Round) -> bytes:
+        return b"the next one"
+
+    def check(self, invitation: bytes, device: int, message: bytes) -> None:
+        if (invitation, message[:1]) != (b"the invitation", b"%d" % device):
+            raise BadMessage("this is no message of this device")
+
+    def count(self, invitation: bytes, reports: Sequence[bytes]) -> Offsets:
+        self.lists.append((invitation, *reports))
+        if not self.ready:
+            raise Away("not yet")
+        return np.arange(self._length) << 40  # far above the noise
+
+    def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+        return None
+
+
+def test_a_coordinator_that_was_killed_asks_for_the_same_list_of_reports(tmp_path: Path) -> None:
+    basis = voting(users=3)
+    waiting = Waiting(basis.problem.n_items)
+
+    def coordinator() -> Coordinator:
+        return Coordinator(tmp_path, basis.plan, minimum_reports=2, secure=waiting)
+
+    with coordinator() as server:
+        for device in ("a", "b", "c"):
+            server.enrol(device)
+        question = server.ask()
+        assert question is not None and not question.closed and server.invitation == b"the invitation"
+        with pytest.raises(Refused, match="no message of this device"):
+            server.receive_report("a", b"1 of another")
+        server.receive_report("a", b"0 masked")
+        with pytest.raises(BadInput, match="needs 2"):
+            server.open_round()
+        server.receive_report("c", b"2 masked")
+        with pytest.raises(Away):
+            server.open_round()
+    with coordinator() as server:  # in another process
+        again = server.ask()
+        assert again is not None and again.closed
+        with pytest.raises(Refused, match="no reports are asked for"):
+            server.receive_report("b", b"1 masked")
+        waiting.ready = True
+        server.open_round()
+        assert server.invitation == b"the next one" and server.stage == "open"
+        votes = server.standing.weights["votes"][:, 0]
+    assert set(waiting.lists) == {(b"the invitation", b"0 masked", b"2 masked")}
+    assert np.corrcoef(votes, np.arange(len(votes)))[0, 1] > 0.99

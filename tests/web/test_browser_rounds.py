@@ -102,6 +102,7 @@ def test_two_tabs_are_one_device_and_off_is_off_in_both(
         assert charged(browser, known) == pytest.approx(spent(known, 1, 3), rel=1e-9)
         assert [entry["charged"] for entry in browser.stored("journal")].count(True) == 4
         browser.open()
+        browser.until("return document.querySelectorAll('#learnt li').length === 4")
         assert [row["receipt"] for row in listed(browser)] == ["taken"] * 4
 
 
