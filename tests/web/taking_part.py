@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from tests.web.browsing import Browser
 from veilrec.federate.coordinator.page_door import HEADERS
+from veilrec.federate.device.folder import identity_of
 from veilrec.federate.facts import Known
-from veilrec.federate.federation import COORDINATOR
+from veilrec.federate.federation import COORDINATOR, HELPERS
+from veilrec.federate.secagg.helpers import Invitation, Proposal
+from veilrec.federate.secagg.masks import RoundKey, public_half
+from veilrec.federate.secagg.terms import Terms
 from veilrec.federate.tasks import Task
 from veilrec.updates import whole_model
 from veilrec.wire import rounds
@@ -90,9 +96,9 @@ class Asking:
     _task: Task | None = None
     _content: bytes = b""
 
-    def ask(self, kind: Any, number: int, *, period: int = 0, tabs: int = 1) -> None:
+    def ask(self, kind: Any, number: int, *, period: int = 0, tabs: int = 1, content: bytes | None = None) -> None:
         """Hand a task to so many tabs at once, each of which has one poll open."""
-        self._content = b"" if kind == "report" else self.model(number)
+        self._content = (b"" if kind == "report" else self.model(number)) if content is None else content
         digest = sha256(self._content).hexdigest() if self._content else ""
         with self._changed:
             assert self._changed.wait_for(lambda: self._waiting >= tabs, _PATIENCE), "nobody asks for a task"
@@ -142,6 +148,19 @@ class Asking:
             self._idle += task is None
             self._changed.notify_all()
         return b"null" if task is None else json.dumps(replace(task, seconds=10.0).to_json()).encode()
+
+
+def invitation_to(known: Known, terms: Terms) -> bytes:
+    """To a secure sum, with keys that the helpers of a federation have signed for it."""
+    folders = sorted((known.folder / HELPERS).iterdir())
+    identities = {key.public.hex(): key for key in map(identity_of, folders)}
+    helpers = [identities[each] for each in known.federation.helpers]
+    proposal = Proposal(terms, tuple(key.public for key in helpers))
+    keys = [
+        RoundKey.signed(public_half(X25519PrivateKey.generate()), key, proposal.session, "helper", place)
+        for place, key in enumerate(helpers)
+    ]
+    return Invitation(proposal, tuple(keys), bytes(32)).encode()
 
 
 @contextmanager

@@ -7,18 +7,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.web.browsing import Browser, browsing
-from tests.web.conftest import ROUNDS, Site, Window, serving
-from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, join, listed, says
+from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
+from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
 from veilrec.federate.device.folder import INVITATION
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
-from veilrec.federate.loopback import known_in
+from veilrec.federate.loopback import free_port, known_in
+from veilrec.federate.making import Wishes, make
 from veilrec.federate.page import about, write_page
+from veilrec.federate.sums import terms_in
+from veilrec.federate.tasks import joined
+from veilrec.updates import ReportSum
 
 FLAGS = ("--ignore-certificate-errors",)
 SLOW = """
@@ -157,3 +162,27 @@ def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
         coordinator.ask("round", 0)
         says(browser, "is spent: it takes no more part")
         assert len(coordinator.answers) == fits and charged(browser, known) == before
+
+
+def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films: Site, window: Window, tmp_path: Path) -> None:
+    folder, number = tmp_path / "trial", ReportSum().number
+    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, secagg="helpers", port=free_port()))
+    known = known_in(folder)
+    write_page(known, tmp_path / "public.federation")
+    invitation = (sorted((folder / DEVICES).iterdir())[0] / INVITATION).read_text()
+    terms = terms_in(known.federation, known.plan, ReportSum())
+    with served(films, known, tmp_path / "log") as (page, coordinator):
+        browser = window(page, flags=FLAGS)
+        browser.open()
+        browser.read(browser.categories(1)[0])
+        join(browser, invitation, tmp_path / "public.federation")
+        another = replace(terms, round_number=number + 1)  # helpers can be asked for ever: there is no second sum
+        coordinator.ask("report", number + 1, content=joined(invitation_to(known, another), b""))
+        says(browser, "not answered, because the invitation to a secure sum is to a sum of reports with number")
+        assert coordinator.answers == [] and charged(browser, known) == 0.0
+        for period in range(2):  # with other keys of the helpers, and of another history
+            coordinator.ask("report", number, period=period, content=joined(invitation_to(known, terms), b""))
+            coordinator.until(lambda answers, period=period: len(answers) == 1 + period)  # type: ignore[misc]
+            browser.read(browser.categories(1)[0])
+        assert len({answer.body for answer in coordinator.answers}) == 1
+        assert charged(browser, known) == pytest.approx(spent(known, 1, 0), rel=1e-9)
