@@ -153,9 +153,20 @@ def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="federations of veil"):
         about(known_in(tmp_path / "other"))
     lay_out_in(tmp_path / "rehearsal", basis_of(Subject("veil"), "cohort.size=0", users=3, rounds=2))
-    with pytest.raises(BadInput, match="neither in rehearsals"):
+    with pytest.raises(BadInput, match="in no rehearsals"):
         about(known_in(tmp_path / "rehearsal"))
+    alone = basis_of(Subject("veil"), "cohort.size=0", users=4, rounds=2)
+    lay_out_in(tmp_path / "alone", alone, rehearsal=False, secagg="pairs")
+    with pytest.raises(BadInput, match="not in sums among devices"):
+        about(known_in(tmp_path / "alone"))
+
+
+def test_a_file_with_places_of_items_says_their_noise(tmp_path: Path) -> None:
     many = basis_of(Subject("veil"), "cohort.size=0", "people=100000", "privacy.epsilon=8", users=3, rounds=4)
     lay_out_in(tmp_path / "many", many, rehearsal=False)
-    with pytest.raises(BadInput, match="places of items"):
-        about(known_in(tmp_path / "many"))
+    told = about(known_in(tmp_path / "many"))
+    shapes = {each["name"]: each["shape"] for each in told["tensors"]}
+    assert list(shapes)[2:] == ["places", "further", "weights", "map"] and told["reading"]["place_passes"] == 2
+    assert told["noise"] == {name: pytest.approx(told["units"][name] * told["sigma"]) for name in ("places", "further")}
+    assert told["clips"]["places"] == told["clips"]["further"] == 0.8
+    assert shapes["places"] == shapes["further"] and shapes["map"][1] > 2 * shapes["places"][1] > 0

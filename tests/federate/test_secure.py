@@ -44,17 +44,21 @@ def test_sums_under_masks_are_those_of_the_simulation(wishes: dict[str, object],
     assert same(ended.state, dict(simulated(tmp_path, basis).standing.state()))
 
 
-def test_a_helper_that_does_not_answer_voids_the_round_and_the_next_one_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("signs", [False, True])
+def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_and_the_next_one_goes_on(
+    signs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     basis = basis_of(Subject("fedmf"), "cohort.size=0", users=4, rounds=2)
     lay_out_in(tmp_path, basis, secagg="helpers", round_seconds=2.0)
     answer = Helper.answer
 
     def lost(self: Helper, request: bytes) -> bytes:
-        if int.from_bytes(request[32:36], "little") == 0:
+        if int.from_bytes(request[32:36], "little") > 0:
+            return answer(self, request)
+        if not signs:
             raise BadInput("lost")
-        return answer(self, request)
+        said = answer(self, request)
+        return said[:-1] + bytes([said[-1] ^ 1])
 
     monkeypatch.setattr(Helper, "answer", lost)
     monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.2)

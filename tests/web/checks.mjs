@@ -182,12 +182,12 @@ export function allChecks(veilrec, vectors) {
         close(ranking.scores(history), scores, 1e-5 * largest(scores), `scores of ${history.length} items`);
       }
     });
-  for (const { name, file, told } of vectors.learner.cases)
+  for (const { name, file, bounds, contents, told } of vectors.learner.cases)
     check(`learner: ${name}: messages are Python's`, () => {
       const made = veilrec.FederationFile.read(bytes(file));
       const seed = BigInt(vectors.learner.seed);
-      for (const { number, content, history, bytes: size, parts, report } of told) {
-        const message = made.message(bytes(content), number, history, seed, vectors.learner.device);
+      for (const { number, history, bytes: size, parts, report } of told) {
+        const message = made.message(bytes(contents[number]), number, history, seed, vectors.learner.device);
         const view = new DataView(message.buffer);
         equal([message.length, veilrec.text(message.subarray(0, 4)), view.getUint32(4, true), view.getUint32(8, true), view.getUint8(12)], [size, "VRM1", number, 0, parts.length], "head");
         let [at, squares] = [13, 0];
@@ -200,15 +200,15 @@ export function allChecks(veilrec, vectors) {
           squares += values.reduce((sum, value) => sum + value * value, 0);
           at += 2 + 4 * expected.length;
         }
-        if (!(Math.sqrt(squares) <= vectors.learner.bounds[number])) fail(`a message is ${Math.sqrt(squares)} long`);
+        if (!(Math.sqrt(squares) <= bounds[number])) fail(`a message is ${Math.sqrt(squares)} long`);
         equal(veilrec.hex(made.report(number, history)), report, "report");
         equal(veilrec.hex(veilrec.reportFor(made.report(number + 5, history), number)), report, "the report of another round");
       }
     });
   check("learner: what is no round of this federation is not answered", async () => {
-    const { file, told } = vectors.learner.cases[0];
+    const { file, contents } = vectors.learner.cases[0];
     const made = veilrec.FederationFile.read(bytes(file));
-    const [good, seed] = [bytes(told[0].content), 5n];
+    const [good, seed] = [bytes(contents[0]), 5n];
     made.message(good, 0, [1, 2, 3, 4, 5, 6], seed);
     await refused(() => made.message(good, 1, [1], seed), "another round");
     await refused(() => made.message(good, 2, [1], seed), "beyond the last");
@@ -228,14 +228,29 @@ export function allChecks(veilrec, vectors) {
     if (!(Math.sqrt(squares) <= 1)) fail(`a message is ${Math.sqrt(squares)} long`);
   });
   check("learner: a file that promises more than its noise keeps is refused", async () => {
-    const whole = bytes(vectors.learner.cases[0].file);
-    const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
-    const header = veilrec.text(whole.subarray(8, 8 + length));
-    const changed = (from, to) => {
-      if (!header.includes(from) || from.length !== to.length) fail(`the header has no ${from}`);
-      return veilrec.joined(whole.subarray(0, 8), veilrec.utf8(header.replace(from, to)), whole.subarray(8 + length));
+    const changed = (from, to, whole = bytes(vectors.learner.cases[0].file)) => {
+      const length = Number(new DataView(whole.buffer).getBigUint64(0, true));
+      const header = veilrec.text(whole.subarray(8, 8 + length));
+      if (!header.includes(from)) fail(`the header has no ${from}`);
+      const other = veilrec.utf8(header.replace(from, to));
+      return veilrec.joined(new Uint8Array(BigUint64Array.of(BigInt(other.length)).buffer), other, whole.subarray(8 + length));
     };
-    veilrec.FederationFile.read(whole);
+    veilrec.FederationFile.read(changed("0.125", "0.125"));
+    const withPlaces = bytes(vectors.learner.cases.find(({ name }) => name === "places").file);
+    await refused(() => veilrec.FederationFile.read(changed('noise\\": {\\"places', 'noise\\": {\\"others', withPlaces)), "places without noise");
+    const twice = bytes(vectors.learner.cases.find(({ name }) => name === "two passes").file);
+    for (const [from, to] of [
+      ['\\"further\\": 4.0', '\\"others\\": 4.0'], // no noise
+      ['place_passes\\": 2', 'place_passes\\": 1'],
+      ['\\"further\\", \\"shape\\": [40, 3]', '\\"further\\", \\"shape\\": [40, 2]'],
+    ])
+      await refused(() => veilrec.FederationFile.read(changed(from, to, twice)), to);
+    await refused(() => veilrec.FederationFile.read(changed('place_passes\\": 1', 'place_passes\\": 2', withPlaces)), "one pass that is said to be two");
+    const sums = (helpers, least = 2) => changed('secure_sums\\": null', `secure_sums\\": {\\"helpers\\": [${helpers.map((key) => `\\"${key}\\"`)}], \\"least\\": ${least}, \\"most_devices\\": 9}`);
+    const [one, two] = ["ab".repeat(32), "cd".repeat(32)];
+    equal(veilrec.FederationFile.read(sums([one, two])).trust, "server sees only sums", "trust");
+    for (const odd of [sums([]), sums([one, one]), sums([one, "cd"]), sums([one, two], 1), sums([one, two], 2.5)])
+      await refused(() => veilrec.FederationFile.read(odd), "secure sums");
     for (const [from, to] of [
       ['sigma\\": 4.0', 'sigma\\": 3.9'],
       ['[0.25, 0.0625]', '[0.24, 0.0625]'],
@@ -254,6 +269,76 @@ export function allChecks(veilrec, vectors) {
     const signed = await crypto.subtle.sign({ name: "Ed25519" }, key, veilrec.utf8(`veilrec federation\n${said}`));
     equal(veilrec.hex(new Uint8Array(signed)), signature, "signature");
     for (const odd of ["", "d1", "d1:00", `d1:${"g".repeat(64)}`, `:${"0".repeat(64)}`]) await refused(() => veilrec.readInvitation(odd), odd);
+  });
+
+  const ofMasks = async () => {
+    const { identity, own, own_public, place } = vectors.masks;
+    const secret = (name, prefix, digits, uses) =>
+      crypto.subtle.importKey("pkcs8", veilrec.fromHex(prefix + digits), { name }, false, uses);
+    const key = await secret("Ed25519", "302e020100300506032b657004220420", identity, ["sign"]);
+    const privateKey = await secret("X25519", "302e020100300506032b656e04220420", own, ["deriveBits"]);
+    const publicKey = await crypto.subtle.importKey("raw", veilrec.fromHex(own_public), { name: "X25519" }, true, []);
+    return [{ key, place }, { privateKey, publicKey }];
+  };
+  check("masks: messages under masks are Python's, byte for byte", async () => {
+    const [signer, own] = await ofMasks();
+    const { federation, secure_sums, updates, reports } = vectors.masks;
+    for (const { invitation, values, number, width, devices, check: expected, sent } of [...updates, ...reports]) {
+      const about = number < 2 ** 31 ? veilrec.sumOfRound(number) : veilrec.sumOfReports(number, devices);
+      equal(about, { number, width }, "sum");
+      const numbers = BigInt64Array.from(values, BigInt);
+      const key = bytes(invitation).slice(-32);
+      equal(String(await veilrec.checkValue(new BigUint64Array(numbers.buffer), key)), expected, "check");
+      const found = await veilrec.masked(bytes(invitation), numbers, about, federation, secure_sums, signer, own);
+      equal(veilrec.hex(found), veilrec.hex(bytes(sent)), `a message of ${values.length} numbers`);
+      const again = () => veilrec.masked(bytes(invitation), numbers, about, federation, secure_sums, signer);
+      const keys = [found, await again(), await again()].map((message) => veilrec.hex(message.subarray(4, 36)));
+      if (new Set(keys).size < 3) fail("a message that is made again has the same key");
+    }
+  });
+  check("masks: whole numbers and votes are Python's", () => {
+    for (const { bound, devices, values, whole } of vectors.masks.lattices)
+      equal([...veilrec.onLattice(values, bound, devices)].map(String), whole, `bound ${bound}, ${devices} devices`);
+    const file = veilrec.FederationFile.read(bytes(vectors.learner.cases[0].file));
+    for (const { history, votes } of vectors.masks.votes) equal([...file.votes(history)].map(String), votes, `${history.length} items`);
+    const { contents, told, bounds } = vectors.learner.cases[0]; // a message is the same, in steps
+    const { number, history } = told.at(-1);
+    const [content, seed] = [bytes(contents[number]), BigInt(vectors.learner.seed)];
+    const message = file.message(content, number, history, seed);
+    const view = new DataView(message.buffer);
+    const values = [];
+    for (let at = 13; at < message.length; ) {
+      const size = vectors.learner.cases[0].told.at(-1).parts[view.getUint8(at)][1].length;
+      for (let k = 0; k < size; k++) values.push(view.getFloat32(at + 2 + 4 * k, true));
+      at += 2 + 4 * size;
+    }
+    equal([...file.answer(content, number, history, seed).numbers()].map(String), [...veilrec.onLattice(values, bounds[number], 1)].map(String), "numbers");
+  });
+  check("masks: invitations that no device follows", async () => {
+    const [signer] = await ofMasks();
+    const { federation, secure_sums, updates, reports, refused: odd } = vectors.masks;
+    const good = updates.find(({ values }) => values.length === 7);
+    const [values, about] = [BigInt64Array.from(good.values, BigInt), veilrec.sumOfRound(good.number)];
+    const send = (invitation, sums = secure_sums) => veilrec.masked(bytes(invitation), values, about, federation, sums, signer);
+    await send(good.invitation);
+    for (const [why, invitation] of Object.entries(odd)) await refused(() => send(invitation), why);
+    for (const other of [-1, 1]) await refused(() => send(good.invitation, { ...secure_sums, least: secure_sums.least + other }), `${other} of the least`);
+    await refused(() => veilrec.sumOfRound(2 ** 31), "a round with the number of reports");
+    for (const other of [0, 2 ** 31 - 1, 2 ** 31 + 1]) await refused(() => veilrec.sumOfReports(other, 5), `reports ${other}`);
+    const [report] = reports; // numbers of other sizes, for another number of devices
+    const told = BigInt64Array.from(report.values, BigInt);
+    for (const [devices, fits] of [[report.devices, true], [4 * report.devices, false]]) {
+      const sent = () => veilrec.masked(bytes(report.invitation), told, veilrec.sumOfReports(report.number, devices), federation, secure_sums, signer);
+      await (fits ? sent() : refused(sent, "another width"));
+    }
+    await refused(() => send(good.invitation, { ...secure_sums, helpers: secure_sums.helpers.slice(1) }), "other helpers");
+    const whole = bytes(good.invitation); // every byte of it but those of the check's key
+    for (let at = 0; at < whole.length - 32; at += at < 56 ? 1 : 7) {
+      const changed = whole.slice();
+      changed[at] ^= 1;
+      await refused(() => veilrec.masked(changed, values, about, federation, secure_sums, signer), `byte ${at}`);
+    }
+    for (const cut of [0, 7, 40]) await refused(() => veilrec.parted(whole.slice(0, cut)), `cut at ${cut}`);
   });
   check("veil: what leads out of its tables is refused", async () => {
     for (const { program, file } of vectors.veil.broken)

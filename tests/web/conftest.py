@@ -22,6 +22,7 @@ from veilrec.wire.signing import SigningKey, new_key
 
 DATA = "synthetic-news:users=80,news=800,days=3,seed=3"
 FILMS = "synthetic-ratings:users=500,items=300,mean_history=15,seed=3"
+ROUNDS, PEOPLE = 4, 4  # of a federation
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,18 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     settings = ("privacy.epsilon=100",)  # so much that every run learns the same, whatever its noise
     with _served(tmp_path_factory.mktemp("films"), "veil", FILMS, settings, 12, ("/readyz",)) as site:
         yield site
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
+    from veilrec.federate.loopback import free_port
+    from veilrec.federate.making import Wishes, make
+
+    folder = tmp_path_factory.mktemp("federation") / "trial"
+    settings = ("privacy.epsilon=100", "people=1000")  # so many that places of items are asked for
+    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
+    return folder
 
 
 @contextmanager

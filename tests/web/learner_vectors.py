@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
-from tests.web.veil_vectors import LENGTHS, N_ITEMS, READING, made
+from tests.web.veil_vectors import DIRECTIONS, LENGTHS, N_ITEMS, READING, made
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.data.population import Strings
 from veilrec.device.learner import Cohort
-from veilrec.device.veil import CLIPS, MAP, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
+from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
 from veilrec.device.veil_history import OwnHistory
 from veilrec.federate import identity
 from veilrec.federate.identity import Invitation
@@ -27,15 +27,24 @@ from veilrec.updates import Round, Schema, Tensor, whole_model
 from veilrec.wire import bits, codec, rounds
 
 ID = "0123456789abcdef0123456789abcdef"
-BOUNDS = (1.0, 0.25)
+SIGMA, SIGMA_OF_VOTES = 4.0, 8.0
+BOUND_OF = {(WEIGHTS,): 1.0, (WEIGHTS, MAP): 0.25, (PLACES,): 0.5, (FURTHER,): 0.4}  # of a round about these tensors
 SEED, DEVICE = 4_611_686_018_427_387_905, 3  # more than a double holds
-SHARES = {WEIGHTS: 0.1, MAP: 0.9}
-UNITS = {WEIGHTS: 0.37, MAP: 0.011}
+SHARES = {WEIGHTS: 0.1, MAP: 0.9, PLACES: 1.0, FURTHER: 1.0}
+UNITS = {WEIGHTS: 0.37, MAP: 0.011, PLACES: 2.5, FURTHER: 3.5}
+NOISE = {PLACES: 3.0, FURTHER: 4.0}
+Kinds = tuple[tuple[str, ...], ...]
+"""Which tensors each round is about."""
+WITH_MAP: Kinds = ((WEIGHTS,), (WEIGHTS, MAP))
+WITH_PLACES: Kinds = ((PLACES,), *WITH_MAP)
+WITH_BOTH: Kinds = ((PLACES,), (FURTHER,), *WITH_MAP)
+WITHOUT_MAP: Kinds = ((WEIGHTS,), (WEIGHTS,))
 
 
 def _schema(learner: VeilLearner) -> Schema:
-    width = learner.content.basis.shape[1]
+    width = learner.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in learner.names)
     shapes = {WEIGHTS: (len(learner.whitening),), MAP: (READING.tastes(width), width)}
+    shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
     return Schema(
         (
             Tensor(VOTES, (N_ITEMS, 1), by_row=True, learnt=False),
@@ -45,7 +54,7 @@ def _schema(learner: VeilLearner) -> Schema:
     )
 
 
-def _about(schema: Schema, learner: VeilLearner) -> dict[str, Any]:
+def _about(schema: Schema, learner: VeilLearner, bounds: tuple[float, ...]) -> dict[str, Any]:
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
     return {
         "format": FORMAT,
@@ -54,7 +63,7 @@ def _about(schema: Schema, learner: VeilLearner) -> dict[str, Any]:
         "plan": "0" * 64,
         "method": "veil",
         "dataset": "made-up",
-        "rounds": len(BOUNDS),
+        "rounds": len(bounds),
         "devices": 5,
         "guarantee": {},
         "largest_content": 1 << 20,
@@ -65,14 +74,16 @@ def _about(schema: Schema, learner: VeilLearner) -> dict[str, Any]:
         "units": {name: UNITS[name] for name in learner.names},
         "shares": {name: SHARES[name] for name in learner.names},
         "clips": {name: CLIPS[name] for name in learner.names},
+        "noise": dict(learner.steps.noise),
         "unit": "user",
         "adjacency": "add-remove",
         "delta": 1e-6,
-        "bounds": list(BOUNDS),
-        "sigma": 4.0,
-        "sigma_of_votes": 8.0,
-        "mu_of_report": 0.125,
-        "mu_of_rounds": [0.25, 0.0625],
+        "bounds": list(bounds),
+        "sigma": SIGMA,
+        "sigma_of_votes": SIGMA_OF_VOTES,
+        "mu_of_report": 1.0 / SIGMA_OF_VOTES,
+        "mu_of_rounds": [bound / SIGMA for bound in bounds],
+        "secure_sums": None,
     }
 
 
@@ -83,22 +94,34 @@ def _file(about: dict[str, Any], learner: VeilLearner) -> str:
     return base64.b64encode(save(arrays, {ABOUT: json.dumps(about)})).decode()
 
 
-def _case(name: str, seed: int, *, plain: bool, size: float) -> dict[str, Any]:
-    ranker, learnt = made(20 + seed, plain=plain, directions=0, caution=0.0)
-    names = (WEIGHTS, MAP) if plain else (WEIGHTS,)
-    steps = Steps(units=UNITS, shares=SHARES)
-    learner = VeilLearner(ranker.content, READING, ranker.whitening, steps, names)
-    schema = _schema(learner)
-    people = Rounds(rounds=2, sampling="poisson", population=5, cohort=5)
-    sums = ScheduledSum(schema=schema.learnt, clip_norms=BOUNDS, noise_multiplier=4.0, taking_part=people, delta=1e-6)
-    generator = np.random.default_rng([93, seed])
-    model: dict[str, Floats] = {POPULARITY: learnt.told.popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
+def _model(schema: Schema, popularity: Floats, size: float, generator: np.random.Generator) -> dict[str, Floats]:
+    """Numbers that mean nothing; sums of places grow with the votes of their items, as real ones do."""
+    model: dict[str, Floats] = {POPULARITY: popularity, VOTES: np.ones((N_ITEMS, 1), np.float32)}
     model |= {t.name: (size * generator.standard_normal(t.shape)).astype(np.float32) for t in schema.learnt.tensors}
-    about = _about(schema, learner)
-    told = []
-    for number, asked in enumerate(((WEIGHTS,), names)):
-        round_ = Round(number, clip_norm=BOUNDS[number], tensors=asked)
-        content = rounds.encode(round_, whole_model(schema, model, number), schema)
+    for name in model.keys() & set(PASSES):
+        model[name] = (model[name] * (1.0 + np.exp(popularity[:, :1]))).astype(np.float32)
+    return model
+
+
+def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
+    names = tuple(dict.fromkeys(tensor for kind in kinds for tensor in kind))
+    ranker, learnt = made(20 + seed, plain=MAP in names, directions=0, caution=0.0)
+    steps = Steps(units=UNITS, shares=SHARES, noise={each: NOISE[each] for each in PASSES if each in names})
+    reading = replace(READING, place_passes=max(1, sum(each in names for each in PASSES)))
+    learner = VeilLearner(ranker.content, reading, ranker.whitening, steps, names)
+    schema, bounds = _schema(learner), tuple(BOUND_OF[kind] for kind in kinds)
+    people = Rounds(rounds=len(kinds), sampling="poisson", population=5, cohort=5)
+    sums = ScheduledSum(schema=schema.learnt, clip_norms=bounds, noise_multiplier=4.0, taking_part=people, delta=1e-6)
+    generator = np.random.default_rng([93, seed])
+    model = _model(schema, learnt.told.popularity, size, generator)
+    about = _about(schema, learner, bounds)
+    contents, told = [], []
+    for number, asked in enumerate(kinds):
+        round_ = Round(number, clip_norm=bounds[number], tensors=asked)
+        later = [each for each in PASSES if each in names[number:]]  # nothing of it was released yet
+        unknown = dict.fromkeys(later, np.zeros((N_ITEMS, DIRECTIONS), np.float32))
+        content = rounds.encode(round_, whole_model(schema, {**model, **unknown}, number), schema)
+        contents.append(base64.b64encode(content).decode())
         for length in LENGTHS:
             history = generator.permutation(N_ITEMS)[:length].astype(np.int32)
             data = OwnHistory(Csr(np.array([0, length]), history))
@@ -117,14 +140,13 @@ def _case(name: str, seed: int, *, plain: bool, size: float) -> dict[str, Any]:
             told.append(
                 {
                     "number": number,
-                    "content": base64.b64encode(content).decode(),
                     "history": history.tolist(),
                     "bytes": len(message),
                     "parts": [[asked.index(tensor), _rounded(values)] for tensor, values in parts.items()],
                     "report": bits.encode(own, number).hex(),
                 }
             )
-    return {"name": name, "file": _file(about, learner), "told": told}
+    return {"name": name, "file": _file(about, learner), "bounds": list(bounds), "contents": contents, "told": told}
 
 
 def _without_examples(uploads: Any) -> Any:
@@ -151,10 +173,16 @@ def _signed() -> dict[str, Any]:
 
 
 def learner() -> dict[str, Any]:
-    """With content and a map, from a model far off and from one near 0; and a catalogue of which nothing is known."""
+    """With content and a map, from a model far off and from one near 0; with places of items, which sums tell much or
+    hardly anything of, in one pass and in two; and a catalogue of which nothing is known.
+    """
     cases = [
-        _case("everything", 0, plain=True, size=1.0),
-        _case("a small model", 1, plain=True, size=0.01),
-        _case("no content", 2, plain=False, size=1.0),
+        _case("everything", 0, WITH_MAP, size=1.0),
+        _case("a small model", 1, WITH_MAP, size=0.01),
+        _case("no content", 2, WITHOUT_MAP, size=1.0),
+        _case("places", 3, WITH_PLACES, size=1.0),
+        _case("places that nothing is known of", 4, WITH_PLACES, size=0.01),
+        _case("two passes", 5, WITH_BOTH, size=1.0),
+        _case("a second pass that nothing is known of", 6, WITH_BOTH, size=0.01),
     ]
-    return {"seed": str(SEED), "device": DEVICE, "bounds": list(BOUNDS), "cases": cases, "signed": _signed()}
+    return {"seed": str(SEED), "device": DEVICE, "cases": cases, "signed": _signed()}

@@ -21,6 +21,7 @@ from safetensors.numpy import save
 from scipy.stats import laplace, norm
 
 from tests.web.learner_vectors import learner
+from tests.web.masks_vectors import masks
 from tests.web.veil_vectors import veil
 from veilrec._arrays import Doubles
 from veilrec.device.encoder import UserEncoder
@@ -465,6 +466,7 @@ ALL = {
     "releases": releases,
     "veil": veil,
     "learner": learner,
+    "masks": masks,
 }
 
 

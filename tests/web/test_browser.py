@@ -21,14 +21,14 @@ CONTRAST, LANDMARKS = (
 )
 
 
-def save(browser: Browser, name: str, tmp_path: Path) -> None:
-    """A picture for the README, where that is asked for; otherwise a temporary one."""
+def save(browser: Browser, name: str, tmp_path: Path, *, of: str | None = None) -> None:
+    """A picture for README and docs, where that is asked for; otherwise a temporary one. `of`: one element alone."""
     from PIL import Image
 
     browser.js("window.scrollTo(0, 0); document.activeElement?.blur()")
     browser.rest()
     picture = tmp_path / name
-    assert browser.driver.save_screenshot(str(picture))
+    assert (browser.driver.save_screenshot if of is None else browser.element(of).screenshot)(str(picture))
     if os.environ.get("VEILREC_SCREENSHOTS"):
         with Image.open(picture) as opened:
             opened.convert("RGB").quantize(96).save(IMAGES / name, optimize=True)

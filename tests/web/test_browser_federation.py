@@ -8,38 +8,37 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.web.browsing import Browser
-from tests.web.conftest import FILMS, Site, Window, serving
+from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
+from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
+from tests.web.test_browser import save
+from veilrec._arrays import Offsets
+from veilrec.federate.coordinator.helped import HelpedRounds
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.device.folder import INVITATION
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
-from veilrec.federate.loopback import coordinating, free_port, known_in, run_everybody
+from veilrec.federate.loopback import coordinating, free_port, known_in, opened, run_everybody
 from veilrec.federate.making import Wishes, make
 from veilrec.federate.page import write_page
+from veilrec.privacy.mechanisms.reports import ItemReports
 
-ROUNDS, PEOPLE = 3, 4
-SENT = """
-const m = await import('/web/veilrec.js');
-const found = await (await m.Device.open()).federation.participation();
-return found.messages.map(each => [each.kind, each.number, m.hex(each.bytes), each.receipt, each.promise]);
+WITHOUT_X25519 = """
+const made = SubtleCrypto.prototype.generateKey;
+SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
+  if (how.name === "X25519") throw new DOMException("unknown", "NotSupportedError");
+  return made.call(this, how, ...rest);
+};
 """
-SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).federation.participation()).spent"
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("federation") / "trial"
-    settings = ("privacy.epsilon=100",)
-    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
-    return folder
 
 
 @contextmanager
@@ -59,27 +58,6 @@ def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
     yield failures
     thread.join(60.0)
     assert not thread.is_alive() and not failures
-
-
-def join(browser: Browser, invitation: str, file: Path) -> None:
-    """As a person does: the switch, the two things that were handed over, the button."""
-    browser.element("#take-part").click()
-    browser.element("#invitation").send_keys(invitation.strip())
-    browser.element("#federation-file").send_keys(str(file))
-    browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")
-    browser.element("#join").click()
-
-
-def listed(browser: Browser) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = browser.js(
-        "return [...document.querySelectorAll('#learnt li')].map(e => ({...e.dataset}))"
-    )
-    return found
-
-
-def blocked(browser: Browser, *patterns: str) -> None:
-    browser.driver.execute_cdp_cmd("Network.enable", {})
-    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
 
 
 def counts(control: Control) -> list[tuple[int, int]]:
@@ -106,11 +84,12 @@ def test_a_browser_and_devices_in_python_finish_rounds_together(
             blocked(browser, "*/v1/answer")
             join(browser, invitation, file)
             browser.until("return document.querySelector('#learnt li[data-kind=report]') !== null")
-            assert listed(browser) == [{"kind": "report", "round": "0", "bytes": "50", "receipt": ""}]
+            told = {"kind": "report", "round": "0", "bytes": "50", "tensors": "votes", "receipt": ""}
+            assert listed(browser) == [told]
             before, spent = browser.wait_for(SENT), browser.wait_for(SPENT)
             browser.read(browser.categories(1)[0])  # a message that followed this would be another one
-            blocked(browser)
             browser.open()  # the switch is still on: it goes on by itself, with the same bytes
+            blocked(browser)
             browser.until("return document.getElementById('learning-status').textContent.includes('is over')")
             check_what_left(browser, before, spent)
             assert counts(control) == [(PEOPLE, PEOPLE)] * ROUNDS  # everybody's messages, the browser's among them
@@ -139,9 +118,11 @@ def check_what_left(browser: Browser, before: list[Any], spent: str) -> None:
         (kind, str(number), len(content) // 2) for kind, number, content, *_ in sent
     ]
     assert browser.wait_for(SPENT) != spent and "so far, trusting: server" in spent
-    assert browser.js("return document.getElementById('learnt-sum').textContent").startswith("4 messages as d00000.")
+    assert browser.js("return document.getElementById('learnt-sum').textContent").startswith("5 messages as d00000, ")
+    assert [row["tensors"] for row in reversed(rows)] == ["votes", "places", "further", "weights", "weights map"]
+    assert browser.js("return document.querySelector('#learnt-budget [role=meter]').ariaValueNow") == "100"
     tried = re.search(r"(\d+) went to a federation", browser.element("#sum").text)
-    assert tried is not None and int(tried[1]) >= 5  # four, and the first one once more after it was lost
+    assert tried is not None and int(tried[1]) >= 6  # five, and the first one once more after it was lost
     assert "Nothing was spent" in browser.element("#accounts").text  # of what trusts nobody
 
 
@@ -157,3 +138,65 @@ def test_a_page_of_another_origin_reaches_nobody(films: Site, federation: Path, 
             join(browser, (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text(), file)
             browser.until("return document.getElementById('learning-status').textContent.includes('does not answer')")
         assert browser.wait_for(SENT) == []
+
+
+def test_under_masks_a_browser_is_in_sums_that_are_exact(
+    films: Site, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
+    settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
+    wishes = Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
+    make(folder, replace(wishes, port=free_port()))
+    known = known_in(folder)
+    write_page(known, tmp_path / "public.federation")
+    first, *others_of = sorted((folder / DEVICES).iterdir())
+    add_up = HelpedRounds.total
+
+    def watched(self: HelpedRounds, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+        total = add_up(self, invitation, messages)
+        came.extend(messages)
+        totals.extend([] if total is None else [total])
+        return total
+
+    monkeypatch.setattr(HelpedRounds, "total", watched)
+    assert known.plan.reports is not None
+    votes = known.plan.reports.mechanism
+    expected = np.zeros(votes.length, np.int64)
+    for place in others_of:
+        with opened(place, known) as device:
+            expected += weighed(votes, device.data.rows.row(0))
+    more = ("--coordinator", known.federation.address)
+    with serving(films.release.folder, tmp_path / "log", "/readyz", more=more) as (page, _):
+        browser = window(page, flags=("--ignore-certificate-errors",), height=3200)  # all of the panel is in view
+        browser.open()
+        for _ in range(6):
+            browser.read(browser.categories(1)[0])
+        browser.js(WITHOUT_X25519)
+        join(browser, (first / INVITATION).read_text(), tmp_path / "public.federation")
+        says(browser, "has no X25519, which secure sums need: it cannot take part")
+        assert not any(each["url"].startswith(known.federation.address) for each in browser.requests())
+        browser.open()
+        join(browser, (first / INVITATION).read_text(), tmp_path / "public.federation")
+        with coordinating(folder, known, page=page) as control, others(folder, known):
+            says(browser, "is over")
+            assert counts(control) == [(PEOPLE, PEOPLE)] * 2
+        used = browser.wait_for(
+            "return (await (await (await import('/web/veilrec.js')).Device.open()).clicks()).map(c => c.id)"
+        )
+        sent = {content for _, _, content, *_ in browser.wait_for(SENT)}
+        text = browser.element("#learning").text
+        browser.js("document.querySelector('#learnt li[data-tensors=places] details').open = true")
+        save(browser, "page-learning.png", tmp_path, of="#learning")
+    assert sent <= {message.hex() for message in came} and len(sent) == 3
+    assert len(used) == 6
+    ids = list(known.people.items)
+    expected += weighed(votes, np.array([ids.index(item) for item in used]))
+    assert len(totals) == 3 and np.array_equal(totals[0], expected)  # and rounds are exact, or their check is broken
+    assert "trusting: server sees only sums" in text and "sees sums alone" in text
+
+
+def weighed(votes: ItemReports, items: Any) -> Offsets:
+    """What somebody with these items adds to the votes."""
+    told = np.zeros(votes.length, np.bool_)
+    told[items] = True
+    return votes.weigh(told)

@@ -1,32 +1,62 @@
 /** The switch that lets this browser learn with others, and the list of all that it sent for that. */
-import { BadInput, FederationFile, line, type Device, type Participation, type SentMessage } from "../src/index.js";
+import { BadInput, FederationFile, hex, line, type Device, type Participation, type SentMessage } from "../src/index.js";
 import { find, made } from "./dom.js";
+import { bar, inHex, size } from "./panel.js";
 
 const EXPLAINED =
   "Off: nothing of you leaves. On: this browser sends the coordinator of a federation once which items you picked, and in every" +
   " round one message about what you pick after what, cut to a length; the coordinator is trusted to put noise on the sum of" +
-  " everybody’s, and to keep nothing else. You need an invitation and the federation’s public file.";
+  " everybody’s, and to keep nothing else. Where a federation has helpers it sees sums alone. You need an invitation and the" +
+  " federation’s public file.";
+const ABOUT: Readonly<Record<string, string>> = {
+  votes: "which items you picked: one vote, shared among all of them",
+  places: "after what you picked each item, as places among what items are about",
+  further: "the same once more, among what the first places said",
+  weights: "which kinds of likeness should count more, by what you picked",
+  map: "which tastes lead to which, by what you picked after what",
+};
 
-/** What is sent, and what is promised and trusted, of one federation: two sentences. */
-function explained(file: FederationFile): string {
-  const { address, rounds, devices, guarantee } = file.about;
-  return (
-    `This browser sends to ${address} once which items you picked, and in each of ${rounds} rounds one message about what you pick` +
-    ` after what, cut to a length, as ${devices} devices do. Promised to whoever sees what is learnt: ${line(guarantee)}; the` +
-    " coordinator itself sees your messages, and is trusted to put the noise on their sum."
+/** What is sent to whom, what is promised, and who sees it, of one federation. */
+function explained(file: FederationFile): HTMLElement {
+  const { address, rounds, devices, guarantee, secure_sums } = file.about;
+  const list = made("dl", { class: "facts" });
+  const add = (term: string, value: string): void => list.append(made("dt", { text: term }), made("dd", { text: value }));
+  add("What is sent", `Once which items you picked, and in each of ${rounds} rounds one message about what you pick after what, cut to a length.`);
+  add("To whom", `${address}, as ${devices} devices do.`);
+  add("Promised to whoever sees what is learnt", `${line(guarantee)}.`);
+  add(
+    "Who sees your messages",
+    secure_sums
+      ? `Nobody: they leave under masks of ${secure_sums.helpers.length} helpers. As long as one of these does not work with the coordinator,` +
+          ` it sees sums alone, of ${secure_sums.least} devices or more. It is trusted to put the noise on them.`
+      : "The coordinator. It is trusted to put the noise on their sum, and to keep nothing else.",
   );
+  return list;
 }
 
-function shown(message: SentMessage): HTMLElement {
-  const name = message.kind === "report" ? "Votes: which items" : `Round ${message.number}: a clipped gradient`;
-  const summary = made("summary", {}, made("span", { class: "sent", text: `${name} · ` }));
-  summary.append(made("span", { text: `${message.bytes.length} bytes · ${message.receipt || "not acknowledged yet"}` }));
-  const item = made("li", {}, made("details", {}, summary, made("p", { class: "small", text: `${message.promise}.` })));
-  item.dataset["kind"] = message.kind;
-  item.dataset["round"] = String(message.number);
-  item.dataset["bytes"] = String(message.bytes.length);
-  item.dataset["receipt"] = message.receipt;
+function shown(message: SentMessage, file: FederationFile): HTMLElement {
+  const { kind, number, bytes, tensors = [], receipt, promise, at } = message;
+  const name = kind === "report" ? "Votes" : `Round ${number + 1}: ${tensors.join(" and ") || "a gradient"}`;
+  const summary = made("summary", {}, made("span", { class: "sent", text: name }));
+  summary.append(made("span", { text: ` · ${size(bytes.length)} · ${receipt || "not acknowledged yet"}` }));
+  const list = made("dl");
+  const add = (term: string, value: string, code = false): void => {
+    list.append(made("dt", { text: term }), made("dd", {}, made(code ? "code" : "span", { text: value })));
+  };
+  const helpers = file.about.secure_sums?.helpers.length;
+  for (const tensor of tensors) add(`What it says: ${tensor}`, ABOUT[tensor] ?? tensor);
+  add("Who sees it", helpers === undefined ? "the coordinator, as it is" : `nobody: it is under masks of ${helpers} helpers; the coordinator sees sums alone`);
+  add("Charged before it left", `${percent(file.cost(kind, number) ** 2 / file.limit)} of this federation’s budget`);
+  add("What it promises, by itself", `${promise}.`);
+  add("When", new Date(at).toLocaleString());
+  add(`Its ${bytes.length} bytes`, inHex(hex(bytes).match(/../g) ?? []), true);
+  const item = made("li", {}, made("details", {}, summary, list));
+  Object.assign(item.dataset, { kind, round: String(number), bytes: String(bytes.length), tensors: tensors.join(" "), receipt });
   return item;
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 }
 
 export class Learning {
@@ -52,17 +82,22 @@ export class Learning {
     const now = await this.device.federation.participation();
     const on = now?.on ?? false;
     find<HTMLInputElement>("take-part").checked = on || !find("joining").hidden;
-    if (this.given === null) find("learning-text").textContent = now === null ? EXPLAINED : explained(now.file);
+    if (this.given === null) find("learning-text").replaceChildren(now === null ? EXPLAINED : explained(now.file));
     this.list(now);
     await this.changed();
   }
 
   private list(now: Participation | null): void {
-    find("learnt").replaceChildren(...(now?.messages ?? []).map(shown));
-    find("learnt-sum").hidden = now === null;
+    const open = new Set([...document.querySelectorAll<HTMLElement>("#learnt li:has(details[open])")].map(({ dataset }) => `${dataset["kind"]} ${dataset["round"]}`));
+    find("learnt").replaceChildren(...(now?.messages ?? []).map((message) => shown(message, now?.file as FederationFile)));
+    for (const item of document.querySelectorAll<HTMLElement>("#learnt li"))
+      if (open.has(`${item.dataset["kind"]} ${item.dataset["round"]}`)) item.querySelector("details")?.setAttribute("open", "");
+    find("learnt-sum").hidden = find("learnt-budget").hidden = now === null;
     if (now === null) return;
+    find("learnt-budget").replaceChildren(...bar("This federation’s budget, ever", now), made("span", { class: "line", text: `${now.spent}.` }));
     const count = now.messages.length === 1 ? "1 message" : `${now.messages.length} messages`;
-    find("learnt-sum").textContent = `${count} as ${now.device}. Spent: ${now.spent}. At most: ${now.atMost}.`;
+    const all = now.messages.reduce((sum, { bytes }) => sum + bytes.length, 0);
+    find("learnt-sum").textContent = `${count} as ${now.device}, ${size(all)}. At most, ever: ${now.atMost}.`;
   }
 
   private async turned(): Promise<void> {
@@ -78,7 +113,7 @@ export class Learning {
   private async chosen(): Promise<void> {
     const file = find<HTMLInputElement>("federation-file").files?.[0];
     this.given = file === undefined ? null : new Uint8Array(await file.arrayBuffer());
-    if (this.given !== null) find("learning-text").textContent = explained(FederationFile.read(this.given));
+    if (this.given !== null) find("learning-text").replaceChildren(explained(FederationFile.read(this.given)));
   }
 
   private async joined(): Promise<void> {
@@ -94,12 +129,15 @@ export class Learning {
   private async live(): Promise<void> {
     await this.show();
     this.say("Taking part while this page is open.");
-    const over = await this.device.federation.live((words) => {
-      this.say(words);
-      void this.show();
-    });
-    await this.show();
-    if (over) this.say("The federation is over. Thank you.");
+    try {
+      const over = await this.device.federation.live((words) => {
+        this.say(words);
+        void this.show();
+      });
+      this.say(over ? "The federation is over. Thank you." : "");
+    } finally {
+      await this.show();
+    }
   }
 
   private say(words: string): void {

@@ -3,6 +3,8 @@ import type { AccountReport, Click, Entry, Mode, Spent } from "../src/index.js";
 import { find, made } from "./dom.js";
 import type { Words } from "./words.js";
 
+const SHOWN = 4000; // bytes of a message
+
 const NAMES: Record<string, string> = {
   "none-sent": "Send nothing",
   interest: "Private query: one interest",
@@ -35,10 +37,11 @@ export function showModes(modes: readonly Mode[], active: string, words: Words, 
   form.replaceChildren(made("fieldset", {}, legend, ...labels));
 }
 
-function bar(label: string, spent: Spent): HTMLElement[] {
-  const percent = Math.round(spent.share * 100);
+/** A budget as a bar that fills, and how much of it is spent, from 0 to 1. */
+export function bar(label: string, { share }: Pick<Spent, "share">): HTMLElement[] {
+  const percent = Math.round(share * 100);
   const fill = made("span");
-  fill.style.width = `${Math.round(spent.share * 1000) / 10}%`;
+  fill.style.width = `${Math.round(share * 1000) / 10}%`;
   const meter = made("div", { class: "meter" }, fill);
   meter.setAttribute("role", "meter");
   meter.setAttribute("aria-label", label);
@@ -73,7 +76,13 @@ function bodyOf(entry: Entry): string {
   const bytes = entry.body.match(/../g) ?? [];
   if (entry.type === "application/json")
     return new TextDecoder().decode(Uint8Array.from(bytes, (pair) => parseInt(pair, 16)));
-  return bytes.join(" ");
+  return inHex(bytes);
+}
+
+/** The first bytes of a message; what follows is counted. */
+export function inHex(bytes: readonly string[]): string {
+  const more = bytes.length - SHOWN;
+  return bytes.slice(0, SHOWN).join(" ") + (more > 0 ? ` … and ${more} bytes more` : "");
 }
 
 export function personal(entry: Entry): boolean {
@@ -85,7 +94,7 @@ function toFederation(entry: Entry): boolean {
   return entry.path.endsWith("/v1/answer");
 }
 
-function size(bytes: number): string {
+export function size(bytes: number): string {
   if (bytes < 2000) return `${bytes} bytes`;
   return bytes < 1e6 ? `${Math.round(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

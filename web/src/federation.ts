@@ -5,12 +5,16 @@
  *   again, or none have. A round before the last one answered is refused.
  * - The noise is the coordinator's: messages are clipped, and the promise trusts it. So they have an account of their
  *   own, and never touch the accounts of what trusts nobody.
- * - Nothing of an error leaves. What cannot or must not be answered is left unanswered.
+ * - Several tabs are one device: whichever is first charges and keeps the message, and the others send the same bytes.
+ *   Off is off in all of them, also in the middle of a round; what was paid for by then leaves when it is on again.
+ * - Nothing of an error leaves. What cannot or must not be answered is left unanswered; a budget that is gone ends it.
  */
 import { sumRoundedUp } from "./budget.js";
 import { fromHex, hex, joined, sha256, text, utf8, type Bytes } from "./bytes.js";
 import { BadInput, BudgetExhausted } from "./errors.js";
+import { masked, parted, sumOfReports, sumOfRound, type SecureSums, type Sum } from "./helpers.js";
 import { FederationFile } from "./learner.js";
+import { roundKey } from "./masks.js";
 import { NoAnswer, Outbox, type Outgoing } from "./outbox.js";
 import { reportFor } from "./rounds.js";
 import type { Store } from "./store.js";
@@ -49,6 +53,7 @@ export interface SentMessage {
   readonly kind: Kind;
   readonly number: number; // of the round; of a report, of its period
   readonly bytes: Bytes;
+  readonly tensors?: readonly string[]; // what it is about; unknown of messages that an older page sent
   readonly promise: string; // the full line
   readonly at: string;
   readonly receipt: string; // what the coordinator said; empty: nothing yet
@@ -64,6 +69,7 @@ export interface Participation {
   readonly on: boolean;
   readonly device: string;
   readonly file: FederationFile;
+  readonly share: number; // of the budget that is spent, from 0 to 1
   readonly spent: string; // full lines
   readonly atMost: string;
   readonly messages: readonly SentMessage[]; // newest first
@@ -107,7 +113,8 @@ export class TakingPart {
 
   /** Take part from now on, with an invitation and the federation's public file. Nothing is sent by this. */
   async join(invitation: string, file: Bytes): Promise<void> {
-    const { id } = FederationFile.read(file).about;
+    const { id, secure_sums } = FederationFile.read(file).about;
+    if (secure_sums) await roundKey(); // a browser that has none cannot take part
     const [device, vouching] = await readInvitation(invitation);
     const before = await this.state();
     const same = before !== undefined && before.device === device && FederationFile.read(before.file).about.id === id;
@@ -131,23 +138,26 @@ export class TakingPart {
     const { squaredMu } = (await this.store.get<Spending>("ledger", account(id))) ?? { squaredMu: 0 };
     const all = await this.store.read(["messages"], (change) => change.all<SentMessage>("messages"));
     const messages = all.filter((message) => message.federation === id).sort((a, b) => (a.at < b.at ? 1 : -1));
-    return { on: state.on, device: state.device, file, messages, spent: file.line(squaredMu, "so far"), atMost: file.line(file.limit, "whole run") };
+    const [share, spent] = [Math.min(1, squaredMu / file.limit), file.line(squaredMu, "so far")];
+    return { on: state.on, device: state.device, file, messages, share, spent, atMost: file.line(file.limit, "whole run") };
   }
 
   /** Until it is over (true), or somebody turns it off (false). What happens is said in words. */
   async live(say: (words: string) => void): Promise<boolean> {
     const life = (this.running = ++this.lives);
-    let [pause, enrolled] = [FIRST_PAUSE_MS, false];
+    let [pause, place] = [FIRST_PAUSE_MS, -1]; // the place at the coordinator is known once it has enrolled
     while (this.running === life) {
       try {
         const link = await this.link();
-        if (!enrolled) await link.enrol();
-        enrolled = true;
+        if (!link.state.on) return false; // another tab has turned it off
+        if (place < 0) place = await link.enrol();
         const task = await link.poll();
         pause = FIRST_PAUSE_MS;
         if (task?.kind === "over") return true;
-        if (task !== null && this.running === life) await this.serve(link, task, say);
+        if (task !== null && (await this.isOn(life))) await this.serve(link, task, place, life, say);
       } catch (error) {
+        if (error instanceof SwitchedOff) return false;
+        if (error instanceof BudgetExhausted) await this.turn(false);
         if (error instanceof NoAnswer && [401, 403, 404].includes(error.status)) throw refusal(error.status);
         if (!(error instanceof NoAnswer) && !(error instanceof BadInput)) throw error;
         say(error.message);
@@ -158,50 +168,73 @@ export class TakingPart {
     return false;
   }
 
-  private async serve(link: Link, task: Task, say: (words: string) => void): Promise<void> {
+  private async serve(link: Link, task: Task, place: number, life: number, say: (words: string) => void): Promise<void> {
     try {
-      const message = await this.answer(link.file, link.state, task, await link.fetch(task));
+      const message = await this.answer(link.file, link.state, task, await link.fetch(task), place);
+      if (!(await this.isOn(life))) throw new SwitchedOff();
       const receipt = await link.send(task, message);
-      await this.store.put("messages", message.key, { ...message.sent, receipt });
-      say(`${task.kind} ${task.number}: ${receipt}`);
+      await this.acknowledge(message.key, receipt);
+      say(`${named(task, link.file)}: ${receipt}`);
     } catch (error) {
       if (error instanceof NoAnswer && (error.away || [401, 403, 404].includes(error.status))) throw error;
-      if (!(error instanceof NoAnswer || error instanceof BadInput || error instanceof BudgetExhausted)) throw error;
-      say(`${task.kind} ${task.number} is not answered: ${error.message}`);
+      if (!(error instanceof NoAnswer || error instanceof BadInput)) throw error;
+      say(`${named(task, link.file)}: not answered, because ${error.message}`);
       await rest(DECLINED_MS * (0.5 + Math.random() / 2));
     }
   }
 
   /** The message of a task: made and charged once, on disk before anybody gets it, and the same ever after. */
-  private async answer(file: FederationFile, state: State, task: Task, content: Bytes): Promise<Ready> {
+  private async answer(file: FederationFile, state: State, task: Task, content: Bytes, place: number): Promise<Ready> {
     if (task.kind !== "report" && task.kind !== "round") throw new BadInput(`a browser does not do this: ${task.kind}`);
     const kind: Kind = task.kind;
-    const { id } = file.about;
+    const { id, secure_sums: sums } = file.about;
     const number = kind === "report" ? task.period : task.number;
-    const key = `${account(id)} ${kind} ${number}`;
+    // Of a sum of reports there is one message, whatever the period: two of them would tell how they differ.
+    const key = `${account(id)} ${kind} ${kind === "report" && sums ? "sum" : number}`;
     const leaving = (sent: SentMessage, fresh: boolean): Ready => {
-      return { key, sent, fresh, body: kind === "report" ? reportFor(sent.bytes, task.number) : sent.bytes };
+      const numbered = kind === "report" && !sums;
+      return { key, sent, fresh, body: numbered ? reportFor(sent.bytes, task.number) : sent.bytes };
     };
     const known = await this.store.get<SentMessage>("messages", key);
     if (known !== undefined) return leaving(known, false);
-    const history = file.known(await this.history());
-    const bytes = kind === "report" ? file.report(task.number, history) : file.message(content, number, history, state.seed);
-    const squared = file.cost(kind, number) ** 2;
-    const promise = file.line(squared, "this message");
-    const made: SentMessage = { federation: id, kind, number, bytes, promise, at: new Date().toISOString(), receipt: "" };
-    return this.store.change(["ledger", "messages"], async (change) => {
+    charged(file, await this.store.get<Spending>("ledger", account(id)), kind, number); // nothing is made that would not fit
+    const [tensors, bytes] = await this.made(file, state, task, content, place);
+    const promise = file.line(file.cost(kind, number) ** 2, "this message");
+    const made: SentMessage = { federation: id, kind, number, bytes, tensors, promise, at: new Date().toISOString(), receipt: "" };
+    return this.store.change(["ledger", "messages", "settings"], async (change) => {
       const other = await change.get<SentMessage>("messages", key); // another tab may have been faster
       if (other !== undefined) return leaving(other, false);
-      const before = (await change.get<Spending>("ledger", account(id))) ?? { format: 1, squaredMu: 0, lastRound: -1 };
-      if (kind === "round" && number <= before.lastRound)
-        throw new BadInput(`round ${number} is over: this browser has answered round ${before.lastRound} already`);
-      const squaredMu = sumRoundedUp(before.squaredMu, squared);
-      if (!(squaredMu <= file.limit * (1 + 1e-9))) throw new BudgetExhausted("what this federation may ever learn of this browser is spent");
-      const lastRound = kind === "round" ? number : before.lastRound;
-      change.put("ledger", account(id), { format: 1, squaredMu, lastRound } satisfies Spending);
+      if (!(await change.get<State>("settings", STATE))?.on) throw new SwitchedOff();
+      change.put("ledger", account(id), charged(file, await change.get<Spending>("ledger", account(id)), kind, number));
       change.put("messages", key, made);
       return leaving(made, true);
     });
+  }
+
+  /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
+  private async made(file: FederationFile, state: State, { kind, number }: Task, content: Bytes, place: number): Promise<[readonly string[], Bytes]> {
+    const { id, devices, secure_sums: sums } = file.about;
+    const history = file.known(await this.history());
+    const [invitation, rest] = sums ? parted(content) : [content, content];
+    const under = (values: BigInt64Array, about: Sum): Promise<Bytes> =>
+      masked(invitation, values, about, id, sums as SecureSums, { key: state.key.privateKey, place });
+    if (kind === "report")
+      return [["votes"], sums ? await under(file.votes(history), sumOfReports(number, devices)) : file.report(number, history)];
+    const answer = file.answer(rest, number, history, state.seed);
+    return [answer.tensors, sums ? await under(answer.numbers(), sumOfRound(number)) : answer.message()];
+  }
+
+  /** That it was taken is said once; another tab that sends the same again learns that it is known. */
+  private async acknowledge(key: string, receipt: string): Promise<void> {
+    await this.store.change(["messages"], async (change) => {
+      const sent = await change.get<SentMessage>("messages", key);
+      if (sent !== undefined && sent.receipt !== "taken") change.put("messages", key, { ...sent, receipt } satisfies SentMessage);
+    });
+  }
+
+  /** Whether a life goes on: neither here nor in another tab somebody has turned it off. */
+  private async isOn(life: number): Promise<boolean> {
+    return this.running === life && ((await this.state())?.on ?? false);
   }
 
   private async link(): Promise<Link> {
@@ -214,6 +247,22 @@ export class TakingPart {
   private state(): Promise<State | undefined> {
     return this.store.get<State>("settings", STATE);
   }
+}
+
+/** Somebody has turned it off, here or in another tab: nothing leaves. */
+class SwitchedOff extends Error {}
+
+/** What is spent with one more message; a round that is over, and what does not fit any more, is refused. */
+function charged(file: FederationFile, known: Spending | undefined, kind: Kind, number: number): Spending {
+  const before = known ?? { format: 1, squaredMu: 0, lastRound: -1 };
+  if (kind === "round" && number <= before.lastRound)
+    throw new BadInput(`round ${number} is over: this browser has answered round ${before.lastRound} already`);
+  const cost = file.cost(kind, number);
+  if (!(cost < Infinity)) throw new BadInput(`round ${number} is beyond the last of this federation`);
+  const squaredMu = sumRoundedUp(before.squaredMu, cost ** 2);
+  if (!(squaredMu <= file.limit * (1 + 1e-9)))
+    throw new BudgetExhausted("All that this federation may ever learn of this browser is spent: it takes no more part, and nothing leaves.");
+  return { format: 1, squaredMu, lastRound: kind === "round" ? number : before.lastRound };
 }
 
 /** A message that may leave: it is paid for. */
@@ -232,14 +281,16 @@ class Link {
     readonly state: State,
   ) {}
 
-  /** Tie the own key to the place that the invitation is for; the same again is free. */
-  async enrol(): Promise<void> {
+  /** Tie the own key to the place that the invitation is for, which is told; the same again is free. */
+  async enrol(): Promise<number> {
     const { id, plan } = this.file.about;
     const { device, invitation, key } = this.state;
     const own = new Uint8Array(await crypto.subtle.exportKey("raw", key.publicKey));
     const endorsement = await signed(invitation, await statementFor(id, device, "enrol", 0, own));
     const body = utf8(JSON.stringify({ federation: id, plan, device, key: hex(own), endorsement }));
-    await this.outbox.send({ ...asking("/v1/enrol", body, "application/json"), what: "enrols in a federation", most: SMALL });
+    const request = { ...asking("/v1/enrol", body, "application/json"), what: "enrols in a federation", most: SMALL };
+    const { place } = JSON.parse(text(await this.outbox.send(request))) as { place?: unknown };
+    return Number.isSafeInteger(place) && (place as number) >= 0 && (place as number) < 2 ** 32 ? (place as number) : 0;
   }
 
   async poll(): Promise<Task | null> {
@@ -260,7 +311,7 @@ class Link {
 
   async send(task: Task, { sent, body, fresh }: Ready): Promise<string> {
     const headers = { "X-Veilrec-Kind": task.kind, "X-Veilrec-Number": String(task.number) };
-    const what = `a message to the federation (${task.kind} ${task.number}), ${fresh ? "clipped here" : "the same again"}`;
+    const what = `a message to the federation (${task.kind} ${sent.number}), ${fresh ? "clipped here" : "the same again"}`;
     const request = { ...asking("/v1/answer", body, "application/octet-stream"), what, cost: sent.promise, charged: fresh, headers, most: SMALL };
     const answer = JSON.parse(text(await this.signed(request, task.kind, task.number))) as { receipt?: unknown };
     return answer.receipt === "known already" ? "known already" : "taken";
@@ -276,6 +327,10 @@ class Link {
 
 function asking(path: string, body: Bytes, type = "text/plain"): { method: "POST"; path: string; type: string; body: Bytes; cost: string } {
   return { method: "POST", path, type, body, cost: NOT_OF_YOU };
+}
+
+function named({ kind, number }: Task, file: FederationFile): string {
+  return kind === "report" ? "Votes" : `Round ${number + 1} of ${file.about.rounds}`;
 }
 
 function account(id: string): string {

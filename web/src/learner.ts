@@ -2,17 +2,20 @@
 import { fromHex, type Bytes } from "./bytes.js";
 import { learningStream } from "./draws.js";
 import { BadInput } from "./errors.js";
+import { checkSecureSums, type SecureSums } from "./helpers.js";
 import { latticeDelta, line, type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
 import { decodeRound, encodeMessage, encodeReport, sizeOf, type TensorShape } from "./rounds.js";
 import { doubles, readSafetensors, shapeOf, texts } from "./safetensors.js";
 import { VeilRanking, type Reading } from "./veil.js";
 import { Content } from "./veil_content.js";
+import { Among, bothPlaces, placed, unknownPlaces, type Places } from "./veil_places.js";
 
 const FORMAT = 1;
 const MOST_ITEMS = 1_000_000;
 const LARGEST = 2 ** 60; // its square is still a number in single precision
 const BELOW = 1 - 1e-6; // so that rounding makes no message longer than its bound
 const SLACK = 1 - 1e-9;
+const PASSES = ["places", "further"] as const; // where items are used: among content, and among what those said
 
 /** What the file says, in words. */
 export interface AboutFederation {
@@ -31,6 +34,7 @@ export interface AboutFederation {
   readonly units: Readonly<Record<string, number>>;
   readonly shares: Readonly<Record<string, number>>;
   readonly clips: Readonly<Record<string, number>>;
+  readonly noise: Readonly<Record<string, number>>; // standard deviation, in units, on sums that devices estimate from
   readonly unit: Unit;
   readonly adjacency: Adjacency;
   readonly delta: number;
@@ -39,17 +43,33 @@ export interface AboutFederation {
   readonly sigma_of_votes: number;
   readonly mu_of_report: number;
   readonly mu_of_rounds: readonly number[];
+  readonly secure_sums?: SecureSums | null; // null: the coordinator sees every message
+}
+
+/** What a round is answered with, in the open or as the whole numbers that are added up under masks. */
+export interface Answer {
+  readonly tensors: readonly string[]; // that it is about
+  message(): Bytes;
+  numbers(): BigInt64Array;
+}
+
+/** By the tensor that it is about. */
+interface ToSay {
+  readonly places: Float64Array; // [items, directions]
+  readonly further: Float64Array; // likewise
+  readonly weights: Float64Array; // [features]
+  readonly map: Float64Array; // [tastes, width]
 }
 
 export class FederationFile {
-  private readonly places: ReadonlyMap<string, number>;
+  private readonly byId: ReadonlyMap<string, number>; // of the items, by their ids
   private constructor(
     readonly about: AboutFederation,
     readonly ids: readonly string[],
     private readonly content: Content,
     private readonly whitening: Float64Array,
   ) {
-    this.places = new Map(ids.map((id, at) => [id, at]));
+    this.byId = new Map(ids.map((id, at) => [id, at]));
   }
 
   static read(bytes: Bytes): FederationFile {
@@ -67,10 +87,12 @@ export class FederationFile {
 
   private checkShapes(features: number): void {
     const { tensors, reading } = this.about;
-    const [items, width] = [this.ids.length, this.content.width];
+    const { directions, width } = this;
+    const items = this.ids.length;
     const expected: Record<string, readonly number[]> = {
       votes: [items, 1],
       popularity: [items, 2],
+      ...Object.fromEntries(this.passes.map((name) => [name, [items, directions]])),
       weights: [features],
       map: [1 + reading.taste_recency.length * width, width],
     };
@@ -80,41 +102,107 @@ export class FederationFile {
       const table = name === "votes" || name === "popularity";
       return known !== undefined && String(known) === String(shape) && by_row === table && learnt === !table;
     });
-    if (!fits || features !== made || !["votes", "popularity", "weights"].every((name) => tensors.some((t) => t.name === name))) throw wrong("its model");
+    const passes = Math.max(this.passes.length, 1);
+    const inOrder = this.passes.every((name, at) => name === PASSES[at]) && (reading.place_passes ?? 1) === passes;
+    if (!fits || !inOrder || features !== made || !["votes", "popularity", "weights"].every((name) => tensors.some((t) => t.name === name))) throw wrong("its model");
+  }
+
+  /** The tensors of places, each learnt after the one before. */
+  private get passes(): readonly (typeof PASSES)[number][] {
+    return PASSES.filter((pass) => this.about.tensors.some(({ name }) => name === pass));
+  }
+
+  /** Along which places of items are learnt in one pass; 0 where none are. */
+  private get directions(): number {
+    const [, directions = 0] = this.about.tensors.find(({ name }) => name === "places")?.shape ?? [];
+    return Math.min(directions, this.content.width); // a shape with more of them is refused
+  }
+
+  /** Of the space that the map is over: content, and places beyond it. */
+  private get width(): number {
+    return this.content.width + this.passes.length * this.directions;
   }
 
   /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
   known(ids: readonly string[]): number[] {
-    return ids.map((id) => this.places.get(id)).filter((at) => at !== undefined);
+    return ids.map((id) => this.byId.get(id)).filter((at) => at !== undefined);
+  }
+
+  message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
+    return this.answer(content, number, history, seed, device).message();
   }
 
   /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
-  message(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Bytes {
-    const { about, whitening } = this;
+  answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device = 0): Answer {
+    const { about } = this;
     const own = about.bounds[number];
     if (own === undefined) throw new BadInput(`round ${number} is beyond the last of this federation: it is not answered`);
     const { clipNorm, asked, tensors } = decodeRound(content, about.tensors, number);
     const bound = Math.min(own, clipNorm ?? own);
+    const found = this.toSay(asked, tensors, history, learningStream(seed, device));
+    const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
+    const parts = asked.map((name) => {
+      const length = bound * Math.sqrt((about.shares[name] as number) / whole);
+      return [name, cut(found[name as keyof ToSay], about.clips[name] as number, length)] as const;
+    });
+    const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
+    const within = new Map(bounded(parts, bound));
+    const [names, most] = [view.map(({ name }) => name), about.secure_sums?.most_devices ?? 1];
+    return {
+      tensors: names,
+      message: () => encodeMessage(within, view, number),
+      numbers: () => onLattice(names.flatMap((name) => [...(within.get(name) as Float32Array)]), bound, most),
+    };
+  }
+
+  /** What the own history has to say to a round, of any length. */
+  private toSay(asked: readonly string[], tensors: ReadonlyMap<string, Float32Array>, history: readonly number[], draws: bigint): ToSay {
+    const { content, about, whitening } = this;
+    const { reading } = about;
+    const [none, known] = [new Float64Array(0), this.placesIn(tensors)];
+    const told = (name: string, table: Float32Array): Float64Array =>
+      asked.includes(name) ? new Among(table, content.items, this.directions, reading.place_recency).told(history) : none;
+    const [places, further] = [told("places", content.basis), told("further", known.values)];
+    if (!asked.some((name) => name === "weights" || name === "map")) return { places, further, weights: none, map: none };
     const size = Math.sqrt(whitening.length);
     const weights = this.inUnits(tensors, "weights", size);
     const learnt = {
       popularity: Float64Array.from(tensors.get("popularity") ?? []),
       weights: weights.map((_, f) => weights.reduce((sum, value, g) => sum + value * (whitening[f * size + g] as number), 0)),
-      map: this.inUnits(tensors, "map", (1 + about.reading.taste_recency.length * this.content.width) * this.content.width),
+      map: this.inUnits(tensors, "map", (1 + reading.taste_recency.length * this.width) * this.width),
+      places: known,
     };
-    const draws = learningStream(seed, device);
-    const gradients = VeilRanking.learning(this.content, about.reading, whitening, learnt, draws).gradients(history);
-    const whole = asked.reduce((sum, name) => sum + (about.shares[name] as number), 0);
-    const parts = asked.map((name) => {
-      const length = bound * Math.sqrt((about.shares[name] as number) / whole);
-      return [name, cut(gradients[name as "weights" | "map"], about.clips[name] as number, length)] as const;
-    });
-    const view = about.tensors.filter(({ name }) => asked.includes(name)); // answers number their own tensors
-    return encodeMessage(new Map(bounded(parts, bound)), view, number);
+    return { places, further, ...VeilRanking.learning(content, reading, whitening, learnt, draws).gradients(history) };
+  }
+
+  /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
+  private placesIn(tensors: ReadonlyMap<string, Float32Array>): Places {
+    const { directions, content } = this;
+    const popularity = tensors.get("popularity") as Float32Array;
+    const votes = Float64Array.from({ length: content.items }, (_, item) => Math.exp(popularity[2 * item] as number));
+    return this.passes.reduce((before, name) => {
+      const known = tensors.get(name)?.some((value) => value !== 0);
+      const noise = this.about.noise[name] as number;
+      const said = known ? placed(this.inUnits(tensors, name, 0), directions, noise, votes, content, before) : unknownPlaces(content.items, directions);
+      return bothPlaces(before, said, content.items);
+    }, unknownPlaces(content.items, 0));
   }
 
   report(number: number, history: readonly number[]): Bytes {
     return encodeReport(history, this.ids.length, number);
+  }
+
+  /** The vote that a server would make of the report, in steps of 2^-24: all of it together is at most one (votes.py). */
+  votes(history: readonly number[]): BigInt64Array {
+    const once = new Set(history);
+    const each = BigInt(Math.floor(Math.sqrt(Math.floor(2 ** 48 / Math.max(once.size, 1)))));
+    const out = new BigInt64Array(this.ids.length);
+    for (const item of once) out[item] = each;
+    return out;
+  }
+
+  get trust(): string {
+    return this.about.secure_sums ? "server sees only sums" : "server";
   }
 
   private inUnits(tensors: ReadonlyMap<string, Float32Array>, name: string, size: number): Float64Array {
@@ -137,7 +225,7 @@ export class FederationFile {
   statement(squared: number, scope: string): Guarantee {
     const { unit, adjacency, delta } = this.about;
     const epsilon = squared > 0 ? epsilonOf(Math.sqrt(squared), delta, this.dimension) : 0;
-    return { basis: "proven", unit, adjacency, epsilon, delta: squared > 0 ? delta : 0, scope, trust: "server", caveats: [] };
+    return { basis: "proven", unit, adjacency, epsilon, delta: squared > 0 ? delta : 0, scope, trust: this.trust, caveats: [] };
   }
 
   /** Numbers that noise is drawn for, in all rounds and for the votes. */
@@ -149,6 +237,20 @@ export class FederationFile {
   line(squared: number, scope: string): string {
     return line(this.statement(squared, scope));
   }
+}
+
+/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many devices fits (lattice.py). */
+export function onLattice(values: readonly number[], bound: number, devices: number): BigInt64Array {
+  const most = 2 ** (62 - exponentAbove(devices));
+  const perStep = most / 2 ** exponentAbove(bound);
+  return BigInt64Array.from(values, (value) => BigInt(Math.trunc(Math.min(Math.max(value * perStep, -most), most))));
+}
+
+/** Of the smallest power of two that is at least this. */
+function exponentAbove(value: number): number {
+  let exponent = Math.round(Math.log2(value)) - 1;
+  while (2 ** exponent < value) exponent++;
+  return exponent;
 }
 
 function wrong(what: string): BadInput {
@@ -175,6 +277,8 @@ function checkAbout(about: AboutFederation): void {
   if (!Array.isArray(tensors) || !Number.isSafeInteger(about.largest_content) || about.unit !== "user") throw wrong("its model");
   for (const { name } of tensors.filter(({ learnt }) => learnt))
     if (![about.units[name], about.shares[name], about.clips[name]].every((value) => value !== undefined && value > 0 && value < Infinity)) throw wrong("its model");
+  if (PASSES.some((pass) => tensors.some(({ name }) => name === pass) && !((about.noise?.[pass] as number) >= 0))) throw wrong("its noise");
+  if (about.secure_sums && !checkSecureSums(about.secure_sums, about.devices)) throw wrong("its secure sums");
   const [replaced, votes] = adjacency === "replace-one" ? [2, Math.SQRT2] : [1, 1];
   const kept = bounds.every((bound, at) => (mu_of_rounds[at] as number) >= ((replaced * bound) / sigma) * SLACK);
   if (!kept || !(mu_of_report >= (votes / sigma_of_votes) * SLACK)) throw wrong("its noise does not keep what it promises");

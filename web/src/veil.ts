@@ -4,8 +4,10 @@
  */
 import { drawnBelow, learningStream } from "./draws.js";
 import { BadRelease } from "./errors.js";
+import { addSquare, dot, product, solved } from "./linear.js";
 import { doubles, shapeOf, singles, type Tensors } from "./safetensors.js";
 import { Content, decaysOf, profiles } from "./veil_content.js";
+import { Among, columnsOf, IN_BASIS, type Places } from "./veil_places.js";
 
 const FORMULAS = [1, 2]; // what this code knows; 2: two passes of places
 const FEWEST_BEFORE = 4; // items before a target
@@ -13,8 +15,6 @@ const TRIES = 20; // to draw an item that was not used
 const FURTHER_VOTES = 5;
 const OF_ITEM = 3; // popularity features that are of the item alone
 const NEWTON_STEPS = 2;
-const PLACE_CLIP = 0.8; // of all places of a history together
-const IN_BASIS = 0.5; // how long a place beyond content is beside content
 
 /** What of a history is looked at, and how. */
 export interface Reading {
@@ -58,20 +58,13 @@ export interface LearntSoFar {
   readonly popularity: Float64Array; // [items, 2]
   readonly weights: Float64Array; // [features], of the features themselves
   readonly map: Float64Array; // [tastes, width]
-}
-
-/** Where items lie beyond their content, how far one more of the sum moves that, and what content expects. */
-interface Places {
-  readonly directions: number;
-  readonly values: Float32Array; // [items, directions] each
-  readonly gains: Float32Array;
-  readonly expected: Float32Array;
+  readonly places: Places;
 }
 
 export class VeilRanking {
   private readonly basis: Float32Array; // [items, width]: content, then places beyond it
   private readonly width: number;
-  private readonly among: readonly Float64Array[]; // [items, directions / passes] for each pass: what items lay among, all as long
+  private readonly among: readonly Among[]; // of each pass
   private readonly known: Float64Array; // [items, 3]: t, 2 ln(e^t + 5), t above the mean
   private readonly mean: number;
   private readonly decays: Float64Array;
@@ -89,11 +82,10 @@ export class VeilRanking {
     private readonly draws: bigint, // the stream that items beside targets are drawn from
   ) {
     this.width = content.width + places.directions;
-    this.basis = joinedColumns(content, places);
+    this.basis = columnsOf(content, places);
     const passes = program.reading.place_passes ?? 1;
-    this.among = [content.basis, places.values]
-      .slice(0, passes)
-      .map((table) => allAsLong(table, content.items, places.directions / passes));
+    const [each, scale] = [places.directions / passes, program.reading.place_recency];
+    this.among = [content.basis, places.values].slice(0, passes).map((table) => new Among(table, content.items, each, scale));
     const { recency, taste_recency, popularity_recency } = program.reading;
     [this.decays, this.tasteDecays, this.popularityDecays] = [recency, taste_recency, popularity_recency].map(decaysOf) as [
       Float64Array,
@@ -133,13 +125,12 @@ export class VeilRanking {
     );
   }
 
-  /** What a device of a federation learns with: content without places, and the model of a round. */
+  /** What a device of a federation learns with: public content, and the model of a round. */
   static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking {
-    const program = { ranks: "veil", formulas: 1, reading, caution: 0, draws_seed: 0 };
+    const program = { ranks: "veil", formulas: FORMULAS[(reading.place_passes ?? 1) - 1] ?? 0, reading, caution: 0, draws_seed: 0 };
     checkReading(program);
-    const none = new Float32Array(0);
-    const places = { directions: 0, values: none, gains: none, expected: none };
-    return new VeilRanking(content, program, whitening, learnt.popularity, learnt.weights, learnt.map, places, draws);
+    const { popularity, weights, map, places } = learnt;
+    return new VeilRanking(content, program, whitening, popularity, weights, map, places, draws);
   }
 
   /** The mean direction in which the loss of the own latest items falls (device/veil.py). */
@@ -337,15 +328,12 @@ export class VeilRanking {
     const { basis, width, among, content } = this;
     const { directions, gains, expected } = this.places;
     const out = new Float64Array(ends.length * width);
-    const everywhere = Array.from({ length: directions ? history.length : 0 }, (_, at) => at);
     ends.forEach((end, target) => {
       for (let d = 0; d < width; d++) out[target * width + d] = basis[(history[end] as number) * width + d] as number;
     });
     const each = directions / among.length;
     among.forEach((table, pass) => {
-      const places = profiles(history, everywhere, table, each, decaysOf([this.program.reading.place_recency]));
-      const length = Math.sqrt(places.reduce((sum, value) => sum + value * value, 0) / Math.max(places.length, 1));
-      const share = Math.min(1, PLACE_CLIP / Math.max(length, 1e-9)) / Math.sqrt(Math.max(history.length, 1));
+      const { places, share } = table.of(history);
       ends.forEach((end, target) => {
         for (let d = 0; d < each; d++) {
           const [known, at] = [(history[end] as number) * directions + pass * each + d, target * width + content.width + pass * each + d];
@@ -356,31 +344,6 @@ export class VeilRanking {
     });
     return out;
   }
-}
-
-/** The columns of content, and beside them those of places. */
-function joinedColumns(content: Content, places: Places): Float32Array {
-  const [width, more] = [content.width, places.directions];
-  const out = new Float32Array(content.items * (width + more));
-  for (let at = 0; at < content.items; at++) {
-    out.set(content.basis.subarray(at * width, (at + 1) * width), at * (width + more));
-    for (let d = 0; d < more; d++) out[at * (width + more) + width + d] = IN_BASIS * (places.values[at * more + d] as number);
-  }
-  return out;
-}
-
-/** The first columns of a table of items, each of standard deviation 2; of which nothing is known stays 0. */
-function allAsLong(table: Float32Array, items: number, columns: number): Float64Array {
-  const width = table.length / Math.max(items, 1);
-  const out = new Float64Array(items * columns);
-  for (let d = 0; d < columns; d++) {
-    let [sum, squares] = [0, 0];
-    for (let at = 0; at < items; at++) sum += table[at * width + d] as number;
-    for (let at = 0; at < items; at++) squares += ((table[at * width + d] as number) - sum / items) ** 2;
-    const factor = 2 / Math.max(Math.sqrt(squares / items), 1e-6);
-    for (let at = 0; at < items; at++) out[at * columns + d] = factor * (table[at * width + d] as number);
-  }
-  return out;
 }
 
 function checkReading(program: RankingProgram): void {
@@ -394,56 +357,6 @@ function checkReading(program: RankingProgram): void {
     program.caution >= 0 &&
     Number.isSafeInteger(program.draws_seed);
   if (!good) throw new BadRelease("the release says how it ranks in a way that is not known here: nothing of it is used");
-}
-
-function dot(a: ArrayLike<number>, b: Float64Array, size: number, from = 0): number {
-  let sum = 0;
-  for (let at = 0; at < size; at++) sum += (a[from + at] as number) * (b[at] as number);
-  return sum;
-}
-
-/** [rows, inner] times [inner, columns]. */
-function product(a: Float64Array, b: Float64Array, rows: number, inner: number, columns: number): Float64Array {
-  const out = new Float64Array(rows * columns);
-  for (let row = 0; row < rows; row++)
-    for (let at = 0; at < inner; at++) {
-      const value = a[row * inner + at] as number;
-      if (value === 0) continue;
-      for (let column = 0, p = row * columns, q = at * columns; column < columns; column++, p++, q++)
-        out[p] = (out[p] as number) + value * (b[q] as number);
-    }
-  return out;
-}
-
-/** Add factor * x x^T below the diagonal and on it. */
-function addSquare(square: Float64Array, x: Float64Array, from: number, factor: number, size: number): void {
-  for (let f = 0; f < size; f++) {
-    const value = factor * (x[from + f] as number);
-    for (let g = 0, place = f * size; g <= f; g++, place++) square[place] = (square[place] as number) + value * (x[from + g] as number);
-  }
-}
-
-/** The x of A x = b for a symmetric A above 0, of which the lower half is given (Cholesky). */
-function solved(a: Float64Array, b: Float64Array): Float64Array {
-  const size = b.length;
-  const at = (row: number, column: number): number => a[row * size + column] as number;
-  for (let j = 0; j < size; j++) {
-    for (let i = j; i < size; i++) {
-      let sum = at(i, j);
-      for (let k = 0; k < j; k++) sum -= at(i, k) * at(j, k);
-      a[i * size + j] = i === j ? Math.sqrt(Math.max(sum, 1e-300)) : sum / at(j, j);
-    }
-  }
-  const x = b.slice();
-  for (let i = 0; i < size; i++) {
-    for (let k = 0; k < i; k++) x[i] = (x[i] as number) - at(i, k) * (x[k] as number);
-    x[i] = (x[i] as number) / at(i, i);
-  }
-  for (let i = size - 1; i >= 0; i--) {
-    for (let k = i + 1; k < size; k++) x[i] = (x[i] as number) - at(k, i) * (x[k] as number);
-    x[i] = (x[i] as number) / at(i, i);
-  }
-  return x;
 }
 
 /** Softmax over the items beside a target, whose own score is 0: [rows]. */

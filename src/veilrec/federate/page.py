@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from veilrec._files import replacing
-from veilrec.device.veil import CLIPS, PASSES, VeilLearner
+from veilrec.device.veil import CLIPS, VeilLearner
 from veilrec.errors import BadInput
 from veilrec.federate.facts import Known, largest_content
 from veilrec.privacy.accounting.composition import flattened
@@ -62,6 +62,7 @@ def about(known: Known) -> dict[str, Any]:
         "units": dict(learner.steps.units),
         "shares": {name: learner.steps.shares[name] for name in learner.names},
         "clips": {name: CLIPS[name] for name in learner.names},
+        "noise": dict(learner.steps.noise),
         "unit": sums.unit,
         "adjacency": sums.adjacency,
         "delta": sums.claimed_delta,
@@ -70,6 +71,7 @@ def about(known: Known) -> dict[str, Any]:
         "sigma_of_votes": votes.sigma,
         "mu_of_report": _mu(votes.event()),
         "mu_of_rounds": [_mu(sums.event_in(Round(number))) for number in range(made.rounds)],
+        "secure_sums": _secure_sums(known),
     }
 
 
@@ -92,14 +94,21 @@ def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
         and isinstance(votes, VoteReports)
     ):
         raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
-    if any(name in plan.learner.names for name in PASSES):
+    if made.rehearsal or made.unprotected:
+        raise BadInput("browsers take part in no rehearsals: make the federation without")
+    if made.secagg == "pairs":
         raise BadInput(
-            "this federation has so many devices that it also learns places of items, which browsers do not: take part"
-            " with devices in Python, or make it with fewer devices or a smaller epsilon"
+            "browsers take part in the open or with helpers, not in sums among devices: use --secagg helpers"
         )
-    if made.rehearsal or made.unprotected or made.secagg != "none":
-        raise BadInput("browsers take part neither in rehearsals nor under masks: make the federation without")
     return plan.learner, plan.mechanism, votes
+
+
+def _secure_sums(known: Known) -> dict[str, Any] | None:
+    """Whom a device believes that its message is added up with others, and nothing else is done with it."""
+    made = known.federation
+    if made.secagg == "none":
+        return None
+    return {"helpers": list(made.helpers), "least": made.least, "most_devices": known.plan.most_devices}
 
 
 def _mu(event: Event) -> float:

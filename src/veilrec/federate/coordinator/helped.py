@@ -23,6 +23,7 @@ from veilrec.federate.tasks import Away, Trip, joined
 from veilrec.plan import Plan
 from veilrec.updates import FIRST_REPORT_SUM
 from veilrec.wire.codec import BadMessage
+from veilrec.wire.signing import BadSignature
 
 
 class HelpedRounds:
@@ -48,7 +49,7 @@ class HelpedRounds:
             raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
         try:
             return HelpedSum(proposal, self._registered()).invite(list(said.values()))
-        except (Void, BadMessage) as error:
+        except (Void, BadMessage, BadSignature) as error:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
     def senders(self, invitation: bytes, cohort: int) -> int:
@@ -86,7 +87,7 @@ class HelpedRounds:
             for answer in said.values():
                 adding.receive_answer(answer)
             return adding.finish()
-        except (Void, BadMessage) as error:
+        except (Void, BadMessage, BadSignature) as error:
             self._say(str(error))
             return None
 

@@ -121,7 +121,7 @@ class Coming:
         except NotInvited as error:
             raise Refused(403, str(error)) from None
         self._conductor.enrolled()
-        return _json({"device": place.device, "role": place.role})
+        return _json({"device": place.device, "role": place.role, "place": place.number})
 
     async def poll(self, request: Request) -> Response:
         """What a device is asked; None if nothing came up."""

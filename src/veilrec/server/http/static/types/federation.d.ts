@@ -8,6 +8,7 @@ export interface SentMessage {
     readonly kind: Kind;
     readonly number: number;
     readonly bytes: Bytes;
+    readonly tensors?: readonly string[];
     readonly promise: string;
     readonly at: string;
     readonly receipt: string;
@@ -16,6 +17,7 @@ export interface Participation {
     readonly on: boolean;
     readonly device: string;
     readonly file: FederationFile;
+    readonly share: number;
     readonly spent: string;
     readonly atMost: string;
     readonly messages: readonly SentMessage[];
@@ -42,6 +44,12 @@ export declare class TakingPart {
     private serve;
     /** The message of a task: made and charged once, on disk before anybody gets it, and the same ever after. */
     private answer;
+    /** What a message is about, and its bytes, under masks where the coordinator is to see sums alone. */
+    private made;
+    /** That it was taken is said once; another tab that sends the same again learns that it is known. */
+    private acknowledge;
+    /** Whether a life goes on: neither here nor in another tab somebody has turned it off. */
+    private isOn;
     private link;
     private state;
 }

@@ -1,5 +1,6 @@
 /** A device of a federation of `veil`, as its public file says: what it answers, and what that costs (federate/page.py). */
 import { type Bytes } from "./bytes.js";
+import { type SecureSums } from "./helpers.js";
 import { type Adjacency, type Guarantee, type Unit } from "./guarantee.js";
 import { type TensorShape } from "./rounds.js";
 import { type Reading } from "./veil.js";
@@ -20,6 +21,7 @@ export interface AboutFederation {
     readonly units: Readonly<Record<string, number>>;
     readonly shares: Readonly<Record<string, number>>;
     readonly clips: Readonly<Record<string, number>>;
+    readonly noise: Readonly<Record<string, number>>;
     readonly unit: Unit;
     readonly adjacency: Adjacency;
     readonly delta: number;
@@ -28,21 +30,42 @@ export interface AboutFederation {
     readonly sigma_of_votes: number;
     readonly mu_of_report: number;
     readonly mu_of_rounds: readonly number[];
+    readonly secure_sums?: SecureSums | null;
+}
+/** What a round is answered with, in the open or as the whole numbers that are added up under masks. */
+export interface Answer {
+    readonly tensors: readonly string[];
+    message(): Bytes;
+    numbers(): BigInt64Array;
 }
 export declare class FederationFile {
     readonly about: AboutFederation;
     readonly ids: readonly string[];
     private readonly content;
     private readonly whitening;
-    private readonly places;
+    private readonly byId;
     private constructor();
     static read(bytes: Bytes): FederationFile;
     private checkShapes;
+    /** The tensors of places, each learnt after the one before. */
+    private get passes();
+    /** Along which places of items are learnt in one pass; 0 where none are. */
+    private get directions();
+    /** Of the space that the map is over: content, and places beyond it. */
+    private get width();
     /** Where items of some ids are, in the same order; those that the federation does not know are left out. */
     known(ids: readonly string[]): number[];
-    /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
     message(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Bytes;
+    /** The answer to a round, as long as the round's bound at most; also of an empty history, because silence would tell. */
+    answer(content: Bytes, number: number, history: readonly number[], seed: bigint, device?: number): Answer;
+    /** What the own history has to say to a round, of any length. */
+    private toSay;
+    /** Where items lie beyond their content, as the sums of a round say; before they were released nothing is known. */
+    private placesIn;
     report(number: number, history: readonly number[]): Bytes;
+    /** The vote that a server would make of the report, in steps of 2^-24: all of it together is at most one (votes.py). */
+    votes(history: readonly number[]): BigInt64Array;
+    get trust(): string;
     private inUnits;
     /** mu of a message, as ledgers count it. */
     cost(kind: "report" | "round", number: number): number;
@@ -54,3 +77,5 @@ export declare class FederationFile {
     private get dimension();
     line(squared: number, scope: string): string;
 }
+/** Numbers up to a bound as whole ones, cut towards 0: so large that the sum of so many devices fits (lattice.py). */
+export declare function onLattice(values: readonly number[], bound: number, devices: number): BigInt64Array;

@@ -1,5 +1,6 @@
 import { type Tensors } from "./safetensors.js";
 import { Content } from "./veil_content.js";
+import { type Places } from "./veil_places.js";
 /** What of a history is looked at, and how. */
 export interface Reading {
     readonly recency: readonly number[];
@@ -28,6 +29,7 @@ export interface LearntSoFar {
     readonly popularity: Float64Array;
     readonly weights: Float64Array;
     readonly map: Float64Array;
+    readonly places: Places;
 }
 export declare class VeilRanking {
     private readonly content;
@@ -48,7 +50,7 @@ export declare class VeilRanking {
     private readonly popularityDecays;
     private constructor();
     static read(program: RankingProgram, file: Tensors, count: number): VeilRanking;
-    /** What a device of a federation learns with: content without places, and the model of a round. */
+    /** What a device of a federation learns with: public content, and the model of a round. */
     static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking;
     /** The mean direction in which the loss of the own latest items falls (device/veil.py). */
     gradients(history: ArrayLike<number>): Gradients;

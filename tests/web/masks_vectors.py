@@ -1,0 +1,164 @@
+"""Test vectors of secure sums: fixed keys, and the bytes that Python's device sends with them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from tests.web.learner_vectors import ID
+from veilrec._arrays import Offsets
+from veilrec.device.veil import MAP, WEIGHTS
+from veilrec.federate.secagg import helpers
+from veilrec.federate.secagg.checksum import check_value
+from veilrec.federate.secagg.helpers import HelpedDevice, Invitation, Proposal
+from veilrec.federate.secagg.masks import RoundKey, public_half
+from veilrec.federate.secagg.terms import Terms
+from veilrec.federate.sums import width_for
+from veilrec.lattice import Lattice
+from veilrec.privacy.mechanisms.votes import VoteReports
+from veilrec.updates import ReportSum, Schema, Tensor, Uploads
+from veilrec.wire.signing import SigningKey
+
+LENGTHS = (1, 2, 7, 100, 1000)
+PLACE, LEAST, DEVICES = 3, 2, 1 << 20
+BOUNDS = (1.0, 0.25, 0.3, 0.5 + 2.0**-50, 7.0)
+HELPERS = 2
+ROUND, WIDTH = 5, 64
+REPORTING = (2, 5, 63, 64, 1000)  # devices: numbers of up to 63 travel in 32 bits
+VOTES = 40  # items
+
+
+def _secret(number: int) -> bytes:
+    return bytes((number * 37 + at * 11 + 5) % 256 for at in range(32))
+
+
+def _identity(number: int) -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(_secret(number)))
+
+
+def _federation() -> bytes:
+    """As `Federation.digest` has it."""
+    return hashlib.sha256(ID.encode()).digest()
+
+
+def _invitation(
+    length: int, *, number: int = ROUND, width: int = WIDTH, least: int = LEAST, federation: bytes | None = None
+) -> Invitation:
+    identities = [_identity(100 + place) for place in range(HELPERS)]
+    terms = Terms(federation or _federation(), number, length, width, least)
+    proposal = Proposal(terms, tuple(identity.public for identity in identities))
+    keys = []
+    for place, identity in enumerate(identities):
+        public = public_half(X25519PrivateKey.from_private_bytes(_secret(200 + place)))
+        keys.append(RoundKey.signed(public, identity, proposal.session, "helper", place))
+    return Invitation(proposal, tuple(keys), _secret(300))
+
+
+def _update(length: int) -> dict[str, Any]:
+    values = np.random.default_rng([95, length]).integers(-(2**60), 2**60, length)
+    return {"devices": DEVICES, **_upload(_invitation(length), values)}
+
+
+def _report(devices: int) -> dict[str, Any]:
+    mechanism = _mechanism(VOTES)
+    told = np.random.default_rng([98, devices]).random(VOTES) < 0.2
+    width = width_for(devices, mechanism.largest)
+    invitation = _invitation(VOTES, number=ReportSum().number, width=width)
+    return {"devices": devices, **_upload(invitation, mechanism.weigh(told))}
+
+
+def _upload(invitation: Invitation, values: Offsets) -> dict[str, Any]:
+    terms = invitation.proposal.terms
+    device = HelpedDevice(
+        PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
+    )
+    own = X25519PrivateKey.from_private_bytes(_secret(2))
+    with patch.object(helpers.X25519PrivateKey, "generate", lambda: own):
+        sent = device.upload(invitation.encode(), values)
+    return {
+        "number": terms.round_number,
+        "width": terms.width,
+        "invitation": _text(invitation.encode()),
+        "values": [str(value) for value in values.tolist()],
+        "check": str(int(check_value(values, invitation.check_key)[0])),
+        "session": invitation.proposal.session.hex(),
+        "sent": _text(sent),
+    }
+
+
+def _lattice(bound: float, devices: int) -> dict[str, Any]:
+    generator = np.random.default_rng([96, devices])
+    values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
+    schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
+    lattice = Lattice.fitting(schema, {WEIGHTS: bound, MAP: bound}, devices=devices, saturates=True)
+    values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * lattice.steps[WEIGHTS]  # cut towards 0
+    uploads = Uploads(0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)})
+    return {
+        "bound": bound,
+        "devices": devices,
+        "values": [float(value) for value in values],
+        "whole": [str(value) for value in lattice.integers(uploads)[0].tolist()],
+    }
+
+
+def _mechanism(length: int) -> VoteReports:
+    return VoteReports(length=length, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+
+
+def _votes(count: int) -> dict[str, Any]:
+    history = np.random.default_rng([97, count]).permutation(VOTES)[:count]
+    told = np.zeros(VOTES, np.bool_)
+    told[history] = True
+    return {"history": history.tolist(), "votes": [str(value) for value in _mechanism(VOTES).weigh(told).tolist()]}
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _refused() -> dict[str, str]:
+    """Invitations that no device follows, by what is wrong with them."""
+    good = _invitation(7)
+    swapped = Invitation(good.proposal, good.keys[::-1], good.check_key)
+    unsigned = Invitation(
+        good.proposal, (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1]), good.check_key
+    )
+    other = Proposal(good.proposal.terms, good.proposal.helpers[::-1])
+    odd = {
+        "another federation": _invitation(7, federation=bytes(32)).encode(),
+        "another width": _invitation(7, width=32).encode(),
+        "another round": _invitation(7, number=ROUND + 1).encode(),
+        "a sum of reports": _invitation(7, number=ReportSum().number).encode(),
+        "a sum of more": _invitation(7, least=LEAST + 1).encode(),
+        "another length": _invitation(8).encode(),
+        "keys in no order": swapped.encode(),
+        "a key that nobody signed": unsigned.encode(),
+        "other helpers": Invitation(other, good.keys, good.check_key).encode(),
+        "cut off": good.encode()[:-1],
+        "something behind it": good.encode() + b"\0",
+    }
+    return {name: _text(content) for name, content in odd.items()}
+
+
+def masks() -> dict[str, Any]:
+    """Messages under masks, with all keys; whole numbers and votes that are added up; invitations that are refused."""
+    proposal = _invitation(1).proposal
+    return {
+        "federation": ID,
+        "secure_sums": {"helpers": [key.hex() for key in proposal.helpers], "least": LEAST, "most_devices": DEVICES},
+        "place": PLACE,
+        "identity": _secret(1).hex(),
+        "own": _secret(2).hex(),
+        "own_public": public_half(X25519PrivateKey.from_private_bytes(_secret(2))).hex(),
+        "updates": [_update(length) for length in LENGTHS],
+        "reports": [_report(devices) for devices in REPORTING],
+        "lattices": [_lattice(bound, devices) for bound in BOUNDS for devices in (1, 2, 5, 1000, DEVICES)],
+        "votes": [_votes(count) for count in (0, 1, 2, 3, 7, 39, 40)],
+        "refused": _refused(),
+    }

@@ -1,0 +1,188 @@
+"""A page that takes part in a federation, and a coordinator that asks what a test wants and keeps all that comes."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.web.browsing import Browser
+from veilrec.federate.coordinator.page_door import HEADERS
+from veilrec.federate.facts import Known
+from veilrec.federate.federation import COORDINATOR
+from veilrec.federate.tasks import Task
+from veilrec.updates import whole_model
+from veilrec.wire import rounds
+
+SENT = """
+const m = await import('/web/veilrec.js');
+const found = await (await m.Device.open()).federation.participation();
+return found.messages.map(each => [each.kind, each.number, m.hex(each.bytes), each.receipt, each.promise]);
+"""
+SPENT = "return (await (await (await import('/web/veilrec.js')).Device.open()).federation.participation()).spent"
+CHARGED = """
+const done = (request) => new Promise((resolve) => (request.onsuccess = () => resolve(request.result)));
+const database = await done(indexedDB.open("veilrec"));
+const kept = await done(database.transaction("ledger").objectStore("ledger").get("federation " + given[0]));
+database.close();
+return kept?.squaredMu ?? 0;
+"""
+_PATIENCE = 30.0
+_NOTHING_TO_DO = 1.0  # seconds until a page that asks is told so
+
+
+def join(browser: Browser, invitation: str, file: Path) -> None:
+    """As a person does: the switch, the two things that were handed over, the button."""
+    browser.element("#take-part").click()
+    browser.element("#invitation").send_keys(invitation.strip())
+    browser.element("#federation-file").send_keys(str(file))
+    browser.until("return document.getElementById('learning-text').textContent.includes('trusting: server')")
+    browser.element("#join").click()
+
+
+def listed(browser: Browser) -> list[dict[str, str]]:
+    """The messages that the panel lists."""
+    found: list[dict[str, str]] = browser.js(
+        "return [...document.querySelectorAll('#learnt li')].map(e => ({...e.dataset}))"
+    )
+    return found
+
+
+def says(browser: Browser, words: str) -> None:
+    """Wait until the panel says something."""
+    browser.until("return document.getElementById('learning-status').textContent.includes(arguments[0])", words)
+
+
+def blocked(browser: Browser, *patterns: str) -> None:
+    """From now on requests to these go nowhere; without patterns, all go their way again."""
+    browser.driver.execute_cdp_cmd("Network.enable", {})
+    browser.driver.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(patterns)})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came for a task."""
+
+    kind: str
+    number: int
+    body: bytes
+
+
+@dataclass
+class Asking:
+    """Stands where a coordinator is; every poll that waits gets the task, and answers are kept and acknowledged."""
+
+    known: Known
+    answers: list[Answer] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)  # contents wait for it
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: int = 0
+    _handed: int = 0  # polls that get the task now
+    _idle: int = 0  # polls that got none
+    _task: Task | None = None
+    _content: bytes = b""
+
+    def ask(self, kind: Any, number: int, *, period: int = 0, tabs: int = 1) -> None:
+        """Hand a task to so many tabs at once, each of which has one poll open."""
+        self._content = b"" if kind == "report" else self.model(number)
+        digest = sha256(self._content).hexdigest() if self._content else ""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._waiting >= tabs, _PATIENCE), "nobody asks for a task"
+            self._task, self._handed = Task(kind, number, period, digest, len(self._content)), self._waiting
+            self._changed.notify_all()
+
+    def model(self, number: int) -> bytes:
+        """A round as the plan has it, of a model that nobody has moved yet."""
+        plan = self.known.plan
+        about = plan.agenda.next(number, plan.start, None)
+        return rounds.encode(about, whole_model(plan.schema, plan.start, number), plan.schema)
+
+    def until(self, done: Callable[[list[Answer]], bool]) -> None:
+        """Wait for answers."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: done(self.answers), _PATIENCE), f"{len(self.answers)} answers came"
+
+    def polled(self, times: int) -> None:
+        """Wait until so many polls were told that there is nothing to do: what was on its way has come by then."""
+        with self._changed:
+            until = self._idle + times
+            assert self._changed.wait_for(lambda: self._idle >= until, _PATIENCE), "nobody asks for a task"
+
+    def answer(self, path: str, headers: Any, body: bytes) -> bytes:
+        """To one request."""
+        if path == "/v1/poll":
+            return self._poll()
+        if path == "/v1/content":
+            self.released.wait(_PATIENCE)
+            return self._content
+        if path == "/v1/answer":
+            came = Answer(headers["X-Veilrec-Kind"], int(headers["X-Veilrec-Number"]), body)
+            with self._changed:
+                known = came in self.answers
+                self.answers.append(came)
+                self._changed.notify_all()
+            return json.dumps({"receipt": "known already" if known else "taken"}).encode()
+        return b"{}"
+
+    def _poll(self) -> bytes:
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._handed > 0, _NOTHING_TO_DO)
+            self._waiting -= 1
+            task, self._handed = (self._task, self._handed - 1) if self._handed else (None, 0)
+            self._idle += task is None
+            self._changed.notify_all()
+        return b"null" if task is None else json.dumps(replace(task, seconds=10.0).to_json()).encode()
+
+
+@contextmanager
+def asking(folder: Path, known: Known, page: str) -> Iterator[Asking]:
+    """Such a coordinator at the address of a federation, for the pages of one origin."""
+    made = Asking(known)
+    made.released.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_OPTIONS(self) -> None:
+            self._tell(204, b"")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._tell(200, made.answer(self.path, self.headers, body))
+
+        def _tell(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Access-Control-Allow-Origin", page)
+            self.send_header("Access-Control-Allow-Headers", ", ".join(HEADERS))
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    place = urlsplit(known.federation.address)
+    server = ThreadingHTTPServer((place.hostname or "", place.port or 0), Handler)
+    server.daemon_threads, server.handle_error = True, lambda *_: None  # type: ignore[method-assign,assignment]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / COORDINATOR / "tls.pem", folder / COORDINATOR / "tls.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(_PATIENCE)

@@ -1,0 +1,142 @@
+/**
+ * A device's side of secure sums with helpers (federate/secagg/helpers.py): its vector leaves under a mask for every
+ * helper, and the coordinator sees sums alone. Federation, helpers and how few may be added up it knows from the
+ * federation's public file, not from servers.
+ */
+import { fromHex, joined, same, utf8, type Bytes } from "./bytes.js";
+import { BadInput } from "./errors.js";
+import { added, agreedKey, checkValue, digest, maskBytes, packed, publicHalf, roundKey, wordsOf } from "./masks.js";
+
+const KEY_PURPOSE = utf8("veilrec round key\n");
+const ED25519 = { name: "Ed25519" };
+const MOST_HELPERS = 16;
+const [KEY_BYTES, SIGNATURE_BYTES, CHECK_BYTES, LENGTH_BYTES] = [32, 64, 32, 8] as const;
+const WIDTH_OF_ROUNDS = 64; // bits of a sum of updates, as in rounds whose messages are seen
+const FIRST_REPORT_SUM = 2 ** 31; // rounds have the numbers below
+const WHOLE_VOTE = 2 ** 24; // the largest number of a report
+
+/** What the public file says of secure sums. */
+export interface SecureSums {
+  readonly helpers: readonly string[]; // their lasting keys, in hexadecimal digits
+  readonly least: number; // devices without which no sum is opened
+  readonly most_devices: number; // that a sum is made for
+}
+
+/** Who signs here, and as which device. */
+export interface Signer {
+  readonly key: CryptoKey;
+  readonly place: number; // at the coordinator; helpers believe it only with a signature of the key that is known there
+}
+
+/** A sum among all those of a federation: which one it is, and how large its numbers are. */
+export interface Sum {
+  readonly number: number;
+  readonly width: number; // bits that hold every number of the sum, its sign included
+}
+
+interface Invitation {
+  readonly session: Bytes;
+  readonly keys: readonly Bytes[]; // of the helpers, for this round
+  readonly checkKey: Bytes;
+}
+
+export function checkSecureSums(found: SecureSums, devices: number): boolean {
+  const { helpers, least, most_devices } = found;
+  return (
+    Array.isArray(helpers) &&
+    helpers.length >= 1 &&
+    helpers.length <= MOST_HELPERS &&
+    new Set(helpers).size === helpers.length &&
+    helpers.every((key) => /^[0-9a-f]{64}$/.test(key)) &&
+    [least, most_devices, devices].every((count) => Number.isSafeInteger(count) && count >= 2 && count <= 2 ** 20)
+  );
+}
+
+/** The sum of the updates of a round. */
+export function sumOfRound(number: number): Sum {
+  if (!(number < FIRST_REPORT_SUM)) refused("gives a round the number of a sum of reports");
+  return { number, width: WIDTH_OF_ROUNDS };
+}
+
+/** The sum of what so many devices report (federate/sums.py): helpers add it up once, so that it has one number. */
+export function sumOfReports(number: number, devices: number): Sum {
+  if (number !== FIRST_REPORT_SUM) refused(`is to a sum of reports with number ${number}, which no federation with helpers has`);
+  return { number, width: BigInt(devices * WHOLE_VOTE).toString(2).length + 1 };
+}
+
+function refused(why: string): never {
+  throw new BadInput(`the invitation to a secure sum ${why}: nothing is sent`);
+}
+
+/** The two contents of a task under masks: the invitation, and what the task is without them. */
+export function parted(content: Bytes): [Bytes, Bytes] {
+  if (content.length < LENGTH_BYTES) refused("is not whole");
+  const length = new DataView(content.buffer, content.byteOffset).getBigUint64(0, true);
+  if (length > BigInt(content.length - LENGTH_BYTES)) refused("is not whole");
+  const middle = LENGTH_BYTES + Number(length);
+  return [content.slice(LENGTH_BYTES, middle), content.slice(middle)];
+}
+
+/** The vector under a mask for every helper; made again it has other masks, so it is kept until it has arrived. */
+export async function masked(
+  content: Bytes,
+  values: BigInt64Array,
+  about: Sum,
+  federation: string,
+  sums: SecureSums,
+  signer: Signer,
+  own?: CryptoKeyPair,
+): Promise<Bytes> {
+  const { session, keys, checkKey } = await invited(content, await termsOf(federation, about, values.length, sums.least), sums);
+  const pair = own ?? (await roundKey());
+  const mine = await publicHalf(pair.publicKey);
+  const said = joined(KEY_PURPOSE, statement(session, "device", signer.place, mine));
+  const signature = new Uint8Array(await crypto.subtle.sign(ED25519, signer.key, said));
+  const word = about.width <= 32 ? 4 : 8; // bytes
+  const plain = new BigUint64Array(values.buffer, values.byteOffset, values.length);
+  const [check, vector] = [wordsOf([await checkValue(plain, checkKey)], 8), wordsOf(plain, word)];
+  for (let helper = 0; helper < keys.length; helper++) {
+    const key = await agreedKey(pair.privateKey, keys[helper] as Bytes, utf8("helper mask"), session, packed(helper), packed(signer.place));
+    const mask = await maskBytes(key, check.length + vector.length);
+    added(check, mask.subarray(0, check.length), 8);
+    added(vector, mask.subarray(check.length), word);
+  }
+  return joined(packed(signer.place), mine, signature, check, vector);
+}
+
+/** What a sum is to everybody (federate/secagg/terms.py): a device works it out by itself, from the federation's file. */
+async function termsOf(federation: string, { number, width }: Sum, length: number, least: number): Promise<Bytes> {
+  const id = new Uint8Array(await crypto.subtle.digest("SHA-256", utf8(federation)));
+  return joined(utf8("VRS1"), id, packed(number), packed(length), Uint8Array.of(width), packed(least));
+}
+
+function statement(session: Bytes, role: "device" | "helper", number: number, key: Bytes): Bytes {
+  return joined(session, utf8(role.padEnd(8)), packed(number), key);
+}
+
+/** Read and believe an invitation: to this very sum, with the federation's helpers, whose keys these have signed for it. */
+async function invited(content: Bytes, terms: Bytes, sums: SecureSums): Promise<Invitation> {
+  let at = 0;
+  const take = (count: number): Bytes => {
+    if (at + count > content.length) refused("is not whole");
+    at += count;
+    return content.slice(at - count, at);
+  };
+  if (!same(take(terms.length), terms)) refused("is of another federation, or has other terms than its file says for this sum");
+  const helpers = sums.helpers.map(fromHex);
+  if (new DataView(take(4).buffer).getUint32(0, true) !== helpers.length) refused("names other helpers than the federation’s file");
+  if (!helpers.every((helper) => same(take(KEY_BYTES), helper))) refused("names other helpers than the federation’s file");
+  const session = await digest(utf8("veilrec secure sum"), utf8("helpers"), terms, ...helpers);
+  const keys: Bytes[] = [];
+  for (const [place, helper] of helpers.entries()) {
+    if (new DataView(take(4).buffer).getUint32(0, true) !== place) refused("has the keys of helpers in no order");
+    const [key, signature] = [take(KEY_BYTES), take(SIGNATURE_BYTES)];
+    const lasting = await crypto.subtle.importKey("raw", helper, ED25519, false, ["verify"]);
+    const said = joined(KEY_PURPOSE, statement(session, "helper", place, key));
+    if (!(await crypto.subtle.verify(ED25519, lasting, signature, said))) refused(`has a key that helper ${place} did not sign`);
+    keys.push(key);
+  }
+  const checkKey = take(CHECK_BYTES);
+  if (at !== content.length) refused("goes on behind its end");
+  return { session, keys, checkKey };
+}
