@@ -206,7 +206,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
         (["--method", "ease", "--devices", "5"], "name a federated method"),
         (["--method", "fedmf", "--devices", "50"], "--devices is 50"),
         (["--method", "dp-fedmf", "--devices", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
-        (["--method", "priv-fedmf-sub", "--devices", "5", "--secagg", "helpers"], "one by one"),
+        (["--method", "veil", "--devices", "5", "--secagg", "helpers", "--shares"], "the server adds that of vote-rep"),
     ):
         done = runner.invoke(app, [*wishes, *more, "--rounds", "2"])
         assert isinstance(done.exception, BadInput), done.output

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from veilrec.device.device import Device
@@ -60,6 +61,15 @@ def test_veil_under_masks_is_the_simulation_bit_for_bit(secagg: str, tmp_path: P
     vectors = 5 * terms_in(made, known.plan, ReportSum()).vector_bytes
     assert vectors < ended.history[0].report_bytes < vectors + 5 * 2_000
     assert ended.history[1].report_bytes == 0
+
+
+def test_items_of_a_histogram_under_masks_choose_the_rounds_of_the_simulation(tmp_path: Path) -> None:
+    basis = basis_of(Subject("priv-fedmf-sub"), "cohort.size=0", users=4, rounds=1)
+    lay_out_in(tmp_path, basis, secagg="helpers", minimum_messages=3, round_seconds=LONG)
+    run_all(tmp_path)
+    wanted, ended = simulated(tmp_path, basis).standing, read_end(tmp_path, known_in(tmp_path))
+    assert same(ended.state, dict(wanted.state()))
+    assert len(np.unique(wanted.sent)) > 1  # what was reported says which items the round is about
 
 
 def paid(folder: Path) -> list[int]:

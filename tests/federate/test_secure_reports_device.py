@@ -209,7 +209,7 @@ def test_neither_the_number_of_a_round_nor_a_second_sum_nor_an_open_question_is_
     _, invitation = helped.sum_of(helped.terms)
     with pytest.raises(BadInput, match="is that of a round"):
         helped.ask(0, "report", joined(invitation, b""), number=0)
-    with pytest.raises(BadInput, match="1 times at most"):
+    with pytest.raises(BadInput, match="1 time at most"):
         helped.ask(0, "report", joined(invitation, b""), number=FIRST + 1)
     for content in (b"", joined(b"", b"")):  # as where reports are seen
         with pytest.raises(VeilrecError):

@@ -11,6 +11,8 @@ What is promised
   transaction. Whenever the device is killed, it answers the same round with the same bytes, or has not answered it.
 - A round is answered once. Asking again gives the same bytes, free of charge; a round before the last one answered is
   refused. So nobody gets two noises on the same update.
+- A report is drawn and paid for once a period. Under masks a sum of reports is answered once, with the same bytes ever
+  after; another sum gets the same report under other masks, and costs nothing more: one of them is released.
 - A device learns or judges, and never does both. A judge answers once, whichever models it is asked about.
 - A model that overflows on a device's data is answered like any other, with an update of zeros: silence would tell.
 - A budget that is gone, a broadcast that is not one of this plan, and a ledger that cannot be trusted: nothing leaves.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from veilrec._words import counted
 from veilrec.errors import BadInput
 from veilrec.federate.federation import Federation
 from veilrec.federate.secagg.terms import Terms
@@ -45,7 +46,9 @@ def terms_in(made: Federation, plan: Plan, about: Summed) -> Terms:
     if reports is None or not reports.mechanism.under_masks:
         raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
     if about.attempt >= attempts:
-        raise BadInput(f"reports are added up {attempts} times at most, and this is time {about.attempt + 1}")
+        raise BadInput(
+            f"reports are added up {counted(attempts, 'time')} at most, and this is time {about.attempt + 1}"
+        )
     mechanism = reports.mechanism
     width = width_for(made.devices, mechanism.largest)
     return Terms(made.digest, about.number, mechanism.length, width, made.least)

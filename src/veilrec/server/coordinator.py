@@ -7,6 +7,7 @@ What is promised
   folder holds, keyed by the round. A crash while closing ends in the same sum with the same noise.
 - A round for which too few messages came is void: nothing is released, the model stays, and its number is used up. The
   devices have paid for it.
+- Reports have one tally and one noise likewise; where nobody may see them, `secure_reports` says how they are added up.
 - Who takes part is drawn from the same secret. What is refused is counted by reason and changes nothing.
 
 What is not

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from veilrec._arrays import Doubles, Offsets
+from veilrec._words import counted
 from veilrec.errors import VeilrecError
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.randomness import Source
@@ -94,9 +95,9 @@ class SecureReports:
     def _give_up(self, devices: Sequence[str]) -> None:
         store, attempt = self._store, self.about.attempt + 1
         if attempt >= self._secure.attempts:
+            most = counted(self._secure.attempts, "time")
             raise VeilrecError(
-                f"what devices report cannot be added up, and they tell it {self._secure.attempts} times at most: "
-                "make the federation anew"
+                f"what devices report cannot be added up, and they tell it {most} at most: make the federation anew"
             )
         place = replace(self._crossed(devices), stage="asking", attempt=attempt)
         with store.transaction():
