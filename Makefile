@@ -43,7 +43,7 @@ check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of 
 
 .venv-bench/.ready: pyproject.toml constraints-bench.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-bench.txt -e '.[bench,flower]' pytest
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-bench.txt -e '.[bench,flower]' pytest hypothesis
 	touch $@
 
 bench: .venv-bench/.ready  ## against the peers, which live in an environment of their own
