@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from veilrec._sqlite import transaction
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.seal import Seal, WrongSeal
 
@@ -85,14 +86,7 @@ class HistoryStore:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield
-            self._connection.execute("COMMIT")
+            with transaction(self._connection):
+                yield
         except sqlite3.Error as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
             raise VeilrecError(f"{self._path} cannot be written ({error}): nothing was changed") from None
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise

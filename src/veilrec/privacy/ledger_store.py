@@ -26,6 +26,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAd
 from pydantic.dataclasses import dataclass
 
 from veilrec._files import write_bytes
+from veilrec._sqlite import transaction
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.seal import Seal, WrongSeal
@@ -232,15 +233,8 @@ class Store:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         if os.getpid() != self._process:
             raise LedgerError(f"{self.path}: the ledger was opened by another process: open it in this one")
-        with self._lock, self._refusing():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
+        with self._lock, self._refusing(), transaction(self._database):
+            yield self._database
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 
 from veilrec._arrays import Doubles
 from veilrec._files import replacing, write_text
+from veilrec._sqlite import transaction
 from veilrec._state import StoredState
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.server.agenda import Tally
@@ -135,14 +136,8 @@ class RoundStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """What is changed in here is on disk together, or not at all."""
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._database):
             yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
     def _one(self, query: str, values: Sequence[Any] = ()) -> Any:
         row = self._database.execute(query, values).fetchone()

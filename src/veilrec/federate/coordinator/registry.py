@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from veilrec._sqlite import transaction
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.identity import check_endorsement
 from veilrec.wire.signing import BadSignature
@@ -106,7 +105,7 @@ class Registry:
 
     def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> Place:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
-        with self._lock, self._transaction():
+        with self._lock, transaction(self._database):
             query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
             row = self._database.execute(query, (device,)).fetchone()
             if row is None:
@@ -121,17 +120,6 @@ class Registry:
                 values = (key, endorsement, device)
                 self._database.execute("UPDATE places SET key = ?, endorsement = ? WHERE id = ?", values)
         return Place(device, role, number)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
 
     def find(self, device: str) -> Entry | None:
         """Who has a place; None if there is none of that name."""

@@ -25,6 +25,7 @@ from types import TracebackType
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from veilrec._sqlite import transaction
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.secagg.helpers import Proposal, Request, check_claim, mask_key, signed_answer
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, public_half
@@ -179,13 +180,8 @@ class _Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._database):
             yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
     def round(self, number: int) -> _Round | None:
         row = self._database.execute(
