@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from veilrec.models.veil_content import ALONE, Content, decays_of, profiles
+from veilrec.models import veil_content
+from veilrec.models.veil_content import ALONE, Content, amounts_of, decays_of, profiles
 from veilrec.models.veil_popularity import estimated
 
 TABLE = np.array([[0, 0, 0], [0, 1, 0.5], [0, 0.5, 1]], np.float32)
@@ -37,6 +40,30 @@ def test_features_are_means_by_recency() -> None:
         expected = (weights.T @ kernels) / weights.sum(axis=0)[:, np.newaxis]
         assert found[0, place].reshape(2, 4) == pytest.approx(expected, abs=1e-6)
     assert not found[1].any()  # nothing came before
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("at_once", [2, 4096])
+def test_scores_are_features_by_weights(compiled: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(veil_content, "compiles", lambda: compiled)
+    monkeypatch.setattr(veil_content, "_AT_ONCE", at_once)
+    two_tables = replace(
+        CONTENT,
+        codes=np.array([[1, 2, 0, 1], [1, 1, 0, 0]], np.int32),
+        tables=np.concatenate([TABLE.ravel(), np.array([0.25, 0.5, 0.5, 2.0], np.float32)]),
+        starts=np.array([0, 9]),
+        widths=np.array([3, 2]),
+        kernels=np.array([[0, ALONE], [2, ALONE], [3, ALONE], [0, 1], [1, 2]], np.int32),  # texts are 2 and 3 here
+        scales=np.array([1, 3, 2, 1, 0.5], np.float32),
+    )
+    history, candidates, decays = np.array([3, 2, 0, 1, 0], np.int32), np.arange(4, dtype=np.int32), decays_of((1, 50))
+    weights = np.random.default_rng(3).standard_normal((2, 5)).astype(np.float32)
+    for used in range(4):  # of the latest three at most
+        described = two_tables.features(history, np.array([used]), candidates[np.newaxis], decays, 3)[0]
+        context = history[:used][::-1]
+        found = two_tables.scores(context, candidates, amounts_of(weights, used, decays))
+        assert found == pytest.approx(described @ weights.ravel(), abs=1e-5)
+        assert found.any() == (used > 0)
 
 
 def test_profiles_are_running_means() -> None:

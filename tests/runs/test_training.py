@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from veilrec.errors import BadInput
+from veilrec.evaluate.evaluator import judge
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_for
-from veilrec.runs import checkpoint
+from veilrec.runs import checkpoint, measuring
+from veilrec.runs.evaluation import evaluate_run
 from veilrec.runs.folder import read_config
 from veilrec.runs.request import Request, prepare
 from veilrec.runs.training import train
@@ -27,6 +29,20 @@ def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tm
     assert prepared.config.cohort.size == 40
     assert train(prepared, tmp_path / "run")["communication"]["up_bytes"] > 0
     assert read_config(tmp_path / "run")["config"]["cohort"]["size"] == 40
+
+
+def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, request = [], replace(REQUEST, rounds=3, evaluate_every=2)
+    monkeypatch.setattr(measuring, "judge", lambda *given: asked.append(given) or judge(*given))
+    result = train(prepare(request), tmp_path / "run")
+    assert len(asked) == 2  # popularity and chance: what the last round saw of the model is enough
+    again = train(prepare(request), tmp_path / "run", resume=True)
+    assert len(asked) == 5  # nothing was left to train, and so nothing was seen
+    assert again["metrics"] == result["metrics"] == evaluate_run(tmp_path / "run")["metrics"]
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["metrics"]
+    assert last.items() < result["metrics"].items()
 
 
 def test_a_cohort_that_fits_stays() -> None:

@@ -17,7 +17,7 @@ from veilrec.device.rankers import Arrays
 from veilrec.device.veil import MAP, WEIGHTS, Steps, whitened
 from veilrec.device.veil_history import FEWEST_BEFORE, Reader, Reading, Told, popular, seen, tastes
 from veilrec.models.scores import RestsOn, Source
-from veilrec.models.veil_content import Content, decays_of
+from veilrec.models.veil_content import Content, amounts_of, decays_of
 
 _CONTENT, _WHITENING, _PLACES = "content.", "whitening", "places."
 _NEWTON_STEPS = 2
@@ -124,16 +124,14 @@ class VeilModel:
         content, reading = ranker.content, ranker.reading
         weights = self.own_weights(history)
         known = np.ascontiguousarray(history)
-        end, candidates = np.array([len(known)]), np.ascontiguousarray(items[np.newaxis])
-        described = np.concatenate(
-            [
-                popular(reading, self._told.popularity, known, end, candidates)[0],
-                content.features(known, end, candidates, decays_of(reading.recency), reading.latest)[0],
-            ],
-            axis=1,
-        )
+        end, popular_part = np.array([len(known)]), reading.popularity_features()
+        described = popular(reading, self._told.popularity, known, end, np.ascontiguousarray(items[np.newaxis]))[0]
+        context = known[max(0, len(known) - reading.latest) :][::-1]
+        by_scale = weights[popular_part:].reshape(len(reading.recency), content.n_kernels)
+        alike = content.scores(context, items, amounts_of(by_scale, len(context), decays_of(reading.recency)))
         taste = tastes(reading, self._told.basis, known, end)[0]
-        return np.asarray(described @ weights + self._told.basis[items] @ (taste @ self._map), np.float32)
+        of_map = self._told.basis[items] @ (taste @ self._map)
+        return np.asarray(described @ weights[:popular_part] + alike + of_map, np.float32)
 
     def rests_on(self, history: Indices) -> RestsOn:
         """What the list of somebody with this history is made of."""

@@ -16,6 +16,8 @@ from veilrec.evaluate.lists import Items, ListJudge, top_of_all, top_of_lists
 from veilrec.evaluate.metrics import (
     CUTOFFS,
     IMPRESSION_CUTOFFS,
+    MAIN_OF_IMPRESSIONS,
+    MAIN_OF_LISTS,
     TIES,
     further_metrics,
     further_one_by_one_metrics,
@@ -52,9 +54,15 @@ class Judgement:
         values = {name: values[chosen] for name, values in self.values.items()}
         return Judgement(self.cases[chosen], self.users[chosen], self.known[chosen], values)
 
-    def means(self) -> dict[str, float]:
-        """The mean of every metric, what all cases have together, and how many `cases` there are."""
-        metrics = {name: float(np.mean(values)) for name, values in self.values.items()}
+    @property
+    def main(self) -> dict[str, float]:
+        """The means of the main metrics of lists, or of impressions."""
+        names = MAIN_OF_IMPRESSIONS if "auc" in self.values else MAIN_OF_LISTS
+        return {name: float(np.mean(self.values[name])) for name in names}
+
+    def means(self, *, further: bool = True) -> dict[str, float]:
+        """The mean of every metric, or of the main ones, what all cases have together, and how many there are."""
+        metrics = {name: float(np.mean(values)) for name, values in self.values.items()} if further else self.main
         metrics |= self.whole
         metrics["cases"] = float(len(self))
         if self.skipped is not None:
@@ -64,7 +72,7 @@ class Judgement:
 
 def evaluate(cases: Cases, train: Csr, model: Model) -> dict[str, float]:
     """The main metrics of the protocol that made the cases, and how many `cases` they are the mean of."""
-    return _judge(cases, train, model, further=False)[0].means()
+    return _judge(cases, train, model, further=False)[0].means(further=False)
 
 
 def judge(cases: Cases, train: Csr, model: Model, items: Items | None = None) -> Judgement:

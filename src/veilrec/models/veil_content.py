@@ -85,17 +85,58 @@ class Content:
                 for kernel, values in enumerate(self._kernels(candidates[target, part], context)):
                     out[target, part, :, kernel] = values @ shares
 
+    def scores(self, context: Indices, candidates: Indices, amounts: Floats) -> Floats:
+        """Of candidates [C]: the sum over a context [n] and all kernels of `amounts` [n, kernels] times the kernel.
+
+        What ranking needs of `features`, which are linear in kernels: nothing is worked out for every scale, and a
+        similarity by values of a feature once for each value.
+        """
+        out = np.zeros(len(candidates), np.float32)
+        for start in range(0, len(candidates) if len(context) else 0, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            out[part] = self._scores(context, candidates[part], amounts * self.scales)
+        return out
+
+    def _scores(self, context: Indices, candidates: Indices, amounts: Floats) -> Floats:
+        out = np.zeros(len(candidates), np.float32)
+        n_tables = len(self.starts)
+        cosine = self.texts[candidates] @ self.texts[context].T
+        for (first, second), amount in zip(self.kernels.tolist(), np.ascontiguousarray(amounts.T), strict=True):
+            if first >= n_tables or second >= n_tables:
+                out += self._product(first, second, candidates, context, cosine) @ amount
+            elif second == ALONE:
+                by_value = self._table(first)[:, self.codes[first, context]] @ amount
+                out += by_value[self.codes[first, candidates]]
+            elif compiles():
+                of_first, of_second = (self._table(one)[self.codes[one, context]] for one in (first, second))
+                codes = self.codes[first, candidates], self.codes[second, candidates]
+                _add_products(of_first, of_second, *codes, amount, out)
+            else:
+                out += self._product(first, second, candidates, context, cosine) @ amount
+        return out
+
     def _kernels(self, rows: Indices, columns: Indices) -> Iterator[Floats]:
         """Each kernel of all pairs: [rows, columns]."""
-        alike = []
-        for codes, start, width in zip(self.codes, self.starts.tolist(), self.widths.tolist(), strict=True):
-            table = self.tables[start : start + width * width].reshape(width, width)
-            alike.append(table[codes[rows]][:, codes[columns]])
-        if self.texts.shape[1]:
-            cosine = self.texts[rows] @ self.texts[columns].T
-            alike += [cosine, np.maximum(cosine, np.float32(0.0)) ** 3]
+        cosine = self.texts[rows] @ self.texts[columns].T
         for (first, second), scale in zip(self.kernels.tolist(), self.scales, strict=True):
-            yield alike[first] * scale * (alike[second] if second != ALONE else np.float32(1.0))
+            yield self._product(first, second, rows, columns, cosine) * scale
+
+    def _product(self, first: int, second: int, rows: Indices, columns: Indices, cosine: Floats) -> Floats:
+        """A similarity of all pairs, or the product of two: [rows, columns]."""
+        alike = self._alike(first, rows, columns, cosine)
+        return alike if second == ALONE else np.asarray(alike * self._alike(second, rows, columns, cosine))
+
+    def _alike(self, similarity: int, rows: Indices, columns: Indices, cosine: Floats) -> Floats:
+        n_tables = len(self.starts)
+        if similarity < n_tables:
+            of_rows = self._table(similarity)[self.codes[similarity, rows]]
+            return np.asarray(of_rows[:, self.codes[similarity, columns]])
+        above: Floats = np.maximum(cosine, np.float32(0.0))
+        return cosine if similarity == n_tables else np.asarray(above * above * above)
+
+    def _table(self, similarity: int) -> Floats:
+        start, width = int(self.starts[similarity]), int(self.widths[similarity])
+        return self.tables[start : start + width * width].reshape(width, width)
 
     @property
     def _packed(self) -> tuple[Indices, Floats, Offsets, Offsets, Floats, Indices, Floats]:
@@ -105,6 +146,23 @@ class Content:
 def decays_of(scales: tuple[float, ...]) -> Floats:
     """What an item's weight is multiplied by for every place farther back."""
     return np.exp(-1.0 / np.array(scales)).astype(np.float32)
+
+
+def amounts_of(weights: Floats, used: int, decays: Floats) -> Floats:
+    """What the item so many places back counts in each kernel, with weights [scales, kernels]: [used, kernels]."""
+    fading = decays ** np.arange(used, dtype=np.float32)[:, np.newaxis]  # [used, scales]
+    return np.asarray((fading / fading.sum(axis=0)) @ weights, np.float32)
+
+
+@jit
+def _add_products(
+    first: Floats, second: Floats, first_codes: Indices, second_codes: Indices, amounts: Floats, out: Floats
+) -> None:
+    """Products of two similarities that each item of a context [n] has to every value: [n, values] each."""
+    for back in range(len(amounts)):
+        amount = amounts[back]
+        for place in range(len(out)):
+            out[place] += amount * first[back, first_codes[place]] * second[back, second_codes[place]]
 
 
 @jit

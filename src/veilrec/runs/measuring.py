@@ -12,7 +12,6 @@ from veilrec._arrays import Doubles, Offsets
 from veilrec.evaluate.evaluator import Judgement, judge, judge_ties
 from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity, by_known_items
 from veilrec.evaluate.lists import Items
-from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
 from veilrec.evaluate.personalisation import personalisation
 from veilrec.evaluate.split import Split
 from veilrec.methods.base import Problem, configure, make_trainer
@@ -48,8 +47,8 @@ class Measured:
                 "known_items": name,
                 "users": len(np.unique(group.users)),
                 "cases": len(group),
-                "metrics": _main(group),
-                "popularity": _main(popularity[name]),
+                "metrics": group.main,
+                "popularity": popularity[name].main,
             }
             for name, group in by_known_items(self.model).items()
         ]
@@ -69,10 +68,15 @@ class Measured:
         return {"metric": FAIRNESS_METRIC, "users": model.users, "known_items": model.known_items, **sides}
 
 
-def measure(model: Model, split: Split, seed: int, items: Items | None = None) -> Measured:
-    """Judge a model and the baselines on the test cases; their lists, too, if `items` are given."""
+def measure(
+    model: Model, split: Split, seed: int, items: Items | None = None, *, judged: Judgement | None = None
+) -> Measured:
+    """Judge a model and the baselines on the test cases; their lists, too, if `items` are given.
+
+    A model that was `judged` already, without `items`, is not asked again.
+    """
     baselines = {name: judge(split.test, split.train, baseline(name, split, seed), items) for name in BASELINES}
-    return Measured(judge(split.test, split.train, model, items), baselines)
+    return Measured(judge(split.test, split.train, model, items) if judged is None else judged, baselines)
 
 
 def by_given_items(model: Model, split: Split, seed: int, measured: Measured) -> list[dict[str, Any]]:
@@ -80,14 +84,9 @@ def by_given_items(model: Model, split: Split, seed: int, measured: Measured) ->
 
     These do not look at a user's items, and the questions stay the same: `measured` has them for every number.
     """
-    baselines = {name: _main(judgement) for name, judgement in measured.baselines.items()}
+    baselines = {name: judgement.main for name, judgement in measured.baselines.items()}
     return [
-        {
-            "given": given.label,
-            "mean_items": given.mean_items,
-            "metrics": _main(given.judgement),
-            "baselines": baselines,
-        }
+        {"given": given.label, "mean_items": given.mean_items, "metrics": given.judgement.main, "baselines": baselines}
         for given in personalisation(split, model, seed)
     ]
 
@@ -98,8 +97,8 @@ def by_ties(model: Model, split: Split, seed: int) -> list[dict[str, Any]]:
     return [
         {
             "ties": rule,
-            "metrics": _main(judgement),
-            "baselines": {name: _main(by_rule[rule]) for name, by_rule in ranked.items()},
+            "metrics": judgement.main,
+            "baselines": {name: by_rule[rule].main for name, by_rule in ranked.items()},
         }
         for rule, judgement in judge_ties(split.test, split.train, model).items()
     ]
@@ -111,7 +110,7 @@ def before_and_after(start: Model, trained: Model, split: Split) -> dict[str, An
     `gain_error` is the standard error of the mean gain; cases of one user count as one draw.
     """
     before, after = (judge(split.test, split.train, model) for model in (start, trained))
-    first, second = _main(before), _main(after)
+    first, second = before.main, after.main
     return {
         "start": first,
         "trained": second,
@@ -134,11 +133,6 @@ def baseline(name: str, split: Split, seed: int) -> Model:
     trainer = make_trainer(method, config, Problem(split.train, split.n_items, seed))
     trainer.step(0)
     return trainer.model()
-
-
-def _main(judgement: Judgement) -> dict[str, float]:
-    names = MAIN_OF_IMPRESSIONS if "auc" in judgement.values else MAIN_OF_LISTS
-    return {name: float(np.mean(judgement.values[name])) for name in names}
 
 
 def with_popularity(

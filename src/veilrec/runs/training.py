@@ -10,13 +10,16 @@ from typing import Any
 
 import yaml
 
+from veilrec._csr import Csr
 from veilrec._files import write_json, write_text
 from veilrec._memory import peak_rss_mb
 from veilrec._words import counted
 from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
+from veilrec.evaluate.evaluator import Judgement, judge
 from veilrec.evaluate.impressions import marks_of
+from veilrec.evaluate.split import Cases
 from veilrec.methods.base import learning_rates
+from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.folder import CONFIG, PRIVATE, RESULT, check_out, read_config
@@ -36,21 +39,34 @@ def train(
     _open_folder(out, prepared, resume=resume)
     split = prepared.split
     cases, name = (split.test, "test") if split.valid is None else (split.valid, "valid")
+    looks = _Looks(cases, split.train)
     progress = run(
         out,
         prepared.trainer,
         prepared.schedule,
-        lambda model: evaluate(cases, split.train, model),
+        looks,
         split_name=name,
         listeners=tuple(listeners),
         resume=resume,
         rates=learning_rates(prepared.method.config),
     )
-    result = _result(prepared, progress)
+    result = _result(prepared, progress, looks.last if split.valid is None else None)
     (out / RESULT).unlink(missing_ok=True)  # of a run that was made longer: it is not finished until all is saved
     _save(out, prepared)
     write_json(out / RESULT, result)
     return result
+
+
+class _Looks:
+    """Judges the model of a round; the last look is at the final model, which then need not be asked again."""
+
+    def __init__(self, cases: Cases, known: Csr) -> None:
+        self._cases, self._known = cases, known
+        self.last: Judgement | None = None  # where a run is resumed at its end, there was none
+
+    def __call__(self, model: Model) -> dict[str, float]:
+        self.last = judge(self._cases, self._known, model)
+        return self.last.means(further=False)
 
 
 def save_finished(prepared: PreparedRun, out: Path, progress: Progress, **more: Any) -> dict[str, Any]:
@@ -133,9 +149,10 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         save_model(out, model)
 
 
-def _result(prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
+def _result(prepared: PreparedRun, progress: Progress, judged: Judgement | None = None) -> dict[str, Any]:
+    """What result.json says; the final model is asked the test cases unless it was `judged` by them already."""
     r, split, method = prepared.request, prepared.split, prepared.method
-    measured = measure(prepared.trainer.model(), split, r.seed).to_json()
+    measured = measure(prepared.trainer.model(), split, r.seed, judged=judged).to_json()
     communication = {
         "down_bytes": progress.down_bytes,
         "up_bytes": progress.up_bytes,
