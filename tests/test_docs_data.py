@@ -25,9 +25,8 @@ def blocks(kind: str) -> list[str]:
 def test_the_example_of_features_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path / "cache"))
-    log, people = blocks("csv")
-    Path("clicks.csv").write_text(log)
-    Path("people.csv").write_text(people)
+    for name, text in zip(("clicks", "people", "films"), blocks("csv"), strict=True):
+        Path(f"{name}.csv").write_text(text)
     Path("clicks.features.yaml").write_text(blocks("yaml")[0])
     told = ""
     for line in blocks("sh")[0].splitlines():
@@ -35,7 +34,9 @@ def test_the_example_of_features_works(tmp_path: Path, monkeypatch: pytest.Monke
         assert done.exit_code == 0, done.output
         told = done.stdout
     shares = {feature["name"]: feature["unknown"] for feature in json.loads(told)["features"]}
-    assert shares == pytest.approx({"age": 2 / 3, "country": 1 / 3, "likes": 1 / 3, "price": 0.0})
+    assert shares == pytest.approx({"age": 2 / 3, "country": 1 / 3, "likes": 1 / 3, "genres": 0.0})
+    titles = load("csv:described").catalogue
+    assert titles is not None and list(titles.titles) == ["Night Train (1999)", "A Day in June (1996)"]
 
 
 def test_the_table_of_features_names_those_of_made_up_ratings() -> None:

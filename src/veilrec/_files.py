@@ -77,11 +77,11 @@ def _prefix(path: Path) -> str:
     return f".{path.name[:_LONGEST_NAME]}."
 
 
-def refuse_existing(target: Path) -> None:
+def refuse_existing(target: Path, instead: str = "remove it first") -> None:
     """Raise unless the path is free, nothing there or an empty folder, and can be written."""
     check_place(target)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput(f"{target} exists already: give another name, or remove it first")
+        raise BadInput(f"{target} exists already: give another name, or {instead}")
 
 
 def check_place(target: Path) -> None:

@@ -202,7 +202,7 @@ def test_import_refuses_to_overwrite(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     (elsewhere / "shop").mkdir()
     (elsewhere / "shop" / "mine.txt").write_text("precious")
-    assert "exists already" in refused("import", "log.csv", "--out", "shop")
+    assert "exists already: give another name, or add --replace" in refused("import", "log.csv", "--out", "shop")
     assert (elsewhere / "shop" / "mine.txt").read_text() == "precious"
 
 
@@ -219,7 +219,9 @@ def test_a_grown_log_replaces_an_earlier_import_and_nothing_else(elsewhere):
     (elsewhere / "mine").mkdir()
     (elsewhere / "mine" / "mine.txt").write_text("precious")
     (elsewhere / "log.csv").write_text(LOG)
-    assert "exists already" in refused("import", "log.csv", "--out", "mine", "--replace")
+    assert "exists already: give another name, or remove it" in refused(
+        "import", "log.csv", "--out", "mine", "--replace"
+    )
 
 
 def test_a_packed_folder_is_asked_for_by_what_it_holds(elsewhere):

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from veilrec.data import packed
-from veilrec.data.check import check
+from veilrec.data.check import check, notices
 from veilrec.data.datasets import load
 from veilrec.data.own_csv import CsvOptions, read_csv
 from veilrec.data.population import Population
@@ -68,9 +68,37 @@ def test_items_have_a_key_of_their_own_and_other_separators(tmp_path: Path) -> N
     assert "items_without_features" not in population.facts
 
 
+def test_titles_come_from_a_table_of_items_with_features_or_without(tmp_path: Path) -> None:
+    films = "sku,name,plot,year\nf2,Été (1996),a summer,1996\nf9, Night ,,1999\nf8,Unseen,nobody,2000\n"
+    alone = read(tmp_path, "items: {file: films.csv, key: sku, title: name}", films=films)
+    assert alone.catalogue is not None
+    assert list(alone.catalogue.titles) == ["Été (1996)", "", "Night"]  # f7 is not listed
+    assert (alone.features, alone.catalogue.abstracts, alone.facts["titles_read"]) == (None, None, 2)
+    schema = "items: {file: films.csv, key: sku, title: name, abstract: plot, features: {year: {kind: number}}}"
+    both = read(tmp_path, schema, films=films)
+    assert both.catalogue is not None and both.features is not None
+    assert list(both.catalogue.abstracts or ()) == ["a summer", "", ""]
+    assert [feature.name for feature in both.features.items.features] == ["year"]
+    packed.save(both, tmp_path / "packed")
+    again = packed.load(tmp_path / "packed").catalogue
+    assert again is not None and list(again.titles) == list(both.catalogue.titles)
+    assert any("titles were read of 2 items" in line for line in notices(both.facts))
+
+
+def test_titles_may_stand_in_the_log(tmp_path: Path) -> None:
+    log = "user,item,name\nann,f7,Day\nann,f2,\nben,f7,Dey\nben,f2,Night\ncleo,f7,Day\n"
+    found = read(tmp_path, "items: {title: name}", log=log)
+    assert found.catalogue is not None and list(found.catalogue.titles) == ["Night", "Day"]
+    assert "columns_ignored" not in found.facts
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
+        ("items: {title: name}", "no such column; unknown column 'name'"),
+        ("items: {title: [name], features: {price: {kind: number}}}", "title is .'name'.: give the name of the column"),
+        ("items: {abstract: price}", "abstract is given and title is not"),
+        ("users: {title: country}", "unknown key 'title'"),
         (
             "users: {features: {age: {kind: number}}}",
             "no such column; unknown column 'age'.*country, item, price, user",

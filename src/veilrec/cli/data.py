@@ -195,8 +195,9 @@ def import_files(
     from veilrec.data.check import about_times, last_time, notices
     from veilrec.data.datasets import named_after
 
-    if not (replace_old and packed.is_packed(out)):
-        refuse_existing(out)
+    is_import = packed.is_packed(out)
+    if not (replace_old and is_import):
+        refuse_existing(out, "add --replace to put the new import in its place" if is_import else "remove it first")
     options = _csv_options(
         user_column=user_column,
         item_column=item_column,

@@ -33,7 +33,7 @@ _EMOJI = r"\p{Emoji_Presentation}"
 _SAID_ALREADY = {
     *("rows", "shown", "clicks", "impressions_without_both_labels", "duplicates_merged", "columns_ignored"),
     *("columns_used", "times_in", "blank_lines", "ids_stripped", "rows_left_out", "features_from"),
-    *("users_without_features", "items_without_features"),
+    *("users_without_features", "items_without_features", "titles_read"),
     *("unknown_candidates", "unknown_in_histories", "news_without_text", "test_items_among_negatives"),
 }
 
@@ -253,6 +253,8 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
         if f"{side}_without_features" in facts:
             lacking = counted(int(facts[f"{side}_without_features"]), side.removesuffix("s"))
             said.append(f"{lacking} of the log not listed in the file of features: all that it says is unknown of them")
+    if "titles_read" in facts:
+        said.append(f"titles were read of {counted(int(facts['titles_read']), 'item')}")
     if "features_from" in facts:
         said.append(f"features were read as {facts['features_from']} says")
     if "columns_ignored" in facts:
@@ -325,9 +327,8 @@ def check_text(population: Population) -> TextReport | None:
 
 
 def _is_news(population: Population, catalogue: Catalogue) -> bool:
-    """Films and apps have titles, too; news come with impressions, or are described by more than that."""
-    described = catalogue.subcategories is not None or catalogue.abstracts is not None
-    return bool(population.impressions) or described
+    """Films and apps have titles, too, and perhaps abstracts; news come with impressions, or have subcategories."""
+    return bool(population.impressions) or catalogue.subcategories is not None
 
 
 def _is_blank(texts: Strings | None, count: int) -> Bools:

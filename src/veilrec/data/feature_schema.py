@@ -1,4 +1,4 @@
-"""Which columns of your own data are features, as a YAML file says it.
+"""Which columns of your own data are features, and which hold titles, as a YAML file says it.
 
     users:
       file: people.csv          # optional: a second table; without it the columns are those of the log
@@ -7,7 +7,10 @@
         age: {kind: number, low: 0, high: 100}
         country: {kind: category, values: [DE, FR, PE]}
     items:
-      features:
+      file: films.csv
+      title: name               # of items only, optional: its columns of titles, and of longer texts
+      abstract: plot
+      features:                 # may be left out beside a title
         genres: {kind: categories, separator: "|"}
 
 What is not given (values; low and high) is taken from the data, and is then as public as the model.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -27,7 +30,8 @@ from veilrec.errors import BadInput, unknown_name
 from veilrec.features import Feature, Kind
 
 SIDES = {"users": "user", "items": "item"}  # and what their ids are called
-_OF_A_SIDE = ("file", "key", "features")
+TEXTS = ("title", "abstract")  # of items
+_OF_A_SIDE = {"users": ("file", "key", "features"), "items": ("file", "key", "features", *TEXTS)}
 _OF_A_FEATURE: Mapping[str, tuple[str, ...]] = {
     "category": ("kind", "values"),
     "categories": ("kind", "values", "separator"),
@@ -57,6 +61,12 @@ class SideSchema:
     file: Path | None  # None: the log itself
     key: str  # the column of ids in that file
     wanted: tuple[Wanted, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)  # of `TEXTS`, the columns that hold them
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that are read, but for the ids."""
+        return tuple(dict.fromkeys((*(wanted.name for wanted in self.wanted), *self.texts.values())))
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,8 @@ class Schema:
 
     @property
     def log_columns(self) -> tuple[str, ...]:
-        """The columns of the log that are features."""
-        return tuple(dict.fromkeys(w.name for side in self.sides if side.file is None for w in side.wanted))
+        """The columns of the log that are features or texts."""
+        return tuple(dict.fromkeys(name for side in self.sides if side.file is None for name in side.columns))
 
 
 def beside(log: Path) -> Path | None:
@@ -111,8 +121,13 @@ def parse_schema(text: str, where: str, folder: Path) -> tuple[SideSchema, ...]:
 
 def _side(name: str, given: Any, where: str, folder: Path) -> SideSchema:
     side = _mapping(given, where, "features:")
-    _only(side, _OF_A_SIDE, where)
-    columns = _mapping(side.get("features"), f"{where}, features", "columns such as age: {kind: number}")
+    _only(side, _OF_A_SIDE[name], where)
+    texts = {text: _column_of(side[text], text, where) for text in TEXTS if side.get(text) is not None}
+    if "abstract" in texts and "title" not in texts:
+        raise BadInput(f"{where}: abstract is given and title is not: name the column of titles, too")
+    columns = side.get("features")
+    if columns is not None or not texts:
+        columns = _mapping(columns, f"{where}, features", "columns such as age: {kind: number}")
     file = side.get("file")
     if file is not None and not (isinstance(file, str) and file):
         raise BadInput(f"{where}: file is {file!r}: give the name of a file")
@@ -124,7 +139,14 @@ def _side(name: str, given: Any, where: str, folder: Path) -> SideSchema:
     place = None if file is None else folder / Path(file).expanduser()
     if place is not None and not place.is_file():
         raise BadInput(f"{where}: {place} is not there: give file: as seen from the folder of the YAML file")
-    return SideSchema(name, place, str(key), tuple(_wanted(str(c), columns[c], f"{where}, {c}") for c in columns))
+    wanted = tuple(_wanted(str(name), column, f"{where}, {name}") for name, column in (columns or {}).items())
+    return SideSchema(name, place, str(key), wanted, texts)
+
+
+def _column_of(given: Any, what: str, where: str) -> str:
+    if not isinstance(given, str | int) or isinstance(given, bool) or given == "":
+        raise BadInput(f"{where}: {what} is {given!r}: give the name of the column that holds it")
+    return str(given)
 
 
 def _wanted(name: str, given: Any, where: str) -> Wanted:

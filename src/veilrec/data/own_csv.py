@@ -151,8 +151,10 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
     if schema is None:
         return Population("csv", users, items, interactions, facts=facts)
     log, owners = pl.concat([part.described for part in parts]), {"users": user_codes, "items": item_codes}
-    known, more = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
-    return Population("csv", users, items, interactions, facts=facts | more, features=known)
+    known = own_features(schema, log, owners, {"users": users, "items": items}, chosen.decimal or ".")
+    return Population(
+        "csv", users, items, interactions, catalogue=known.catalogue, facts=facts | known.facts, features=known.features
+    )
 
 
 def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:

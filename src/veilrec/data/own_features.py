@@ -1,4 +1,4 @@
-"""The features of your own data: columns of the log, or of a second table that lists users or items by their ids."""
+"""Features and titles of your own data: columns of the log, or of a second table of users or items by their ids."""
 
 from __future__ import annotations
 
@@ -15,13 +15,22 @@ from veilrec.data.csv_rows import Layout, RawRows, read_rows
 from veilrec.data.csv_times import with_point
 from veilrec.data.feature_columns import as_numbers, found_values, modal
 from veilrec.data.feature_schema import Schema, SideSchema, Wanted
-from veilrec.data.population import Strings
+from veilrec.data.population import Catalogue, Strings
 from veilrec.data.text_files import encode, unpack
 from veilrec.errors import BadInput, bad_line, unknown_name
 from veilrec.features import MIDDLE, Entries, Feature, Features, Side, assembled, text_entries, without_rows
 
 UNKNOWN_NUMBERS = "unknown_numbers: "  # how the facts begin that say how many rows lack a number
 Facts = dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of people and items beside their ids."""
+
+    features: Features | None  # None: the schema names texts alone
+    catalogue: Catalogue | None  # None: it names no titles
+    facts: Facts  # what is worth saying of it
 
 
 @dataclass(frozen=True)
@@ -41,9 +50,10 @@ class _Columns:
 
 def own_features(
     schema: Schema, log: pl.DataFrame, owners: Mapping[str, Indices], ids: Mapping[str, Strings], decimal: str
-) -> tuple[Features, Facts]:
-    """The features that a schema asks for, and what is worth saying of them; `log` has its columns of the log."""
+) -> Described:
+    """What a schema asks for; `log` has its columns of the log."""
     sides = {name: without_rows((), len(some)) for name, some in ids.items()}
+    catalogue = None
     facts: Facts = {"features_from": schema.path.name}
     for asked in schema.sides:
         if asked.file is None:
@@ -53,7 +63,20 @@ def own_features(
             facts |= {f"{asked.name}_without_features": absent} if absent else {}
         sides[asked.name], more = _side(asked, columns, decimal)
         facts |= more
-    return Features(sides["users"], sides["items"]), facts
+        if asked.texts:
+            catalogue = _catalogue(asked, columns)
+            facts["titles_read"] = int((np.diff(catalogue.titles.offsets) > 0).sum())
+    described = any(asked.wanted for asked in schema.sides)
+    return Described(Features(sides["users"], sides["items"]) if described else None, catalogue, facts)
+
+
+def _catalogue(asked: SideSchema, columns: _Columns) -> Catalogue:
+    """The texts of items; of several in a log the most frequent."""
+    texts = {
+        text: Strings.of(modal(columns.owners, columns.frame[column], columns.count).fill_null(""))
+        for text, column in asked.texts.items()
+    }
+    return Catalogue(texts["title"], Strings.of("" for _ in range(columns.count)), abstracts=texts.get("abstract"))
 
 
 def text_column(raw: RawRows, name: str, where: str) -> pl.Series:
@@ -81,7 +104,7 @@ def _second_file(asked: SideSchema, path: Path, ids: Strings) -> tuple[_Columns,
         row = int(twice.arg_max() or 0)
         again = int(raw.lines[(key == key[row]).arg_true()[1]])
         raise bad_line(path, again, f"the {asked.key} {key[row]!r} is listed twice: leave one of the lines out")
-    frame = pl.DataFrame([text_column(raw, w.name, f"features of {asked.name}") for w in asked.wanted])
+    frame = pl.DataFrame([text_column(raw, name, f"features of {asked.name}") for name in asked.columns])
     numbered = pl.DataFrame({"id": unpack(ids), "owner": np.arange(len(ids), dtype=np.int32)})
     owners = pl.DataFrame({"id": key}).join(numbered, on="id", how="left", maintain_order="left")["owner"]
     columns = _Columns(str(path), frame, owners.fill_null(-1).to_numpy(), ids)
