@@ -202,7 +202,7 @@ def test_import_refuses_to_overwrite(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     (elsewhere / "shop").mkdir()
     (elsewhere / "shop" / "mine.txt").write_text("precious")
-    assert "exists already: give another name, or add --replace" in refused("import", "log.csv", "--out", "shop")
+    assert "exists already: give another name, or remove it" in refused("import", "log.csv", "--out", "shop")
     assert (elsewhere / "shop" / "mine.txt").read_text() == "precious"
 
 
@@ -210,7 +210,7 @@ def test_a_grown_log_replaces_an_earlier_import_and_nothing_else(elsewhere):
     (elsewhere / "log.csv").write_text(LOG)
     assert run_json("import", "log.csv", "--out", "shop")["name"] == "shop"
     (elsewhere / "log.csv").write_text(LOG + "new,z,1\n")
-    assert "exists already" in refused("import", "log.csv", "--out", "shop")
+    assert "exists already: give another name, or add --replace" in refused("import", "log.csv", "--out", "shop")
     run("import", "log.csv", "--out", "shop", "--replace", "--kind", "CSV")
     assert "new" in list(packed.load(elsewhere / "shop").users)
     (elsewhere / "log.csv").write_text("user,item\n")
@@ -219,9 +219,8 @@ def test_a_grown_log_replaces_an_earlier_import_and_nothing_else(elsewhere):
     (elsewhere / "mine").mkdir()
     (elsewhere / "mine" / "mine.txt").write_text("precious")
     (elsewhere / "log.csv").write_text(LOG)
-    assert "exists already: give another name, or remove it" in refused(
-        "import", "log.csv", "--out", "mine", "--replace"
-    )
+    told = refused("import", "log.csv", "--out", "mine", "--replace")
+    assert "exists already: give another name, or remove it" in told
 
 
 def test_a_packed_folder_is_asked_for_by_what_it_holds(elsewhere):
