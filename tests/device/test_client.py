@@ -199,6 +199,15 @@ def test_a_budget_is_given_once(release: Release, tmp_path: Path) -> None:
         opened(release, tmp_path, allowance=Allowance(history=100.0))
 
 
+def test_a_device_lies_in_a_folder_of_its_own_and_is_not_half_made(release: Release, tmp_path: Path) -> None:
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    with pytest.raises(BadInput, match="holds other things and no device"):
+        opened(release, tmp_path / "runs")
+    with pytest.raises(BadInput):
+        opened(release, tmp_path / "new", allowance=Allowance(history=float("nan")))
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "first"]
+
+
 def test_a_ledger_or_key_that_is_missing_releases_nothing(release: Release, tmp_path: Path) -> None:
     opened(release, tmp_path).close()
     (tmp_path / "device.key").write_bytes(bytes(32))

@@ -239,8 +239,13 @@ def open_client(
     It trusts the key of the first release that it saw, or those that this key has handed over to, and never takes an
     older release than the newest that it used. Each later release is a new period of its budgets.
     """
+    if allowance is not None:
+        allowance.budgets()  # refuses what no ledger could keep, before anything is written
+    key = state / "device.key"
+    if state.is_dir() and not key.exists() and any(state.iterdir()):
+        raise BadInput(f"{state} holds other things and no device: give a folder of its own, or an empty one")
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    seal = Seal(key_in(state / "device.key"))
+    seal = Seal(key_in(key))
     ledger = _ledger(state / "ledger.sqlite", release, allowance, seal)
     try:
         _accept(ledger, release)
