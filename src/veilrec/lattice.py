@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles, Offsets
+from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec.errors import BadInput, Diverged
 from veilrec.updates import Schema, Tensor, Uploads, to_vectors
 
@@ -131,6 +131,18 @@ class Lattice:
             out[:, -1] = weights.astype(np.int64)
         return out
 
+    def check(self, uploads: Uploads) -> None:
+        """Refuse what `integers` refuses, by the numbers that were sent alone: those that were not are 0."""
+        weights = self.weights(uploads)
+        whole = {**{name: factors.product() for name, factors in uploads.factors.items()}, **uploads.dense}
+        rows = {**uploads.tables, **uploads.entries}
+        for name, step in self.steps.items():
+            if name in whole:
+                self._refuse(name, _largest(whole[name].reshape(uploads.count, -1)) * weights / step)
+            if name in rows:
+                of_rows = np.repeat(weights, np.diff(rows[name].offsets))
+                self._refuse(name, _largest(rows[name].values) * of_rows / step)
+
     def _refuse(self, name: str, units: Doubles) -> None:
         if np.isnan(units).any() or (not self.saturates and (np.abs(units) > self.most).any()):
             raise self.beyond(name)
@@ -175,6 +187,11 @@ class Lattice:
             )
         if (total < least).any() or (total > bounds).any():
             raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
+
+
+def _largest(values: Floats) -> Floats:
+    """Of every row, without its sign; no number if one of them is none."""
+    return np.asarray(np.maximum(values.max(axis=1), -values.min(axis=1)))
 
 
 def _power_above(reach: float) -> float:
