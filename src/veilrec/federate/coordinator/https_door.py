@@ -4,7 +4,7 @@
 |---|---|---|
 | `POST /v1/enrol` | whoever has an invitation | ties a key to a place |
 | `POST /v1/poll` | a device | what it is asked; waits until there is something |
-| `POST /v1/content` | a device | what belongs to its task |
+| `POST /v1/content` | a device | what belongs to its task, unless that is small and came with it |
 | `POST /v1/answer` | a device | an answer; on disk when it is acknowledged |
 | `GET /v1/status` | the operator, by a token | how far the run has come |
 
@@ -34,7 +34,7 @@ from veilrec.federate import identity
 from veilrec.federate.coordinator.conducting import Busy, Conductor
 from veilrec.federate.coordinator.page_door import PageDoor, asking
 from veilrec.federate.coordinator.registry import Entry, NotInvited
-from veilrec.federate.tasks import Task
+from veilrec.federate.tasks import WITH_CONTENT, Task
 from veilrec.server.http.door import Door, Hot
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
@@ -46,6 +46,7 @@ from veilrec.wire.addresses import checked_origin
 DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
 _LONGEST_POLL_SECONDS = 25.0
 _SMALL = 4096  # bytes of a body that is not an answer
+_SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
 _JSON = b"application/json"
 _MOST_BODIES = 16  # answers that are read at once
 RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each trip of a round
@@ -136,10 +137,17 @@ class Coming:
             left = until - perf_counter()
             if task is not None or left <= 0:
                 self._conductor.see(device)
-                return msgspec.json.encode(task), _JSON
+                content = self._small_content(device, task) if _wants_content(body) else None
+                return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
+
+    def _small_content(self, device: str, task: Task | None) -> bytes | None:
+        """What a device need not ask for by itself; None where there is nothing, or too much."""
+        if task is None or not 0 < task.size <= _SENT_ALONG:
+            return None
+        return self._conductor.board.content(device, task.sha256)
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """What belongs to a device's task."""
@@ -240,6 +248,11 @@ def _whole(scope: Scope) -> int:
     if not text.isdigit() or len(text) > 15:
         raise Refused(400, "the number of the round is missing")
     return int(text)
+
+
+def _wants_content(body: bytes) -> bool:
+    """Whether a device takes contents with their tasks: a body `SECONDS NONCE with-content`."""
+    return body.endswith(b" " + WITH_CONTENT.encode())
 
 
 def _seconds(body: bytes) -> float:
