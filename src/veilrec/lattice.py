@@ -174,19 +174,20 @@ class Lattice:
 
     def check_sum(self, total: Offsets, devices: int) -> None:
         """Refuse a sum that so many devices cannot have."""
-        bounds = np.full(self.size, devices * self.most, np.int64)
-        least = -bounds
-        for place in self.count_places.values():
-            bounds[place], least[place] = devices, 0
-        if self.weighs_examples:
-            bounds[-1], least[-1] = devices * MOST_EXAMPLES, 0
-        if total.shape != bounds.shape or total.dtype != np.int64 or not 0 <= devices <= self.devices:
+        if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= devices <= self.devices:
             raise BadInput(
                 f"a sum of {devices} devices has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"
                 f" {self.devices} devices at most"
             )
-        if (total < least).any() or (total > bounds).any():
-            raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
+        most = devices * self.most
+        bounds = [(place, -most, most) for place in self.places.values()]
+        bounds += [(place, 0, devices) for place in self.count_places.values()]
+        if self.weighs_examples:
+            bounds.append((slice(self.size - 1, None), 0, devices * MOST_EXAMPLES))
+        for place, least, largest in bounds:
+            part = total[place]
+            if len(part) and (int(part.min()) < least or int(part.max()) > largest):
+                raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
 
 
 def _largest(values: Floats) -> Floats:
