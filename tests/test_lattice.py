@@ -16,6 +16,8 @@ from veilrec.updates import Factors, Round, Rows, Schema, Tensor, Uploads, from_
 
 SCHEMA = Schema((Tensor("items", (3, 2), True), Tensor("layer", (2,), False)))
 
+_FACTORS = ((3, (3, 1)), (1, (1,)), (2, (1, 2)))  # numbers, and their shape
+
 
 def some(values: list[list[float]], examples: list[int] | None = None) -> Uploads:
     """Devices that each send the rows 2 and 0, in this order, and the layer."""
@@ -92,14 +94,38 @@ def test_what_lies_beyond_the_reach_is_refused_or_cut_off() -> None:
         for saturates in (False, True)
     )
     for lattice, uploads in ((plain, far), (plain, none), (cut, none)):
-        with pytest.raises(Diverged, match="items"):
-            lattice.integers(uploads)
+        for refuse in (lattice.integers, lattice.check):
+            with pytest.raises(Diverged, match="items"):
+                refuse(uploads)
         with pytest.raises(Diverged, match="items"):
             Aggregator(lattice, "sum").add(uploads)
     aggregator = Aggregator(cut, "sum")
     aggregator.add(far)
     assert aggregator.sums["items"][0].tolist() == [0.0, 1.0]
     assert np.array_equal(cut.integers(far)[0], aggregator.vector)
+    cut.check(far)
+
+
+def test_what_was_sent_is_refused_just_where_the_whole_vector_is() -> None:
+    lattice = Lattice.fitting(SCHEMA, {"items": 2.0, "layer": 1.0}, devices=4, weighs_examples=True)
+    generator = np.random.default_rng(2)
+    ends = 2.0 ** generator.integers(-1, 2, (200, 6)) * generator.choice([-1.0, 1.0], (200, 6))
+    refused = 0
+    for values in ends * generator.choice([1.0, 1.0000001], (200, 6)):
+        tables, examples = some([values.tolist()], [1]), np.array([2])
+        one = Rows(np.array([0, 1]), np.array([1], np.int32), values[:1, np.newaxis].astype(np.float32))
+        factors = Factors(*(values[np.newaxis, :n].astype(np.float32).reshape(1, *s) for n, s in _FACTORS))
+        packed = Uploads(0, 1, examples=examples, entries={"layer": one}, factors={"items": factors})
+        for uploads in (tables, packed):
+            try:
+                lattice.integers(uploads)
+            except Diverged as beyond:
+                refused += 1
+                with pytest.raises(Diverged, match=str(beyond)[:30]):
+                    lattice.check(uploads)
+            else:
+                lattice.check(uploads)
+    assert 100 < refused < 380  # of 400
 
 
 def test_a_sum_that_nobody_can_have_added_up_to_is_refused() -> None:

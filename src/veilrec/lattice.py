@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles, Offsets
+from veilrec._arrays import Doubles, Floats, Offsets
 from veilrec.errors import BadInput, Diverged
 from veilrec.updates import Schema, Tensor, Uploads, to_vectors
 
@@ -131,6 +131,18 @@ class Lattice:
             out[:, -1] = weights.astype(np.int64)
         return out
 
+    def check(self, uploads: Uploads) -> None:
+        """Refuse what `integers` refuses, by the numbers that were sent alone: those that were not are 0."""
+        weights = self.weights(uploads)
+        whole = {**{name: factors.product() for name, factors in uploads.factors.items()}, **uploads.dense}
+        rows = {**uploads.tables, **uploads.entries}
+        for name, step in self.steps.items():
+            if name in whole:
+                self._refuse(name, _largest(whole[name].reshape(uploads.count, -1)) * weights / step)
+            if name in rows:
+                of_rows = np.repeat(weights, np.diff(rows[name].offsets))
+                self._refuse(name, _largest(rows[name].values) * of_rows / step)
+
     def _refuse(self, name: str, units: Doubles) -> None:
         if np.isnan(units).any() or (not self.saturates and (np.abs(units) > self.most).any()):
             raise self.beyond(name)
@@ -162,19 +174,25 @@ class Lattice:
 
     def check_sum(self, total: Offsets, devices: int) -> None:
         """Refuse a sum that so many devices cannot have."""
-        bounds = np.full(self.size, devices * self.most, np.int64)
-        least = -bounds
-        for place in self.count_places.values():
-            bounds[place], least[place] = devices, 0
-        if self.weighs_examples:
-            bounds[-1], least[-1] = devices * MOST_EXAMPLES, 0
-        if total.shape != bounds.shape or total.dtype != np.int64 or not 0 <= devices <= self.devices:
+        if total.shape != (self.size,) or total.dtype != np.int64 or not 0 <= devices <= self.devices:
             raise BadInput(
                 f"a sum of {devices} devices has {total.shape} numbers ({total.dtype}): it has {self.size} (int64), of"
                 f" {self.devices} devices at most"
             )
-        if (total < least).any() or (total > bounds).any():
-            raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
+        most = devices * self.most
+        bounds = [(place, -most, most) for place in self.places.values()]
+        bounds += [(place, 0, devices) for place in self.count_places.values()]
+        if self.weighs_examples:
+            bounds.append((slice(self.size - 1, None), 0, devices * MOST_EXAMPLES))
+        for place, least, largest in bounds:
+            part = total[place]
+            if len(part) and (int(part.min()) < least or int(part.max()) > largest):
+                raise BadInput(f"a sum holds a number that {devices} devices cannot have added up to")
+
+
+def _largest(values: Floats) -> Floats:
+    """Of every row, without its sign; no number if one of them is none."""
+    return np.asarray(np.maximum(values.max(axis=1), -values.min(axis=1)))
 
 
 def _power_above(reach: float) -> float:

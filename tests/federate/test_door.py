@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from veilrec.federate.coordinator import https_door
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.device import folder as device_folder
@@ -82,6 +83,24 @@ def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_ro
     assert refused(open_round.links[0], open_round.task, other) == 409
     assert open_round.counted == 1
     assert open_round.links[0].poll(0.0) is None  # it is asked for nothing more
+
+
+def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
+    open_round: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, task = open_round.links[0], open_round.task
+    content = link.fetch(task)
+    for largest, body, expected in (
+        (task.size, b"0 x with-content", content),
+        (task.size, b"0 x", b""),
+        (task.size - 1, b"0 x with-content", b""),
+    ):
+        monkeypatch.setattr(https_door, "_SENT_ALONG", largest)
+        told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
+        asked = Task.from_json(told)
+        assert asked is not None
+        assert asked.sha256 == task.sha256
+        assert came == expected
 
 
 def test_a_message_counts_for_whoever_signed_it_whatever_it_holds(open_round: Open) -> None:

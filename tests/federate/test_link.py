@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import ssl
 import threading
@@ -93,6 +94,24 @@ def test_a_content_is_what_its_task_names_and_no_larger_than_the_plan(saying: tu
     with pytest.raises(BadTask, match="at most 100"):
         link.fetch(Task("round", 3, sha256="00", size=101))
     assert link.fetch(Task("report", 3)) == b""
+
+
+def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names(
+    saying: tuple[Server, HttpsLink],
+) -> None:
+    server, link = saying
+    content = b"two\nlines"
+    task = Task("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    told = json.dumps(task.to_json()).encode()
+    server.said = [(200, len(told) + 10, told + b"\n" + content)]
+    assert link.poll(0.0) == task
+    assert link.fetch(task) == content
+    assert server.said == []
+    other = told + b"\n" + content[::-1]
+    server.said = [(200, len(other), other), (200, len(content), content)]
+    assert link.poll(0.0) == task
+    assert link.fetch(task) == content  # asked for by itself
+    assert server.said == []
 
 
 def test_a_device_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:

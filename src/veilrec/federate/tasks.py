@@ -24,6 +24,7 @@ Trip = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # of secu
 Kind = Literal["report", "round", "judge", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
 Receipt = Literal["taken", "known already"]
 TRIPS: tuple[str, ...] = get_args(Trip)
+WITH_CONTENT = "with-content"  # in a poll: what belongs to a task may come with it, behind the end of its line
 _LENGTH = struct.Struct("<Q")
 
 

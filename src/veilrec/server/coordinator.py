@@ -184,10 +184,16 @@ class Coordinator:
             return None if self.secure is None else self._store.invitation()
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the open round has all the messages that it can have, or that it needs."""
+    def wanted(self) -> int:
+        """How many messages the open round can have, or needs."""
         with self._lock:
-            return self._store.count("messages") >= (self._store.place.wanted or self._store.count("cohort"))
+            return self._store.place.wanted or self._store.count("cohort")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the open round has as many."""
+        with self._lock:
+            return self._store.count("messages") >= self.wanted
 
     # Before a round
 

@@ -34,12 +34,14 @@ Inbox = Literal["messages", "reports", "gains"]
 _APPLICATION = 0x7665696D
 _SCHEMA = 2
 _SETTINGS = (
+    "PRAGMA page_size=32768",  # of a new file: messages are long, and the system is asked for every page
     "PRAGMA locking_mode=EXCLUSIVE",
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     "PRAGMA fullfsync=ON",
     "PRAGMA secure_delete=ON",
 )
+_LOG_BYTES = 1 << 22  # of the write-ahead log before it is emptied: what was deleted stays in it until then
 _TABLES = (
     "CREATE TABLE run (only INTEGER PRIMARY KEY CHECK (only = 1), plan TEXT NOT NULL, place TEXT NOT NULL)",
     "CREATE TABLE devices (number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL)",
@@ -112,6 +114,8 @@ class RoundStore:
         try:
             for setting in _SETTINGS:
                 self._database.execute(setting)
+            pages = _LOG_BYTES // int(self._one("PRAGMA page_size"))
+            self._database.execute(f"PRAGMA wal_autocheckpoint={pages}")
             self._database.execute("BEGIN EXCLUSIVE")
             self._database.execute("COMMIT")
         except sqlite3.OperationalError as error:

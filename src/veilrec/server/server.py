@@ -113,7 +113,7 @@ class Server:
             raise WrongExamples(f"the message tells of {uploads.examples.max()} examples: {MOST_EXAMPLES} are the most")
         self.mechanism.check(uploads, self.about)
         try:
-            self.lattice.integers(uploads)
+            self.lattice.check(uploads)
         except Diverged as beyond:
             raise BadUpdate(str(beyond)) from None
         return uploads

@@ -22,6 +22,9 @@ _SECONDS_TO_START = 300.0  # for all workers: on a cluster each imports the pack
 
 _SECONDS_TO_ANSWER = 10.0  # for the head of a cluster
 
+_WITH_THE_CALL = 1 << 23  # bytes of a model, or of an answer, that travel in a call of a worker, past Ray's store
+_OF_OUR_RAY = {"max_direct_call_object_size": _WITH_THE_CALL, "task_rpc_inlined_bytes_limit": 4 * _WITH_THE_CALL}
+
 
 class RayWorkers:
     """Actors of Ray. Without an address Ray is started on this machine, and ends with the crew."""
@@ -44,6 +47,7 @@ class RayWorkers:
             raise BadInput("--address needs --shared: a folder that every machine of the cluster sees, for the data")
         self._ray: Any = ray
         self._started = not ray.is_initialized()
+        self._is_ours = self._started and address is None
         if self._started:
             self._connect(address, workers)
         self._folder = tempfile.TemporaryDirectory(prefix="veilrec-", dir=shared)
@@ -60,7 +64,13 @@ class RayWorkers:
         if address is not None and ":" in address and "//" not in address:
             _reach(address)  # of which Ray itself would despair after many minutes
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
-        here = {"address": "local", "num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        here = {
+            "address": "local",
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+            "_system_config": _OF_OUR_RAY,
+        }
         place = here if address is None else {"address": address}
         try:
             self._ray.init(**place, log_to_driver=False, logging_level="ERROR")
@@ -70,8 +80,10 @@ class RayWorkers:
             ) from None
 
     def learn(self, opened: Opened, pieces: Sequence[Piece]) -> tuple[list[Told], list[PartialSum]]:
-        """The model is put into Ray's store once, where all workers of a machine read the same copy."""
-        model = self._ray.put(opened)
+        """The model goes with the calls where Ray is ours and lets it; else it is put into Ray's store once, where all
+        workers of a machine read the same copy. What passes the store waits for it on both sides: milliseconds."""
+        small = sum(values.nbytes for values in opened.model.values()) < _WITH_THE_CALL // 2
+        model = opened if self._is_ours and small else self._ray.put(opened)
         parts = shared_out(pieces, len(self._actors))
         tasks = [one.learn.remote(model, part) for one, part in zip(self._actors, parts, strict=True) if part]
         try:

@@ -10,6 +10,7 @@ import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,15 @@ class Rotation:
 def check_signature(key: bytes, purpose: bytes, content: bytes, signature: bytes) -> None:
     """Refuse a signature that is not of this key over this content for this purpose."""
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, purpose + content)
+        _public_key(key).verify(signature, purpose + content)
     except (InvalidSignature, ValueError):
         raise BadSignature(f"the signature is not that of key {fingerprint(key)}: nothing of it is used") from None
+
+
+@lru_cache(maxsize=1024)
+def _public_key(key: bytes) -> Ed25519PublicKey:
+    """A key that can be checked with; whoever signs once mostly signs again."""
+    return Ed25519PublicKey.from_public_bytes(key)
 
 
 def follow(trusted: bytes, rotations: Sequence[Rotation]) -> set[bytes]:

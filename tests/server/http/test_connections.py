@@ -16,10 +16,11 @@ class Line(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent, self.closed = b"", False
+        self.sent, self.closed, self.writes = b"", False, 0
 
     def write(self, data: Any) -> None:
         self.sent += data
+        self.writes += 1
 
     def close(self) -> None:
         self.closed = True
@@ -37,8 +38,8 @@ class Line(asyncio.Transport):
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
 
 
 async def _opened() -> tuple[Connection, Line]:
@@ -75,6 +76,7 @@ def test_one_that_has_ended_is_left_alone() -> None:
             connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             await asyncio.sleep(0.01)
         assert line.sent.count(b"200 OK") == 3
+        assert line.writes == 3  # head and body at once
         connection.close_if_slow(connection.loop.time() + 1000)
         assert not line.closed
         connection.connection_lost(None)

@@ -107,6 +107,12 @@ class Board:
                 self._answered.add(device)
 
     @property
+    def answers(self) -> int:
+        """How many have answered what is asked now."""
+        with self._lock:
+            return len(self._answered)
+
+    @property
     def seconds_left(self) -> float:
         """Until the answers that have come have to do."""
         return self._until - time.monotonic()

@@ -57,6 +57,7 @@ class Conductor:
         self._say = say
         self._changed = threading.Condition()
         self._stopping = False
+        self._enough = 0  # answers before which whoever waits for them need not look
         self._seen: dict[str, float] = {}
         self._told_over: set[str] = set()
         self.waiting_cpu = 0.0  # seconds of this process before its first round
@@ -105,7 +106,8 @@ class Conductor:
         self.board.note(device, kind, number)
         with self._changed:
             self.messages += receipt == "taken"
-            self._changed.notify_all()
+            if self.board.answers >= self._enough:
+                self._changed.notify_all()
         return receipt
 
     @property
@@ -189,7 +191,7 @@ class Conductor:
         if server.stage == "open":
             asked, answered = self._asked(*opened), server.came("messages")
             devices, content, own, seconds = self._there(asked.devices), asked.content, asked.own, made.round_seconds
-            number = server.round_number
+            number, self._enough = server.round_number, min(len(devices), server.wanted)
             board.publish("round", number, devices, content=content, own=own, answered=answered, seconds=seconds)
             if not self._wait(lambda: server.is_complete or self._all_came(devices, "messages"), seconds):
                 return
@@ -232,6 +234,7 @@ class Conductor:
         least = min(server.minimum_reports, len(question.devices))
         while not self._stopping:
             seconds, devices = self.federation.report_seconds, self._there(asked.devices)
+            self._enough = len(devices)
             board.publish(
                 "report",
                 server.report_number,
@@ -256,7 +259,7 @@ class Conductor:
         asked = self._there(comparing.devices)
         seconds = self.federation.judge_seconds
         content = joined(comparing.start, comparing.trained)
-        answered = server.came("gains")
+        answered, self._enough = server.came("gains"), len(asked)
         board.publish("judge", comparing.number, asked, content=content, answered=answered, seconds=seconds)
         if not self._wait(lambda: self._all_came(asked, "gains"), seconds):
             return

@@ -10,6 +10,7 @@ and what they sent is in the coordinator's database, so that a coordinator that 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 
 from veilrec._arrays import Offsets
 from veilrec.federate.coordinator.board import Asked, Board
@@ -24,6 +25,8 @@ from veilrec.plan import Plan
 from veilrec.updates import FIRST_REPORT_SUM
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
+
+_decoded = lru_cache(maxsize=2)(Invitation.decode)  # every message of a round is checked by the same one
 
 
 class HelpedRounds:
@@ -66,7 +69,7 @@ class HelpedRounds:
 
     def check(self, invitation: bytes, device: int, message: bytes) -> None:
         """Refuse what this device has not signed for this round."""
-        proposal = Invitation.decode(invitation).proposal
+        proposal = _decoded(invitation).proposal
         claim, _, _ = read_upload(message, proposal.terms)
         if claim.number != device:
             raise BadMessage("the vector is signed as that of another device")
@@ -74,7 +77,7 @@ class HelpedRounds:
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: a helper that is gone, or lies, voids the round."""
-        invited, everybody = Invitation.decode(invitation), self._registry.entries("learner")
+        invited, everybody = _decoded(invitation), self._registry.entries("learner")
         number = invited.proposal.terms.round_number
         # Whoever was revoked since has sent a vector that counts.
         adding = HelpedSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)

@@ -4,7 +4,7 @@
 |---|---|---|
 | `POST /v1/enrol` | whoever has an invitation | ties a key to a place |
 | `POST /v1/poll` | a device | what it is asked; waits until there is something |
-| `POST /v1/content` | a device | what belongs to its task |
+| `POST /v1/content` | a device | what belongs to its task, unless that is small and came with it |
 | `POST /v1/answer` | a device | an answer; on disk when it is acknowledged |
 | `GET /v1/status` | the operator, by a token | how far the run has come |
 
@@ -19,6 +19,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import isfinite
 from time import perf_counter
 from typing import Any
@@ -33,8 +34,8 @@ from veilrec.federate import identity
 from veilrec.federate.coordinator.conducting import Busy, Conductor
 from veilrec.federate.coordinator.page_door import PageDoor, asking
 from veilrec.federate.coordinator.registry import Entry, NotInvited
-from veilrec.federate.tasks import Task
-from veilrec.server.http.door import Door
+from veilrec.federate.tasks import WITH_CONTENT, Task
+from veilrec.server.http.door import Door, Hot
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
@@ -45,6 +46,8 @@ from veilrec.wire.addresses import checked_origin
 DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
 _LONGEST_POLL_SECONDS = 25.0
 _SMALL = 4096  # bytes of a body that is not an answer
+_SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
+_JSON = b"application/json"
 _MOST_BODIES = 16  # answers that are read at once
 RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each trip of a round
 
@@ -72,18 +75,17 @@ class Coming:
         self._enrolment = msgspec.json.Decoder(Enrolment)
 
     def routes(self) -> list[Route]:
-        """All of them."""
-        posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "/v1/enrol": self.enrol,
-            "/v1/poll": self.poll,
-            "/v1/content": self.content,
-            "/v1/answer": self.answer,
-        }
+        """All of them, for the router."""
         gets: dict[str, Callable[[Request], Awaitable[Response]]] = {"/healthz": self.health, "/v1/status": self.status}
         return [
-            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
+            Route("/v1/enrol", self.enrol, methods=["POST"]),
+            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # the door has seen to it before
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
         ]
+
+    def hot(self) -> dict[str, Hot]:
+        """What devices come with in every round."""
+        return {"/v1/poll": self.poll, "/v1/content": self.content, "/v1/answer": self.answer}
 
     def start(self) -> None:
         """Be told, in the loop that runs now, whenever something new is asked."""
@@ -123,10 +125,10 @@ class Coming:
         self._conductor.enrolled()
         return _json({"device": place.device, "role": place.role, "place": place.number})
 
-    async def poll(self, request: Request) -> Response:
+    async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """What a device is asked; None if nothing came up."""
-        body = await self._signed(request, "poll", 0, _SMALL)
-        device, wait = _text(request.scope, DEVICE), _seconds(body)
+        body = await self._signed(scope, receive, "poll", 0, _SMALL)
+        device, wait = _text(scope, DEVICE), _seconds(body)
         until = perf_counter() + wait
         self._conductor.see(device)
         while True:
@@ -135,29 +137,35 @@ class Coming:
             left = until - perf_counter()
             if task is not None or left <= 0:
                 self._conductor.see(device)
-                return _json(None if task is None else task.to_json())
-            try:
-                await asyncio.wait_for(news.wait(), left)
-            except TimeoutError:
-                continue
+                content = self._small_content(device, task) if _wants_content(body) else None
+                return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await news.wait()
 
-    async def content(self, request: Request) -> Response:
+    def _small_content(self, device: str, task: Task | None) -> bytes | None:
+        """What a device need not ask for by itself; None where there is nothing, or too much."""
+        if task is None or not 0 < task.size <= _SENT_ALONG:
+            return None
+        return self._conductor.board.content(device, task.sha256)
+
+    async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """What belongs to a device's task."""
-        body = await self._signed(request, "content", 0, _SMALL)
-        found = self._conductor.board.content(_text(request.scope, DEVICE), body.decode("ascii", "replace"))
+        body = await self._signed(scope, receive, "content", 0, _SMALL)
+        found = self._conductor.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
         if found is None:
             raise Refused(410, "nothing of this kind is asked for any more")
-        return Response(found, media_type="application/octet-stream", headers={"cache-control": "no-store"})
+        return found, b"application/octet-stream"
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """Take an answer in."""
-        kind, number = _text(request.scope, KIND), _whole(request.scope)
+        kind, number = _text(scope, KIND), _whole(scope)
         if self._bodies >= _MOST_BODIES:
             raise Refused(503, "too many answers come at once: send it again in a moment", BUSY)
         self._bodies += 1
         try:
-            body = await self._signed(request, kind, number, self._cap)
-            device = _text(request.scope, DEVICE)
+            body = await self._signed(scope, receive, kind, number, self._cap)
+            device = _text(scope, DEVICE)
             if self._conductor.is_trip(kind):  # never behind those who wait for what is said on it
                 receipt = self._conductor.take_on_trip(device, kind, number, body)
             else:
@@ -168,7 +176,7 @@ class Coming:
             raise Refused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
         finally:
             self._bodies -= 1
-        return _json({"receipt": receipt})
+        return msgspec.json.encode({"receipt": receipt}), _JSON
 
     async def status(self, request: Request) -> Response:
         """How far the run has come, for the operator."""
@@ -177,12 +185,12 @@ class Coming:
             raise Refused(401, "this is for the operator of the federation")
         return _json(await self._store(self._conductor.status))
 
-    async def _signed(self, request: Request, kind: str, number: int, cap: int) -> bytes:
+    async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
         """The body of a request that an enrolled device has signed for this."""
-        entry = self._entry(request.scope)
-        body = await read_body(request.scope, request.receive, cap)
+        entry = self._entry(scope)
+        body = await read_body(scope, receive, cap)
         try:
-            signed = bytes.fromhex(_text(request.scope, SIGNATURE))
+            signed = bytes.fromhex(_text(scope, SIGNATURE))
             identity.check(entry.key or b"", self._federation.id, entry.place.device, kind, number, body, signed)
         except (VeilrecError, ValueError):
             raise Refused(401, "the request is not signed by this device's key") from None
@@ -220,19 +228,15 @@ def make_app(
     coming = Coming(conductor, largest_answer=largest_answer, operator=operator, rate=rate)
     routes = coming.routes() if page is None else [*coming.routes(), *asking()]
     kind = Door if page is None else PageDoor
-    door = kind(_nothing_hot, Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
+    door = kind(coming.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
     if page is not None and isinstance(door, PageDoor):
         door.page = checked_origin(page).encode()
     door.on_start = coming.start
     return door
 
 
-async def _nothing_hot(scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
-    raise Refused(404, "there is nothing here")
-
-
 def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), 200, {"cache-control": "no-store"}, "application/json")
+    return Response(msgspec.json.encode(value), 200, {"cache-control": "no-store"}, _JSON.decode())
 
 
 def _text(scope: Scope, name: bytes) -> str:
@@ -244,6 +248,11 @@ def _whole(scope: Scope) -> int:
     if not text.isdigit() or len(text) > 15:
         raise Refused(400, "the number of the round is missing")
     return int(text)
+
+
+def _wants_content(body: bytes) -> bool:
+    """Whether a device takes contents with their tasks: a body `SECONDS NONCE with-content`."""
+    return body.endswith(b" " + WITH_CONTENT.encode())
 
 
 def _seconds(body: bytes) -> float:

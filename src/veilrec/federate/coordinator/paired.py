@@ -65,7 +65,9 @@ class PairedRounds:
         except Void as error:
             self._say(str(error))
             return None
-        return adding.kept()
+        kept = adding.kept()
+        self._last = (kept, adding)
+        return kept
 
     def senders(self, invitation: bytes, cohort: int) -> int:
         """Those who have shared their secrets."""
@@ -89,7 +91,7 @@ class PairedRounds:
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         """The exact sum, or None: too few who sign or reveal, or secrets that are wrong, void the round."""
-        adding = self._fresh(invitation)
+        adding = self._restored(invitation).again()
         number = adding.terms.round_number
         try:
             listed = self._named({adding.receive_masked(message): b"" for message in messages})
@@ -129,11 +131,9 @@ class PairedRounds:
         return {self._names[number]: content for number, content in contents.items()}
 
     def _restored(self, invitation: bytes) -> PairSum:
-        """The round before its vectors, to look at."""
+        """The round before its vectors, to look at; what this process has heard itself it checks once."""
         if self._last is None or self._last[0] != invitation:
-            self._last = (invitation, self._fresh(invitation))
+            # Whoever was revoked since has said what the others go on with.
+            registered = keys_of(self._registry.entries("learner"))
+            self._last = (invitation, PairSum.restored(invitation, self._woven, registered))
         return self._last[1]
-
-    def _fresh(self, invitation: bytes) -> PairSum:
-        # Whoever was revoked since has said what the others go on with.
-        return PairSum.restored(invitation, self._woven, keys_of(self._registry.entries("learner")))

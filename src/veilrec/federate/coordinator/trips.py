@@ -53,7 +53,8 @@ class Trips:
                     raise Refused("bad bytes", str(error)) from None
                 self._came[who] = content
                 self.up += len(content)
-                self._changed.notify_all()
+                if len(self._came) == len(self._asked[2]):
+                    self._changed.notify_all()
         self._board.note(who, kind, number)
         return "taken" if known is None else "known already"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -19,6 +20,9 @@ Kind = Literal["seed", "key"]
 Value = TypeVar("Value")
 _KINDS: tuple[Kind, ...] = ("seed", "key")
 _MOST_NUMBER = 2**32 - 1
+_NUMBER, _BOX, _SIGNATURE, _SHARE = (  # the number of a device, and what belongs to it
+    struct.Struct(form) for form in ("<I", f"<I{BOX_BYTES}s", f"<I{SIGNATURE_BYTES}s", f"<IB{SHARE_BYTES}s")
+)
 
 
 def decode_advert(content: bytes) -> RoundKey:
@@ -82,7 +86,7 @@ def encode_boxes(boxes: Mapping[int, bytes]) -> bytes:
 
 def read_boxes(reader: Reader) -> dict[int, bytes]:
     """Take what `encode_boxes` wrote."""
-    return _in_order((reader.count(_MOST_NUMBER), reader.take(BOX_BYTES)) for _ in range(reader.count(MOST_DEVICES)))
+    return _in_order(reader.several(_BOX, MOST_DEVICES))
 
 
 def decode_boxes(content: bytes) -> dict[int, bytes]:
@@ -112,7 +116,7 @@ def encode_numbers(numbers: Sequence[int]) -> bytes:
 
 def read_numbers(reader: Reader) -> tuple[int, ...]:
     """Take what `encode_numbers` wrote."""
-    return tuple(_in_order((reader.count(_MOST_NUMBER), None) for _ in range(reader.count(MOST_DEVICES))))
+    return tuple(_in_order((number, None) for (number,) in reader.several(_NUMBER, MOST_DEVICES)))
 
 
 def decode_numbers(content: bytes) -> tuple[int, ...]:
@@ -130,9 +134,7 @@ def encode_signatures(signatures: Mapping[int, bytes]) -> bytes:
 def decode_signatures(content: bytes) -> dict[int, bytes]:
     """Check and read signatures; whether they are any good is not looked at yet."""
     reader = Reader(content)
-    signatures = _in_order(
-        (reader.count(_MOST_NUMBER), reader.take(SIGNATURE_BYTES)) for _ in range(reader.count(MOST_DEVICES))
-    )
+    signatures: dict[int, bytes] = _in_order(reader.several(_SIGNATURE, MOST_DEVICES))
     reader.end()
     return signatures
 
@@ -155,17 +157,16 @@ class Reveal:
     def decode(cls, content: bytes) -> Reveal:
         """Check and read a message."""
         reader = Reader(content)
-        number, count = reader.count(_MOST_NUMBER), reader.count(MOST_DEVICES)
-        shares = _in_order((reader.count(_MOST_NUMBER), _read_share(reader)) for _ in range(count))
+        number = reader.count(_MOST_NUMBER)
+        shares = _in_order((owner, _share(*told)) for owner, *told in reader.several(_SHARE, MOST_DEVICES))
         reader.end()
         return cls(number, shares)
 
 
-def _read_share(reader: Reader) -> tuple[Kind, bytes]:
-    kind = reader.take(1)[0]
+def _share(kind: int, share: bytes) -> tuple[Kind, bytes]:
     if kind >= len(_KINDS):
         raise BadMessage(f"a share is of kind {kind}: there are seeds (0) and keys (1)")
-    return _KINDS[kind], reader.take(SHARE_BYTES)
+    return _KINDS[kind], share
 
 
 def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import copy
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -245,6 +246,7 @@ class PairSum:
         self._members: tuple[int, ...] = ()
         self._around: dict[int, tuple[int, ...]] = {}
         self._shared: tuple[int, ...] | None = None
+        self._boxes: dict[int, bytes] = {}
         self._survivors: tuple[int, ...] | None = None
 
     def propose(self) -> bytes:
@@ -290,13 +292,12 @@ class PairSum:
         needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
         if len(self._shares) < needed:
             raise TooFew(f"{len(self._shares)} devices have shared their secrets, and {needed} have to stay to the end")
-        self._shared = tuple(sorted(self._shares))
-        return {
-            number: encode_boxes(
-                {other: self._shares[other].boxes[number] for other in self._around[number] if other in self._shares}
-            )
-            for number in self._shared
-        }
+        if self._shared is None:
+            self._shared = tuple(sorted(self._shares))
+            for one in self._shared:
+                around = (other for other in self._around[one] if other in self._shares)
+                self._boxes[one] = encode_boxes({other: self._shares[other].boxes[one] for other in around})
+        return self._boxes
 
     def kept(self) -> bytes:
         """All that devices have said before their vectors: a server that was killed goes on with it."""
@@ -316,6 +317,13 @@ class PairSum:
             made.receive_shares(Shares.read(reader).encode())
         reader.end()
         made.boxes()
+        return made
+
+    def again(self) -> PairSum:
+        """The same round before its first vector, to be gone through anew: what was checked before is not again."""
+        made = copy(self)
+        made._arrived, made._signed, made._reveals, made._survivors = set(), {}, {}, None
+        made._total = np.zeros_like(self._total)
         return made
 
     def check_masked(self, content: bytes) -> tuple[int, Words]:

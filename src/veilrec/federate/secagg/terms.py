@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -127,27 +128,34 @@ class Reader:
     def __init__(self, content: bytes) -> None:
         self._content, self._at = memoryview(content), 0
 
-    def take(self, count: int) -> bytes:
-        """The next so many bytes."""
+    def _view(self, count: int) -> memoryview:
         if count < 0 or count > len(self._content) - self._at:
             raise BadMessage(f"the message ends after {len(self._content)} bytes, in the middle of something")
         self._at += count
-        return bytes(self._content[self._at - count : self._at])
+        return self._content[self._at - count : self._at]
+
+    def take(self, count: int) -> bytes:
+        """The next so many bytes."""
+        return bytes(self._view(count))
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """The next fields."""
-        return form.unpack(self.take(form.size))
+        return form.unpack(self._view(form.size))
+
+    def several(self, form: struct.Struct, most: int) -> Iterator[tuple[Any, ...]]:
+        """How many there are, and then as often the same fields."""
+        return form.iter_unpack(self._view(self.count(most) * form.size))
 
     def count(self, most: int) -> int:
         """A number of things that follow."""
-        value = int.from_bytes(self.take(4), "little")
+        value = int.from_bytes(self._view(4), "little")
         if value > most:
             raise BadMessage(f"the message announces {value} parts: there can be {most} at most")
         return value
 
     def words(self, terms: Terms) -> Words:
         """A vector of the round."""
-        return np.frombuffer(self.take(terms.vector_bytes), terms.words)
+        return np.frombuffer(self._view(terms.vector_bytes), terms.words)
 
     def end(self) -> None:
         """Nothing may follow."""

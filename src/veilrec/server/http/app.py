@@ -20,7 +20,7 @@ from veilrec.server.http.admin import check_id, check_token, moment
 from veilrec.server.http.asking import Asking, ready
 from veilrec.server.http.bodies import NewItem, Signed, Visible
 from veilrec.server.http.docs_page import STYLE, docs_page
-from veilrec.server.http.door import HOT, Door
+from veilrec.server.http.door import Door
 from veilrec.server.http.item_store import StoreFull, StoreGone
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.metrics import Metrics
@@ -30,6 +30,7 @@ from veilrec.server.http.receiving import BUSY, Refused, decoded, header, read_b
 from veilrec.server.http.service import NoEmbedder, Service
 from veilrec.wire.releases import FORMAT, Release
 
+HOT = "/v1/recommend"
 _ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
 _MOST_CHANGES_WAITING = 64
 _ZIPPED_FILES, _LARGEST_ZIPPED = ("items.safetensors", "ranking.safetensors"), 1 << 26  # that a browser fetches
@@ -58,7 +59,8 @@ def make_app(service: Service, settings: Settings | None = None) -> Door:
     metrics = Metrics()
     routes = Routes(service, settings, metrics)
     asking = Asking(service, settings.body_cap)
-    door = Door(asking, Router(routes.all(), redirect_slashes=False), RateLimit(settings.rate), metrics, service.log)
+    cold = Router(routes.all(), redirect_slashes=False)
+    door = Door({HOT: asking}, cold, RateLimit(settings.rate), metrics, service.log)
     if settings.coordinator is not None:
         door.let_pages_ask(settings.coordinator)
     door.on_start, door.on_stop = service.start, service.close

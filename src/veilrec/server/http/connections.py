@@ -1,11 +1,13 @@
-"""One connection: uvicorn's, with bounds on what may come before a request is whole.
+"""One connection: uvicorn's, with bounds on what may come before a request is whole, and answers that leave whole.
 
 The parser that it uses has no limit on headers of its own, and nobody looks at the time while a request trickles in.
+Head and body of an answer are written one after the other: two records of TLS and two packets, for a few bytes each.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,6 +15,40 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 _MOST_HEADER_BYTES = 16 << 10
 _MOST_HEADERS = 100
 _SLOWEST_SECONDS = 20.0  # for a whole request to come in
+
+
+_SMALL = 1 << 14  # bytes of a record of TLS; what is longer is not copied together
+
+
+class _Gathering:
+    """A transport of which all that is written in one turn of the loop leaves at once."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send this with what follows at once."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        """Send what waits, and hang up."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting or self._transport.is_closing():
+            return
+        if sum(map(len, waiting)) <= _SMALL:
+            self._transport.write(b"".join(waiting))
+        else:
+            self._transport.writelines(waiting)
 
 
 class Connection(HttpToolsProtocol):
@@ -26,7 +62,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         self.began = self.loop.time()
-        super().connection_made(transport)
+        super().connection_made(_Gathering(transport, self.loop))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         """Count what comes before a request is known."""
@@ -39,7 +75,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """From here on the body's own limit counts."""
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
         if size > _MOST_HEADER_BYTES or len(self.headers) > _MOST_HEADERS:
             self._before_body = size
             raise ValueError("headers")  # the parser stops, and the client gets a 400

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
 from time import perf_counter
 from typing import Any
@@ -17,8 +17,6 @@ from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
 from veilrec.server.http.receiving import ClientGone, Headers, Message, Receive, Refused, Scope, Send
 
-HOT = "/v1/recommend"
-_HOT = f"POST {HOT}"  # in logs and metrics
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 _ALWAYS: Headers = [
     (b"x-content-type-options", b"nosniff"),
@@ -35,12 +33,14 @@ _UNLIMITED = {"/healthz", "/readyz"}
 _GONE = 499  # in the log: nobody was there to be answered
 
 Hot = Callable[[Scope, Receive], Awaitable[tuple[bytes, bytes]]]
+"""What a route that is asked often does with a POST: the body of its answer, and of which type that is."""
 
 
 class Door:
     """The ASGI application."""
 
-    def __init__(self, hot: Hot, cold: Router, limit: RateLimit, metrics: Metrics, log: Log) -> None:
+    def __init__(self, hot: Mapping[str, Hot], cold: Router, limit: RateLimit, metrics: Metrics, log: Log) -> None:
+        """`hot`: by path, what answers a POST past the router, which knows these paths too, for other methods."""
         self._hot, self._cold, self._limit, self.metrics, self._log = hot, cold, limit, metrics, log
         self._headers = _COLD
         self.on_start: Callable[[], None] = lambda: None
@@ -57,20 +57,21 @@ class Door:
             return
         start = perf_counter()
         answer = _Sending(send, token_hex(8), self._headers)
-        route = _HOT
+        route = ""
         try:
             path = scope["path"]
+            hot = self._hot.get(path) if scope["method"] == "POST" else None
             client = scope.get("client")
             wait = 0 if path in _UNLIMITED or client is None else self._limit.wait(client[0], start)
             if wait:
                 route = "(limited)"
                 await answer.refuse(429, f"too many requests from this address: wait {wait} s", _wait_for(wait))
-            elif path == HOT and scope["method"] == "POST":
-                body, kind = await self._hot(scope, receive)
+            elif hot is not None:
+                route = f"POST {path}"
+                body, kind = await hot(scope, receive)
                 await answer.whole(200, body, [(b"content-type", kind), _NO_STORE], _ALWAYS)
             else:
                 scope["app"] = self
-                route = ""
                 await self._cold(scope, receive, answer.part)
         except Refused as refusal:
             await answer.refuse(refusal.status, refusal.line, refusal.headers)
