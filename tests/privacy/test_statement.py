@@ -98,6 +98,23 @@ def test_nothing_is_promised_and_it_says_so() -> None:
     assert statement.to_json()["published"] is None
 
 
+def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise() -> None:
+    def parts(trust: str) -> dict[str, Any]:
+        return Statement(Guarantee(**(PROVEN | {"trust": trust}))).to_json()
+
+    for trust in ("server", "server sees only sums"):
+        found = parts(trust)
+        assert "who sees the results alone" in found["plain"]
+        assert "but not the operator of the server" in found["against"]
+        assert any(words.startswith("The operator adds the noise") for words in found["assumptions"])
+    for trust in ("nobody", "server sees only noisy sums"):
+        found = parts(trust)
+        assert "the operator of the server included" in found["plain"]
+        assert "not the operator" not in found["against"]
+        assert not any("operator" in words for words in found["assumptions"])
+    assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
+
+
 def test_a_simulated_run_protects_nobody() -> None:
     assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
     assert "protects nobody" not in Statement(Guarantee(**PROVEN)).text()

@@ -24,7 +24,7 @@ _MEANING = (
 
 _SEEN: dict[str | None, str] = {
     "nobody": "what one device told in",
-    "server sees only sums": "the noisy sum of one round in",
+    "server sees only noisy sums": "the noisy sum of one round in",
 }
 
 

@@ -451,9 +451,10 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
-    if guarantee.trust == "server":
-        told = (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
-    return replace(guarantee, trust="server sees only sums", caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+    trust = guarantee.trust
+    if trust == "server":
+        trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
+    return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
 
 
 def _of_pairs(woven: Neighbourhood) -> str:

@@ -43,14 +43,17 @@ _SCOPE: dict[Scope, str] = {
 }
 _TRUST: dict[Trust, str] = {
     "nobody": "everybody, the operator of the server included: the noise is added on the device",
-    "server sees only sums": "everybody who sees the results, and the operator of the server as well, "
-    "because it learns sums over many devices and no single message",
+    "server sees only noisy sums": "everybody who sees the results, and the operator of the server as well: it learns "
+    "sums over many devices with the noise that these have added, and no single message",
+    "server sees only sums": "everybody who sees the results, but not the operator of the server: it learns no single "
+    "message, but the exact sum over many devices; it adds the noise, and has to be trusted with that",
     "server": "everybody who sees the results, but not the operator of the server: it receives what each "
     "device sends and adds the noise, and has to be trusted",
 }
 _WHO: dict[Trust, str] = {
     "nobody": "who sees what leaves a device, the operator of the server included,",
-    "server sees only sums": "who sees sums and results, the operator of the server included,",
+    "server sees only noisy sums": "who sees sums and results, the operator of the server included,",
+    "server sees only sums": "who sees the results alone",
     "server": "who sees the results alone",
 }
 _COMES_TO = {  # share that a test finds and how often the best guess is right, at most -> what that is in words
@@ -74,8 +77,14 @@ _WHETHER: dict[tuple[Unit, Adjacency], str] = {
 }
 _ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
     "nobody": ("The software on the device is the one that was examined.",),
+    "server sees only noisy sums": (
+        "Secure aggregation works, and enough devices finish the round honestly.",
+        "As many devices as planned add their part of the noise, and tell nobody what it is.",
+        "The software on the device is the one that was examined.",
+    ),
     "server sees only sums": (
         "Secure aggregation works, and enough devices finish the round honestly.",
+        "The operator adds the noise, keeps no sum without it, and tells nobody.",
         "The software on the device is the one that was examined.",
     ),
     "server": ("The operator adds the noise, keeps no single message, and tells nobody.",),
