@@ -115,6 +115,19 @@ def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_
     assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
 
 
+def test_whoever_sees_the_devices_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
+    terms = PROVEN | {"adjacency": "add-remove"}
+    noisy, exact = (
+        Statement(Guarantee(**(terms | {"trust": trust}))).to_json()
+        for trust in ("server sees only noisy sums", "server sees only sums")
+    )
+    assert "not that they took part" in noisy["hidden"]
+    assert "there at all" not in noisy["hidden"]
+    assert any(words.startswith("That somebody takes part") for words in noisy["not_protected"])
+    assert "was there at all" in exact["hidden"]  # to those who see the results alone
+    assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
+
+
 def test_a_simulated_run_protects_nobody() -> None:
     assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
     assert "protects nobody" not in Statement(Guarantee(**PROVEN)).text()

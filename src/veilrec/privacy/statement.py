@@ -35,6 +35,9 @@ _ADJACENCY: dict[Adjacency, str] = {
     "replace-one": "whether it was this {unit} or any other one in its place (replace-one)",
     "add-remove": "whether this {unit} was there at all or not (add-remove)",
 }
+_SEEN_TO_TAKE_PART = (
+    "whether what somebody sent was made of their data or of nothing, not that they took part (add-remove)"
+)
 _SCOPE: dict[Scope, str] = {
     "per message": "each single message; what several messages of one person give away adds up",
     "per round": "one round of training; what several rounds give away adds up",
@@ -349,7 +352,13 @@ def _terms(g: Guarantee, basis: Basis = "proven") -> str:
 def _hidden(g: Guarantee) -> str | None:
     if g.adjacency is None or g.unit is None:
         return None
-    return f"What stays uncertain: {_ADJACENCY[g.adjacency].format(unit=g.unit)}."
+    words = _SEEN_TO_TAKE_PART if _shows_who(g) else _ADJACENCY[g.adjacency].format(unit=g.unit)
+    return f"What stays uncertain: {words}."
+
+
+def _shows_who(g: Guarantee) -> bool:
+    """Whether an attacker whom add-remove is promised against sees who takes part: nothing stands in for an update."""
+    return g.adjacency == "add-remove" and g.trust == "server sees only noisy sums"
 
 
 def _assumptions(g: Guarantee, *, seeded: bool) -> tuple[str, ...]:
@@ -365,7 +374,8 @@ def _not_protected(g: Guarantee) -> tuple[str, ...]:
     if g.basis == "none" or g.unit is None:
         return ("Everything that is sent, and what can be concluded from it.", _ALWAYS_OPEN[1])
     whether = "That somebody takes part: only what they contribute is hidden."
-    return (_BEYOND_UNIT[g.unit], *((whether,) if g.adjacency == "replace-one" else ()), *_ALWAYS_OPEN)
+    shown = g.adjacency == "replace-one" or _shows_who(g)
+    return (_BEYOND_UNIT[g.unit], *((whether,) if shown else ()), *_ALWAYS_OPEN)
 
 
 def sentence(words: str) -> str:
