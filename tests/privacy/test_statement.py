@@ -265,7 +265,7 @@ def test_a_statement_of_one_message_or_run_says_so() -> None:
 
 
 def test_what_is_not_so_is_marked() -> None:
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), seeded=True).to_json()["assumptions"][-1]
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
     assert "NOT SO" not in Statement(Guarantee(**PROVEN)).text()
 
 
@@ -275,3 +275,11 @@ def test_a_large_delta_promises_little(delta: float, warned: bool) -> None:
     assert ("promises little" in words) == warned
     assert ("hardly ever more" in words) == (not warned)
     assert "1 in 1 " not in words
+
+
+def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> None:
+    seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
+    why = "whoever knows the seed can draw the noise again"
+    assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
+    assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
+    assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")

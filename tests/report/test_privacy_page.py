@@ -147,6 +147,16 @@ def test_a_weak_promise_is_called_one() -> None:
     assert "does not hold" in Statement(REFUTED).plain()
 
 
+def test_a_page_about_seeded_noise_warns() -> None:
+    sound, seeded = (
+        page(Statement(KNOWN, simulated=True, drawn_again=why), where="devices") for why in ("", "whoever has the seed")
+    )
+    assert '<p class="formula">' in sound
+    assert "with secure noise" not in sound
+    assert '<p class="warning">There is no guarantee as it lies here' in seeded
+    assert "on real devices with secure noise" in seeded
+
+
 CASES = [
     *(
         (Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "devices")

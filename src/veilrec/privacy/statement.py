@@ -18,6 +18,7 @@ _NOT_COVERED = (
     "this run adds noise, but its model holds what was learnt before it, in the earlier run that it started from, and "
     "no promise covers both."
 )
+_PROTECTS_NOBODY = "As it lies here this protects nobody: {why}. With secure noise it would promise this:"
 _SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
 
 _UNIT: dict[Unit, str] = {
@@ -117,8 +118,8 @@ class Statement:
     publication: tuple[str, ...] = ()
     """What of a run may be published, or why nothing may."""
     publishable: bool = False
-    seeded: bool = False
-    """Whether noise of the run, or of one that it started from, can be drawn again from a seed."""
+    drawn_again: str = ""
+    """Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can."""
     adds_noise: bool = False
     """Whether the run adds noise to its sums, be anything promised or not."""
     earlier: tuple[str, ...] = ()
@@ -141,7 +142,7 @@ class Statement:
             **detection_to_json(g),
             "published": self._published(),
             "noise": list(self.noise),
-            "assumptions": list(_assumptions(g, seeded=self.seeded)),
+            "assumptions": list(_assumptions(g, seeded=bool(self.drawn_again))),
             "not_protected": list(_not_protected(g)),
             "caveats": list(g.caveats),
             "publishable": self.publishable,
@@ -181,17 +182,20 @@ class Statement:
         told = _strength(test).format(
             who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit, g.adjacency]
         )
-        return (
+        told = (
             f"{told}: the best guess is right {_percent(test.best_guess)} of the time at most, where a coin is right "
             f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others "
             f"{_of_hundred(test.found)}, where guessing finds 1."
         )
+        return f"{_PROTECTS_NOBODY.format(why=self.drawn_again)} {told}" if self.drawn_again else told
 
     def summary(self) -> str:
         """One sentence that claims no more than the guarantee."""
         g = self.guarantee
         if g.basis == "none":
             words = f"No privacy guarantee: {_NOT_COVERED if self.adds_noise else _NO_NOISE}"
+        elif self.drawn_again:
+            words = f"There is no guarantee as it lies here; with secure noise there would be: {g.line()}."
         elif g.basis == "proven":
             words = f"The guarantee{f', of {self._runs()} together' if self.earlier else ''}: {g.line()}."
         else:
