@@ -15,8 +15,8 @@ from veilrec.cli.federate_joining import admit, bring, invite
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 
 _OF_LEDGERS = (
-    "an upper bound, in zCDP and as if there were no sampling and no masks: above the promise it does not mean that"
-    " anything is overspent; promised is"
+    "an upper bound, in zCDP and as if there were no sampling and no masks, so that it may end above the promise with"
+    " nothing overspent; promised is"
 )
 app = typer.Typer(
     no_args_is_help=True,
