@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from veilrec.cli.main import app
 from veilrec.errors import BadInput
+from veilrec.privacy.guarantee import Trust
 from veilrec.runs.attack_subjects import Populations, subject_of_method
 from veilrec.runs.attacking_training import attack_messages, attack_rows
 
@@ -101,10 +102,14 @@ def test_a_federation_is_attacked_by_its_run(trained: Path, tmp_path: Path) -> N
     assert report["model"] == f"{made / 'run'} after 1 rounds"
 
 
-def test_nobody_sees_messages_that_are_masked() -> None:
+@pytest.mark.parametrize(
+    ("trust", "sums"),
+    [("server sees only sums", ["secure sum", "released"]), ("server sees only noisy sums", ["released"])],
+)
+def test_nobody_sees_messages_that_are_masked(trust: Trust, sums: list[str]) -> None:
     subject = subject_of_method("private-popularity", RATINGS, Populations(), settings=["cohort.size=0"])
-    masked = replace(subject, claimed=replace(subject.claimed, trust="server sees only sums"))
-    for attack, views in ((attack_rows, ["sum"]), (attack_messages, ["secure sum", "released"])):
+    masked = replace(subject, claimed=replace(subject.claimed, trust=trust))
+    for attack, views in ((attack_rows, ["sum"]), (attack_messages, sums)):
         found: Any = attack(masked, uploads=10).findings
         assert [one.view for one in found] == views
 

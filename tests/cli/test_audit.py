@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,8 @@ def test_a_method_whose_noise_is_gone_fails_the_command(little, monkeypatch):
     assert done.exit_code == 1
     assert "FAILED numbers of a round without noise" in done.stdout
     assert "FAILED canary" in done.stdout
+    assert re.search(r"at least [\d.]+ \(by chance [\d.]+\)", done.stdout)  # as far as chance explains
+    assert "at most 1 (by chance" not in done.stdout  # where it explains nothing
     assert CliRunner().invoke(app, ["dp-fedmf", "--quick", "--json"]).exit_code == 1
 
 

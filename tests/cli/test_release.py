@@ -70,6 +70,18 @@ def test_keys_are_made_and_hand_over(run: Path, tmp_path: Path) -> None:
         typed("release", run, "--out", out, "--key", new, "--rotation", tmp_path / "odd")
 
 
+def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_path: Path) -> None:
+    train(prepare(Request("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
+    made = json.loads(typed("release", tmp_path / "run", "--out", tmp_path / "out", "--unprotected", "--json").stdout)
+    assert made["guarantee"].startswith("nothing as it lies here (whoever knows the seed can draw the noise again")
+    assert "with secure noise it would be (" in made["guarantee"]
+    assert "nothing as it lies here" in (tmp_path / "out" / "model-card.md").read_text()
+    for folder in ("run", "out"):
+        shown = json.loads(typed("privacy", "show", tmp_path / folder, "--json").stdout)
+        assert shown["plain"].startswith("As it lies here this protects nobody: whoever knows the seed can draw")
+        assert "there would be: (" in shown["summary"]
+
+
 def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path: Path) -> None:
     train(prepare(Request("popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     with pytest.raises(BadInput, match="--unprotected"):

@@ -125,6 +125,6 @@ def test_what_a_federation_would_refuse_is_not_audited() -> None:
 def test_the_plan_that_a_federation_runs_holds() -> None:
     found = audit_with_shares("dp-fedmf", quick=True, silent=0.2, settings=["cohort.size=0"])
     assert found.holds
-    assert found.claimed.trust == "server sees only sums"
+    assert found.claimed.trust == "server sees only noisy sums"
     assert found.canary is not None
     assert found.canary.epsilon_lower > 0.5

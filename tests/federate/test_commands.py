@@ -59,6 +59,9 @@ def test_a_private_rehearsal_comes_to_the_weights_of_its_simulation(tmp_path: Pa
     assert status["run"]["stage"] == "over"
     assert status["ledgers"]["devices"] == 5
     assert status["ledgers"]["protected_messages"] == 5 * 3
+    assert status["ledgers"]["largest"]["epsilon"] > status["promised"]["epsilon"]  # counted by another, coarser rule
+    shown = veilrec("federate", "status", str(folder)).stderr
+    assert f"nothing overspent; promised is: {status['promised']['line']})" in shown
     veilrec("recommend", str(folder / "run"), "--history", "i001,i002", "-k", "3")
     veilrec("privacy", "show", str(folder / "run"))
     done = veilrec("federate", "up", str(folder))

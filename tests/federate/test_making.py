@@ -19,8 +19,11 @@ from veilrec.federate.device import local_data
 from veilrec.federate.federation import COORDINATOR, DEVICES, FACTS
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.making import Basis, spending_of
+from veilrec.federate.shares import with_shares
+from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
+from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.privacy.seal import Seal, key_in
 from veilrec.runs.contract_subject import Subject, subjects
 from veilrec.updates import Round
@@ -130,10 +133,14 @@ def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown() -> None:
 
 
 def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
-    basis = basis_of(Subject("fedmf"), users=3, rounds=1)
+    basis = basis_of(Subject("dp-fedmf"), "cohort.size=0", users=3, rounds=1)
+    assert SIMULATED in basis.guarantee.caveats
     lay_out_in(tmp_path / "real", basis, rehearsal=False)
     lay_out_in(tmp_path / "rehearsal", basis)
     for name, shared in (("real", False), ("rehearsal", True)):
+        caveats = known_in(tmp_path / name).federation.guarantee["caveats"]
+        assert any("rehearsal protects nobody" in words for words in caveats) == shared
+        assert SIMULATED not in caveats
         place = sorted((tmp_path / name / DEVICES).iterdir())[0]
         assert (device_folder.read_about(place).shared is not None) == shared
 
@@ -158,3 +165,10 @@ def test_a_budget_is_for_all_rounds_and_for_no_more() -> None:
             break
         messages += 1
     assert messages == plan.rounds
+
+
+def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> None:
+    server = basis_of(Subject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
+    nobody = basis_of(Subject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
+    plans = {"server": server, "server sees only noisy sums": with_shares(server, Shares(2)), "nobody": nobody}
+    assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}

@@ -54,7 +54,7 @@ def test_sums_among_devices_alone_are_those_of_the_simulation(wishes: dict[str, 
     basis = basis_of(Subject("dp-fedmf"), "cohort.size=0", users=5, rounds=2)
     made = lay_out_in(tmp_path, basis, secagg="pairs", minimum_messages=3, round_seconds=LONG, **wishes)
     assert made.neighbourhood == {"devices": 4, "degree": 4, "threshold": 2, "corrupt": 1, "most": 5}
-    assert made.guarantee["trust"] == "server sees only sums"
+    assert made.guarantee["trust"] == f"server sees only {'noisy ' if made.shares else ''}sums"
     told = " ".join(made.guarantee["caveats"])
     assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
     assert ("sums before it adds the noise" in told) is not made.shares

@@ -136,7 +136,7 @@ def test_the_promise_counts_every_round_and_says_what_breaks_it() -> None:
     alone = epsilon_of(repeated(GaussianEvent(1.0), plan.rounds), 1e-6)
     assert alone <= guarantee.epsilon <= alone * 1.001
     assert guarantee.epsilon > epsilon_of(private_plan().event(), 1e-6)  # which counts on secret cohorts
-    assert (guarantee.trust, guarantee.scope, guarantee.basis) == ("server sees only sums", "whole run", "proven")
+    assert (guarantee.trust, guarantee.scope, guarantee.basis) == ("server sees only noisy sums", "whole run", "proven")
     said = " ".join(guarantee.caveats)
     for words in (
         "at most 2 of any 8 devices",

@@ -98,6 +98,36 @@ def test_nothing_is_promised_and_it_says_so() -> None:
     assert statement.to_json()["published"] is None
 
 
+def test_an_epsilon_binds_the_operator_only_where_the_operator_does_not_add_the_noise() -> None:
+    def parts(trust: str) -> dict[str, Any]:
+        return Statement(Guarantee(**(PROVEN | {"trust": trust}))).to_json()
+
+    for trust in ("server", "server sees only sums"):
+        found = parts(trust)
+        assert "who sees the results alone" in found["plain"]
+        assert "but not the operator of the server" in found["against"]
+        assert any(words.startswith("The operator adds the noise") for words in found["assumptions"])
+    for trust in ("nobody", "server sees only noisy sums"):
+        found = parts(trust)
+        assert "the operator of the server included" in found["plain"]
+        assert "not the operator" not in found["against"]
+        assert not any("operator" in words for words in found["assumptions"])
+    assert any("their part of the noise" in words for words in parts("server sees only noisy sums")["assumptions"])
+
+
+def test_whoever_sees_the_devices_of_a_round_is_not_said_to_be_uncertain_who_took_part() -> None:
+    terms = PROVEN | {"adjacency": "add-remove"}
+    noisy, exact = (
+        Statement(Guarantee(**(terms | {"trust": trust}))).to_json()
+        for trust in ("server sees only noisy sums", "server sees only sums")
+    )
+    assert "not that they took part" in noisy["hidden"]
+    assert "there at all" not in noisy["hidden"]
+    assert any(words.startswith("That somebody takes part") for words in noisy["not_protected"])
+    assert "was there at all" in exact["hidden"]  # to those who see the results alone
+    assert not any(words.startswith("That somebody takes part") for words in exact["not_protected"])
+
+
 def test_a_simulated_run_protects_nobody() -> None:
     assert "protects nobody" in Statement(Guarantee(**PROVEN), simulated=True).text()
     assert "protects nobody" not in Statement(Guarantee(**PROVEN)).text()
@@ -235,7 +265,7 @@ def test_a_statement_of_one_message_or_run_says_so() -> None:
 
 
 def test_what_is_not_so_is_marked() -> None:
-    assert "NOT SO" in Statement(Guarantee(**PROVEN), seeded=True).to_json()["assumptions"][-1]
+    assert "NOT SO" in Statement(Guarantee(**PROVEN), drawn_again="by a seed").to_json()["assumptions"][-1]
     assert "NOT SO" not in Statement(Guarantee(**PROVEN)).text()
 
 
@@ -245,3 +275,11 @@ def test_a_large_delta_promises_little(delta: float, warned: bool) -> None:
     assert ("promises little" in words) == warned
     assert ("hardly ever more" in words) == (not warned)
     assert "1 in 1 " not in words
+
+
+def test_noise_that_can_be_drawn_again_promises_nothing_and_says_so_first() -> None:
+    seeded = Statement(Guarantee(**PROVEN), drawn_again="whoever knows the seed can draw the noise again")
+    why = "whoever knows the seed can draw the noise again"
+    assert seeded.plain().startswith(f"As it lies here this protects nobody: {why}. With secure noise it would promise")
+    assert seeded.plain().endswith(Statement(Guarantee(**PROVEN)).plain())
+    assert seeded.summary().startswith("There is no guarantee as it lies here; with secure noise there would be: (1,")

@@ -147,6 +147,16 @@ def test_a_weak_promise_is_called_one() -> None:
     assert "does not hold" in Statement(REFUTED).plain()
 
 
+def test_a_page_about_seeded_noise_warns() -> None:
+    sound, seeded = (
+        page(Statement(KNOWN, simulated=True, drawn_again=why), where="devices") for why in ("", "whoever has the seed")
+    )
+    assert '<p class="formula">' in sound
+    assert "with secure noise" not in sound
+    assert '<p class="warning">There is no guarantee as it lies here' in seeded
+    assert "on real devices with secure noise" in seeded
+
+
 CASES = [
     *(
         (Guarantee(**(PROVEN | {"unit": u, "trust": t, "scope": s})), "devices")
@@ -184,7 +194,13 @@ def test_who_sees_what_depends_on_whom_one_trusts() -> None:
 
     assert "has to be trusted" in words("server")
     assert "adds noise" in words("nobody").split("The operator")[0]
-    assert "only the sum" in words("server sees only sums")
+    device, operator = words("server sees only noisy sums").split("The operator")
+    assert "Adds its part of the noise" in device
+    assert "only the sum over many devices, with noise" in operator
+    device, operator = words("server sees only sums").split("The operator")
+    assert "noise" not in device
+    assert "the exact sum" in operator
+    assert "Adds noise to it" in operator
     assert "as it is" in flow_of(no_guarantee(), "devices").words()
     assert "everybody's data in one place" in flow_of(no_guarantee(), "one place").words()
     assert "nobody's data is used" in flow_of(no_guarantee(), "nowhere").words()

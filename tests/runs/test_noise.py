@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.privacy.guarantee import no_guarantee
+from veilrec.privacy.guarantee import Guarantee, Trust, no_guarantee
 from veilrec.runs.loop import Interrupted
-from veilrec.runs.noise import kept_secret, obstacle
+from veilrec.runs.noise import kept_secret, obstacle, stated
 from veilrec.runs.request import Request, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
@@ -106,3 +106,14 @@ def test_the_secret_is_in_no_file_but_its_own(tmp_path: Path) -> None:
     ]
     assert holding == ["secret.key"]
     assert prepared.secret.hex() not in json.dumps(prepared.description())
+
+
+@pytest.mark.parametrize(
+    ("trust", "by_coordinator"),
+    [("server", True), ("server sees only sums", True), ("server sees only noisy sums", False)],
+)
+def test_who_draws_the_noise_of_a_sum_is_said_of_real_devices(trust: Trust, by_coordinator: bool) -> None:
+    promise = Guarantee("proven", "user", "add-remove", 1.0, 1e-6, "whole run", trust)
+    words = stated(promise, "secure", None, "devices").caveats[-1]
+    assert ("is drawn by the coordinator" in words) == by_coordinator
+    assert ("the coordinator adds none" in words) != by_coordinator

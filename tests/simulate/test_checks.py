@@ -85,3 +85,30 @@ def test_a_finding_is_json_whatever_was_measured() -> None:
     assert (written["measured"], written["expected"], written["holds"]) == (0.5, "inf", False)
     assert (written["relation"], written["where"], written["false_alarm_rate"]) == ("at least", "items", ALPHA)
     assert "where" not in checks.is_equal("unit", "user", "user").to_json()
+
+
+def test_what_chance_allows_is_where_a_finding_turns() -> None:
+    spread = checks.spread_at_least("", NOISE, 2.0, "")
+    (lowest,) = spread.allowed
+    assert 1.9 < lowest < spread.measured
+    for factor, holds in ((1.0001, True), (0.9999, False)):
+        moved = NOISE * factor * lowest / float(np.sqrt(np.mean(NOISE**2)))
+        assert checks.spread_at_least("", moved, 2.0, "").holds == holds
+    for check, step in ((checks.rate_at_most, 1), (checks.rate_at_least, -1)):
+        limit = round(check("", 250, 1000, 0.25, "").allowed[0] * 1000)
+        assert check("", limit, 1000, 0.25, "").holds
+        assert not check("", limit + step, 1000, 0.25, "").holds
+    assert checks.rate_at_most("", 7, 7, 1.0, "").allowed == (1.0,)
+    assert checks.rate_at_least("", 0, 7, 0.0, "").allowed == (0.0,)
+    hits = np.full(60, 100)
+    most = round(checks.nobody_more_often("", hits, 400, 0.25).allowed[0] * 400)
+    for extra, holds in ((0, True), (1, False)):
+        hits[7] = most + extra
+        assert checks.nobody_more_often("", hits, 400, 0.25).holds == holds
+    coins = DRAW.binomial(60, 0.25, 400)
+    for limit in checks.sizes_vary("", coins, 11.25).allowed:
+        for factor in (0.9999, 1.0001):
+            spread_out = (coins - coins.mean()) * math.sqrt(factor * limit / float(np.var(coins)))
+            assert checks.sizes_vary("", spread_out, 11.25).holds == ((factor > 1.0) == (limit < 11.25))
+    assert checks.at_least("", 2.0, 1.0).allowed == ()
+    assert "allowed" not in checks.at_least("", 2.0, 1.0).to_json()

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _FOUND_NOTHING = 0.0005  # an epsilon that is printed as 0.000
 _MEANING = (
     "How to read it: every line was measured in the plan that trains, on made-up people, and held against what the "
-    "statement needs; what is drawn by chance may miss its mark by as much as chance explains. A line that fails "
-    "refutes the statement; that all hold is a test and not a proof."
+    "statement needs; what is drawn by chance may miss its mark as far as stands beside it (by chance). A line that "
+    "fails refutes the statement; that all hold is a test and not a proof."
 )
 
 
 _SEEN: dict[str | None, str] = {
     "nobody": "what one device told in",
-    "server sees only sums": "the noisy sum of one round in",
+    "server sees only noisy sums": "the noisy sum of one round in",
 }
 
 
@@ -85,7 +85,7 @@ def failures(found: MethodAudit) -> list[str]:
     """What failed, a line each."""
     lines = [
         f"{check.name}{f' ({check.where})' if check.where else ''}: {_text(check.measured)}, "
-        f"{check.relation} {_text(check.expected)} was expected"
+        f"{_wanted(check)} was expected"
         for check in found.checks
         if not check.holds
     ]
@@ -117,9 +117,16 @@ def _checks(checks: Sequence[Check]) -> Table:
     for name, same in by_name.items():
         worst = next((check for check in same if not check.holds), same[0])
         more = f" ({len(same)} of them)" if len(same) > 1 else ""
-        wanted = f"{worst.relation} {_text(worst.expected)}".removeprefix("is ")
+        wanted = _wanted(worst).removeprefix("is ")
         table.add_row(name + more, _text(worst.measured), wanted, "yes" if worst.holds else "NO")
     return table
+
+
+def _wanted(check: Check) -> str:
+    """What it has to be, and how far it may be from that by chance."""
+    wanted = f"{check.relation} {_text(check.expected)}"
+    by_chance = " to ".join(map(_text, check.allowed))
+    return f"{wanted} (by chance {by_chance})" if by_chance not in ("", _text(check.expected)) else wanted
 
 
 def _text(value: Value) -> str:

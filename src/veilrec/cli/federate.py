@@ -14,6 +14,10 @@ import typer
 from veilrec.cli.federate_joining import admit, bring, invite
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 
+_OF_LEDGERS = (
+    "an upper bound, in zCDP and as if there were no sampling and no masks, so that it may end above the promise with"
+    " nothing overspent; promised is"
+)
 app = typer.Typer(
     no_args_is_help=True,
     help="Learn on real devices: processes that share nothing but bytes, over HTTPS, here or on several machines.",
@@ -212,7 +216,10 @@ def _print_status(found: Mapping[str, Any]) -> None:
     say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
     ledgers = found["ledgers"]
     if ledgers["largest"] is not None:
-        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {ledgers['largest']['line']}")
+        most = ledgers["largest"]
+        bases = {most["basis"], found["promised"]["basis"]}
+        why = f" ({_OF_LEDGERS}: {found['promised']['line']})" if bases == {"proven"} else ""
+        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {most['line']}{why}")
     if found["rehearsal"]:
         say("A rehearsal: it protects nobody.")
 

@@ -91,9 +91,9 @@ def _of_release(folder: Path) -> Statement:
     release = open_release(folder)
     lines = {offer["mode"]: Guarantee.from_json(offer["guarantee"]).line() for offer in release.manifest["offers"]}
     offers = [f"A device that asks by {mode} tells, once per version: {line}." for mode, line in lines.items()]
-    covered = f"This is a release: {release.line()}."
+    covered, why = f"This is a release: {release.line()}.", "; ".join(release.manifest["why_unprotected"])
     if not release.protected:
-        covered = f"Released although no proof covers it: {'; '.join(release.manifest['why_unprotected'])}."
+        covered = f"Released although no proof covers it: {why}."
     return Statement(
         release.guarantee,
         method=release.method,
@@ -101,6 +101,7 @@ def _of_release(folder: Path) -> Statement:
         simulated=True,
         publication=(covered, *offers),
         publishable=release.protected,
+        drawn_again=why if release.guarantee.basis == "proven" else "",
     )
 
 
@@ -121,7 +122,7 @@ def _of_run(run: Path) -> Statement:
         simulated=config.get("real") != "devices",  # `veilrec train` simulates all devices in one place
         publication=(_PUBLISHABLE if reason is None else f"Nothing of this run: {reason}.",),
         publishable=reason is None,
-        seeded=guarantee.basis == "proven" and reason is not None,
+        drawn_again=reason or "" if guarantee.basis == "proven" else "",
         adds_noise=bool(own),
         earlier=tuple(before),
     )

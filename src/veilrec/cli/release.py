@@ -159,6 +159,8 @@ def _rotation(path: Path) -> Any:
 
 
 def _facts(release: Any) -> dict[str, Any]:
+    from veilrec.wire.releases import promise_of
+
     files = release.manifest["files"]
     return {
         "release": release.name,
@@ -167,7 +169,7 @@ def _facts(release: Any) -> dict[str, Any]:
         "family": release.family,
         "items": release.manifest["sizes"]["items"],
         "protected": release.protected,
-        "guarantee": release.guarantee.line(),
+        "guarantee": promise_of(release.manifest),
         "offers": [offer["mode"] for offer in release.manifest["offers"]],
         "key": release.key.hex(),
         "bytes": sum(about["bytes"] for about in files.values()),

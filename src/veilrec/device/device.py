@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, get_args
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -44,7 +44,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import Event
-from veilrec.privacy.guarantee import Trust
+from veilrec.privacy.guarantee import TRUSTS
 from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
 from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.gains import GainSum
@@ -69,7 +69,6 @@ _ENTERED = "entered"  # the last round of several trips
 _MASKED, _ENTERED_REPORT = "masked report", "entered report"  # of secure sums of reports, by their numbers
 _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
-_TRUSTED = get_args(Trust)  # from nobody to the server
 
 
 class Asked(Protocol):
@@ -434,7 +433,7 @@ def _check_statements(plan: DevicePart, budgets: Sequence[Budget], *, unprotecte
                 "that unit and adjacency"
             )
         for budget in covering:
-            if _TRUSTED.index(budget.trust) < _TRUSTED.index(mechanism.trust):
+            if TRUSTS.index(budget.trust) < TRUSTS.index(mechanism.trust):
                 raise BadInput(
                     f"the {budget.unit} budget says that its messages trust {budget.trust}, but {mechanism.name} "
                     f"trusts the server: give trust={mechanism.trust!r}"

@@ -31,7 +31,7 @@ from veilrec.federate.secagg.graph import Neighbourhood, choose
 from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
-from veilrec.methods.private import SERVER_SEES
+from veilrec.methods.private import SERVER_SEES, SIMULATED
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
 from veilrec.privacy.accounting.composition import flattened
@@ -55,6 +55,7 @@ _OF_MASKS = (
     " shares (--shares) nobody sees a sum without noise."
 )
 _OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
+_OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
 _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
 
 
@@ -147,7 +148,7 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.shares:
         basis = _with_shares(basis, Shares(least, wishes.silent))
-    basis = replace(basis, guarantee=trusting(basis.guarantee, wishes.secagg, woven))
+    basis = replace(basis, guarantee=_of_devices(trusting(basis.guarantee, wishes.secagg, woven), wishes))
     made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
     _check_facts(folder, made, basis.plan)
     secret = secrets.token_bytes(32)
@@ -451,9 +452,16 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
-    if guarantee.trust == "server":
-        told = (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
-    return replace(guarantee, trust="server sees only sums", caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+    trust = guarantee.trust
+    if trust == "server":
+        trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
+    return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+
+
+def _of_devices(guarantee: Guarantee, wishes: Wishes) -> Guarantee:
+    """The same without what is true of simulations alone; a rehearsal protects as little as one."""
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
+    return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
 
 
 def _of_pairs(woven: Neighbourhood) -> str:

@@ -22,6 +22,7 @@ from veilrec.federate.device.https_link import client_context
 from veilrec.federate.device.local_data import DATA
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation
 from veilrec.federate.flower_app import door_of
+from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.seal import Seal, key_in
 
@@ -216,6 +217,7 @@ def status(folder: Path) -> dict[str, Any]:
         "secagg": made.secagg,
         "processes": [vars(process) for process in processes.running(folder)],
         "run": known or {"round": 0, "rounds": made.rounds, "stage": "not started"},
+        "promised": dict(made.guarantee) | {"line": Guarantee.from_json(made.guarantee).line()},
         "ledgers": ledgers(folder),
     }
 

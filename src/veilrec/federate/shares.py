@@ -9,14 +9,13 @@ from veilrec.errors import BadInput
 from veilrec.federate.secagg.terms import Terms
 from veilrec.plan import Plan
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.guarantee import Guarantee, Trust
+from veilrec.privacy.guarantee import TRUSTS, Guarantee
 from veilrec.privacy.mechanisms.shared import SharedSum, Shares, overflow_chance
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.updates import Round
 
 _ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
-_TRUSTED: tuple[Trust, ...] = ("nobody", "server sees only sums", "server")
 
 
 def with_shares(plan: Plan, shares: Shares) -> Plan:
@@ -50,7 +49,7 @@ def guarantee_of(plan: Plan, delta: float) -> Guarantee:
     error = turns * mechanism.draws_error
     epsilon = epsilon_of(plan.event(), delta * math.exp(-error)) + 2.0 * error
     others = [part.mechanism.trust for part in (plan.reports, plan.comparison) if part is not None]
-    trust = max((mechanism.trust, *others), key=_TRUSTED.index)
+    trust = max((mechanism.trust, *others), key=TRUSTS.index)
     return Guarantee(
         basis="proven",
         unit=mechanism.unit,

@@ -10,9 +10,7 @@ import math
 from dataclasses import replace
 
 from veilrec.privacy.events import ComposedEvent, Event
-from veilrec.privacy.guarantee import Adjacency, Guarantee, Trust, no_guarantee
-
-_TRUSTS: tuple[Trust, ...] = ("nobody", "server sees only sums", "server")  # from the least to the most
+from veilrec.privacy.guarantee import TRUSTS, Adjacency, Guarantee, no_guarantee
 
 
 def after(now: Guarantee, earlier: Guarantee, *, run: str) -> Guarantee:
@@ -33,14 +31,14 @@ def after(now: Guarantee, earlier: Guarantee, *, run: str) -> Guarantee:
     if delta >= 1.0:
         reason = "their deltas add up to 1 or more, so that nothing is promised of the two together."
         return no_guarantee(f"{both} Brought to one adjacency, {reason}", *now.caveats)
-    trust = max(_TRUSTS.index(g.trust) for g in (now, earlier) if g.trust is not None)
+    trust = max(TRUSTS.index(g.trust) for g in (now, earlier) if g.trust is not None)
     caveat = f"{both} The two together, for whoever was in both, by basic composition: epsilons and deltas add up."
     return replace(
         now,
         adjacency=adjacency,
         epsilon=epsilon,
         delta=delta,
-        trust=_TRUSTS[trust],
+        trust=TRUSTS[trust],
         caveats=(caveat, *now.caveats),
         event=_events(now, earlier),
     )

@@ -13,14 +13,17 @@ from veilrec.privacy.events import Event, event_from_json, event_to_json
 Unit = Literal["click", "history", "user"]
 Adjacency = Literal["replace-one", "add-remove"]
 Scope = Literal["per message", "per round", "whole run", "lifetime"]
-Trust = Literal["nobody", "server sees only sums", "server"]
+Trust = Literal["nobody", "server sees only noisy sums", "server sees only sums", "server"]
+"""Who adds the noise, and what the server sees without it: nothing at all (`nobody`); nothing, because the devices of a
+sum add its noise in shares; exact sums, to which it adds the noise; every message, likewise."""
 Basis = Literal["proven", "as published", "none"]
+TRUSTS: tuple[Trust, ...] = get_args(Trust)  # from the least to the most
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "basis": get_args(Basis),
     "unit": get_args(Unit),
     "adjacency": get_args(Adjacency),
     "scope": get_args(Scope),
-    "trust": get_args(Trust),
+    "trust": TRUSTS,
 }
 
 

@@ -18,6 +18,7 @@ _NOT_COVERED = (
     "this run adds noise, but its model holds what was learnt before it, in the earlier run that it started from, and "
     "no promise covers both."
 )
+_PROTECTS_NOBODY = "As it lies here this protects nobody: {why}. With secure noise it would promise this:"
 _SEEDED = "This is NOT SO here: the noise of this run, or of an earlier one that it started from, comes from a seed."
 
 _UNIT: dict[Unit, str] = {
@@ -35,6 +36,9 @@ _ADJACENCY: dict[Adjacency, str] = {
     "replace-one": "whether it was this {unit} or any other one in its place (replace-one)",
     "add-remove": "whether this {unit} was there at all or not (add-remove)",
 }
+_SEEN_TO_TAKE_PART = (
+    "whether what somebody sent was made of their data or of nothing, not that they took part (add-remove)"
+)
 _SCOPE: dict[Scope, str] = {
     "per message": "each single message; what several messages of one person give away adds up",
     "per round": "one round of training; what several rounds give away adds up",
@@ -43,14 +47,17 @@ _SCOPE: dict[Scope, str] = {
 }
 _TRUST: dict[Trust, str] = {
     "nobody": "everybody, the operator of the server included: the noise is added on the device",
-    "server sees only sums": "everybody who sees the results, and the operator of the server as well, "
-    "because it learns sums over many devices and no single message",
+    "server sees only noisy sums": "everybody who sees the results, and the operator of the server as well: it learns "
+    "sums over many devices with the noise that these have added, and no single message",
+    "server sees only sums": "everybody who sees the results, but not the operator of the server: it learns no single "
+    "message, but the exact sum over many devices; it adds the noise, and has to be trusted with that",
     "server": "everybody who sees the results, but not the operator of the server: it receives what each "
     "device sends and adds the noise, and has to be trusted",
 }
 _WHO: dict[Trust, str] = {
     "nobody": "who sees what leaves a device, the operator of the server included,",
-    "server sees only sums": "who sees sums and results, the operator of the server included,",
+    "server sees only noisy sums": "who sees sums and results, the operator of the server included,",
+    "server sees only sums": "who sees the results alone",
     "server": "who sees the results alone",
 }
 _COMES_TO = {  # share that a test finds and how often the best guess is right, at most -> what that is in words
@@ -74,8 +81,14 @@ _WHETHER: dict[tuple[Unit, Adjacency], str] = {
 }
 _ASSUMED_TRUST: dict[Trust, tuple[str, ...]] = {
     "nobody": ("The software on the device is the one that was examined.",),
+    "server sees only noisy sums": (
+        "Secure aggregation works, and enough devices finish the round honestly.",
+        "As many devices as planned add their part of the noise, and tell nobody what it is.",
+        "The software on the device is the one that was examined.",
+    ),
     "server sees only sums": (
         "Secure aggregation works, and enough devices finish the round honestly.",
+        "The operator adds the noise, keeps no sum without it, and tells nobody.",
         "The software on the device is the one that was examined.",
     ),
     "server": ("The operator adds the noise, keeps no single message, and tells nobody.",),
@@ -105,8 +118,8 @@ class Statement:
     publication: tuple[str, ...] = ()
     """What of a run may be published, or why nothing may."""
     publishable: bool = False
-    seeded: bool = False
-    """Whether noise of the run, or of one that it started from, can be drawn again from a seed."""
+    drawn_again: str = ""
+    """Who can draw the noise of the run, or of one that it started from, again, in words; empty where nobody can."""
     adds_noise: bool = False
     """Whether the run adds noise to its sums, be anything promised or not."""
     earlier: tuple[str, ...] = ()
@@ -129,7 +142,7 @@ class Statement:
             **detection_to_json(g),
             "published": self._published(),
             "noise": list(self.noise),
-            "assumptions": list(_assumptions(g, seeded=self.seeded)),
+            "assumptions": list(_assumptions(g, seeded=bool(self.drawn_again))),
             "not_protected": list(_not_protected(g)),
             "caveats": list(g.caveats),
             "publishable": self.publishable,
@@ -169,17 +182,20 @@ class Statement:
         told = _strength(test).format(
             who=_WHO[g.trust], of=_OF[g.scope] if g.scope else "", whether=_WHETHER[g.unit, g.adjacency]
         )
-        return (
+        told = (
             f"{told}: the best guess is right {_percent(test.best_guess)} of the time at most, where a coin is right "
             f"half of the time; of 100 such cases, a test that is wrong about 1 in 100 others "
             f"{_of_hundred(test.found)}, where guessing finds 1."
         )
+        return f"{_PROTECTS_NOBODY.format(why=self.drawn_again)} {told}" if self.drawn_again else told
 
     def summary(self) -> str:
         """One sentence that claims no more than the guarantee."""
         g = self.guarantee
         if g.basis == "none":
             words = f"No privacy guarantee: {_NOT_COVERED if self.adds_noise else _NO_NOISE}"
+        elif self.drawn_again:
+            words = f"There is no guarantee as it lies here; with secure noise there would be: {g.line()}."
         elif g.basis == "proven":
             words = f"The guarantee{f', of {self._runs()} together' if self.earlier else ''}: {g.line()}."
         else:
@@ -340,7 +356,13 @@ def _terms(g: Guarantee, basis: Basis = "proven") -> str:
 def _hidden(g: Guarantee) -> str | None:
     if g.adjacency is None or g.unit is None:
         return None
-    return f"What stays uncertain: {_ADJACENCY[g.adjacency].format(unit=g.unit)}."
+    words = _SEEN_TO_TAKE_PART if _shows_who(g) else _ADJACENCY[g.adjacency].format(unit=g.unit)
+    return f"What stays uncertain: {words}."
+
+
+def _shows_who(g: Guarantee) -> bool:
+    """Whether an attacker whom add-remove is promised against sees who takes part: nothing stands in for an update."""
+    return g.adjacency == "add-remove" and g.trust == "server sees only noisy sums"
 
 
 def _assumptions(g: Guarantee, *, seeded: bool) -> tuple[str, ...]:
@@ -356,7 +378,8 @@ def _not_protected(g: Guarantee) -> tuple[str, ...]:
     if g.basis == "none" or g.unit is None:
         return ("Everything that is sent, and what can be concluded from it.", _ALWAYS_OPEN[1])
     whether = "That somebody takes part: only what they contribute is hidden."
-    return (_BEYOND_UNIT[g.unit], *((whether,) if g.adjacency == "replace-one" else ()), *_ALWAYS_OPEN)
+    shown = g.adjacency == "replace-one" or _shows_who(g)
+    return (_BEYOND_UNIT[g.unit], *((whether,) if shown else ()), *_ALWAYS_OPEN)
 
 
 def sentence(words: str) -> str:

@@ -65,7 +65,7 @@ def page(statement: Statement, *, where: Where) -> str:
     body = [
         tag("h1", title),
         tag("p", parts["plain"], class_="plain"),
-        tag("p", parts["summary"], class_="warning" if parts["guarantee"]["basis"] != "proven" else "formula"),
+        tag("p", parts["summary"], class_="formula" if _holds(statement) else "warning"),
         _picture(statement, where),
         _terms(parts),
         _listed("What the numbers mean", parts["meaning"]),
@@ -91,10 +91,15 @@ def page(statement: Statement, *, where: Where) -> str:
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{main}\n</body>\n</html>\n'
 
 
+def _holds(statement: Statement) -> bool:
+    return statement.guarantee.basis == "proven" and not statement.drawn_again
+
+
 def _picture(statement: Statement, where: Where) -> Markup:
     caption = "Who sees what."
     if statement.simulated and where == "devices":
-        caption = "Who sees what on real devices. This run was simulated, where all data was in one place."
+        noise = " with secure noise" if statement.drawn_again else ""
+        caption = f"Who sees what on real devices{noise}. This run was simulated, where all data was in one place."
     return tag(
         "figure", draw(flow_of(statement.guarantee, where, adds_noise=statement.adds_noise)), tag("figcaption", caption)
     )

@@ -46,6 +46,7 @@ class Flow:
         return " ".join(told)
 
 
+_MASKED = "messages that only their sum can be read of"
 _CUTS = ("Keeps what was used and shown.", "Cuts its message to a fixed size.")
 
 
@@ -82,12 +83,18 @@ def flow_of(g: Guarantee, where: Where, *, adds_noise: bool = False) -> Flow:
         )
         server = Station("The operator of the server", ("Sees messages with noise only.", *reader.lines))
         return Flow((device, server, reader), ("messages with noise", "the trained model"))
+    if g.trust == "server sees only noisy sums":
+        device = Station("A person's device", (*_CUTS, "Adds its part of the noise."), adds_noise=True)
+        server = Station("The operator of the server", ("Sees only the sum over many devices, with noise.",))
+        return Flow((device, server, reader), (_MASKED, "the sum with noise"))
     if g.trust == "server sees only sums":
         device = Station("A person's device", _CUTS)
         server = Station(
-            "The operator of the server", ("Sees only the sum over many devices, with noise.",), adds_noise=True
+            "The operator of the server",
+            ("Sees the exact sum over many devices, and no single message.", "Adds noise to it: trusted with that."),
+            adds_noise=True,
         )
-        return Flow((device, server, reader), ("messages that only their sum can be read of", "the sum with noise"))
+        return Flow((device, server, reader), (_MASKED, "the sum with noise"))
     return _trusted(reader)
 
 

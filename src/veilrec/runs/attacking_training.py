@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from veilrec.privacy.guarantee import Trust
 from veilrec.runs.attack_subjects import Subject
 from veilrec.simulate.attacks.canaries import Kind
 from veilrec.simulate.attacks.inversion import Inverted, invert
 from veilrec.simulate.attacks.membership import Effort, Membership, ceiling_of, find_members
 from veilrec.simulate.attacks.readers import Finding
 from veilrec.simulate.attacks.row_support import Place, recover_rows
+
+_HIDDEN: dict[Trust | None, tuple[str, ...]] = {  # what nobody sees
+    "server sees only noisy sums": ("update", "message", "secure sum"),
+    "server sees only sums": ("update", "message"),
+}
 
 
 class Found(Protocol):
@@ -72,6 +78,6 @@ def attack_messages(subject: Subject, *, uploads: int, seed: int = 0) -> Result:
 
 
 def _seen_by_somebody(subject: Subject, found: Sequence[Finding] | Sequence[Inverted]) -> Sequence[Found]:
-    """Where messages are masked, nobody sees one by itself."""
-    masked = subject.claimed.trust == "server sees only sums"
-    return [one for one in found if not masked or one.view not in ("update", "message")]
+    """Where messages are masked, nobody sees one by itself; where devices add the noise, nobody sees a sum without."""
+    hidden = _HIDDEN.get(subject.claimed.trust, ())
+    return [one for one in found if one.view not in hidden]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.wire.releases import promise_of
 
 CARD = "model-card.md"
 _RANKS = {
@@ -29,7 +30,7 @@ def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str
         "",
         "## What it promises to those it was learnt from",
         "",
-        f"{guarantee.line()}.",
+        f"{promise_of(manifest)}.",
         "",
         *(f"- {remark}" for remark in guarantee.remarks()),
         "",

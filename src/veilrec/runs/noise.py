@@ -26,8 +26,10 @@ Real = Literal["devices", "rehearsal"]
 """How real devices learnt a model: each with noise of its own, or all with a secret that somebody holds."""
 _OF_DEVICES = (
     "Every device had its own user's data only, drew its own noise from the machine's cryptographic source, and charged"
-    " its ledger before a message left; the noise of sums is drawn by the coordinator."
+    " its ledger before a message left; {sums}."
 )
+_BY_COORDINATOR = "the noise of sums is drawn by the coordinator"
+_IN_SHARES = "the noise of sums is what devices drew, and the coordinator adds none"
 _COVERED = "The run was simulated where all data is: it covers people against those who get its model and nothing else."
 
 
@@ -106,5 +108,6 @@ def stated(guarantee: Guarantee, noise: str, seeded_before: str | None = None, r
     reason = obstacle(guarantee, noise, seeded_before, real)
     if reason is not None:
         return replace(guarantee, caveats=(*guarantee.caveats, f"{NOT_PUBLISHABLE}: {reason}."))
-    covered = _COVERED if real is None else _OF_DEVICES
+    in_shares = guarantee.trust == "server sees only noisy sums"
+    covered = _COVERED if real is None else _OF_DEVICES.format(sums=_IN_SHARES if in_shares else _BY_COORDINATOR)
     return replace(guarantee, caveats=(*(words for words in guarantee.caveats if words != SIMULATED), covered))

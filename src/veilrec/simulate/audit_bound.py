@@ -130,5 +130,6 @@ def published_bound_checks(
         stated = guarantee.honest_epsilon or math.inf
         near = abs(epsilon / stated - 1.0) < _NEAR
         name = "epsilon of the run, from the noise that was measured"
-        yield Check(name, epsilon, "is", stated, near, f"{way}, at delta {delta:g}", ALPHA)
+        allowed = (stated * (1.0 - _NEAR), stated * (1.0 + _NEAR))
+        yield Check(name, epsilon, "is", stated, near, f"{way}, at delta {delta:g}", ALPHA, allowed)
     yield is_equal("adjacency of the statement", str(guarantee.adjacency), plan.mechanism.adjacency)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import chdtr, kolmogorov
+from scipy.special import chdtr, gammaincinv, kolmogorov
 
 from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import Csr
@@ -208,7 +208,8 @@ def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> Chec
     """Whether Laplace noise has at least this mean size: twice the sum over the scale is chi-square, exactly."""
     measured = float(np.mean(np.abs(noise))) if len(noise) else 0.0
     p_value = float(chdtr(2 * len(noise), 2.0 * float(np.sum(np.abs(noise))) / scale)) if len(noise) else 0.0
-    return Check(name, measured, "at least", scale, p_value > ALPHA, where, ALPHA)
+    lowest = scale * float(gammaincinv(len(noise), ALPHA)) / len(noise) if len(noise) else scale
+    return Check(name, measured, "at least", scale, p_value > ALPHA, where, ALPHA, (lowest,))
 
 
 def _is_laplace(name: str, noise: Doubles, where: str) -> Check:

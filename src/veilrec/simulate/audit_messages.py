@@ -57,8 +57,9 @@ def message_checks(plan: Plan, secret: Seen, seeded: Seen, told: Told | None, gu
     if guarantee.honest_epsilon is None:
         yield is_equal(name, _word(epsilon), "none is finite")
     else:
-        near = abs(epsilon / guarantee.honest_epsilon - 1.0) < (_NEAR if told is None else _USUAL)
-        yield Check(name, epsilon, "is", guarantee.honest_epsilon, near, f"at delta {delta:g}", 1e-6)
+        honest, share = guarantee.honest_epsilon, _NEAR if told is None else _USUAL
+        near, allowed = abs(epsilon / honest - 1.0) < share, (honest * (1.0 - share), honest * (1.0 + share))
+        yield Check(name, epsilon, "is", honest, near, f"at delta {delta:g}", 1e-6, allowed)
     claimed = guarantee.epsilon or 0.0
     yield is_equal("the paper's claim", "refuted" if epsilon > claimed else "not refuted", "refuted", f"{claimed:g}")
     yield from _shortcut(noise, seeded)

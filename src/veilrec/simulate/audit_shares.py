@@ -168,7 +168,7 @@ def _account_checks(
     epsilon, delta = claim(guarantee)
     yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
     yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
-    yield is_equal("whom the statement trusts", str(guarantee.trust), "server sees only sums")
+    yield is_equal("whom the statement trusts", str(guarantee.trust), "server sees only noisy sums")
     yield is_equal("devices without which no sum is opened", mechanism.shares.least, least)
     yield at_most("devices whose noise is counted on", mechanism.shares.honest, honest)
     yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, account.sensitivity)

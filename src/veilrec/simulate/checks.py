@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, chdtr, chdtrc, kolmogorov, ndtr, stdtr
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammainccinv, gammaincinv, kolmogorov, ndtr, stdtr
 
 from veilrec._arrays import Doubles, Offsets
 
@@ -30,11 +30,12 @@ class Check:
     holds: bool
     where: str = ""  # in which tensor, round or way of drawing it was the worst
     false_alarm_rate: float = 0.0
+    allowed: tuple[float, ...] = ()  # as far as it may be by chance: one limit, or the lower and the upper one
 
     def to_json(self) -> dict[str, Any]:
         """All fields; what is no number in JSON as a word."""
         values = {name: _word(value) for name, value in vars(self).items()}
-        return {key: value for key, value in values.items() if key != "where" or value}
+        return {key: value for key, value in values.items() if key not in ("where", "allowed") or value}
 
 
 def _word(value: Any) -> Any:
@@ -62,7 +63,8 @@ def spread_at_least(name: str, noise: Doubles, sigma: float, where: str, *, alph
     """Whether Gaussian noise has at least this standard deviation (chi-square, one-sided)."""
     measured = float(np.sqrt(np.mean(noise**2))) if len(noise) else 0.0
     p_value = float(chdtr(len(noise), float(np.sum((noise / sigma) ** 2)))) if len(noise) else 0.0
-    return Check(name, measured, "at least", sigma, p_value > alpha, where, alpha)
+    lowest = sigma * math.sqrt(2.0 * float(gammaincinv(len(noise) / 2.0, alpha)) / len(noise)) if len(noise) else sigma
+    return Check(name, measured, "at least", sigma, p_value > alpha, where, alpha, (lowest,))
 
 
 def spread_is_one(name: str, noise: Doubles, where: str) -> Check:
@@ -70,7 +72,7 @@ def spread_is_one(name: str, noise: Doubles, where: str) -> Check:
     measured = float(np.std(noise))
     kurtosis = float(np.mean(((noise - noise.mean()) / measured) ** 4)) if measured > 0.0 else 1.0
     limit = 0.05 + 5.0 * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0  # beyond 5 standard errors: 6e-7
-    return Check(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA)
+    return Check(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA, (1.0 - limit, 1.0 + limit))
 
 
 def is_gaussian(name: str, noise: Doubles, where: str) -> Check:
@@ -119,24 +121,44 @@ def _correlated(first: Doubles, second: Doubles) -> float:
 def rate_at_most(name: str, hits: int, trials: int, rate: float, where: str) -> Check:
     """Whether something happens no more often than this (binomial, one-sided)."""
     p_value = 1.0 if rate >= 1.0 or hits == 0 else float(bdtrc(hits - 1, trials, rate))
-    return Check(name, hits / max(trials, 1), "at most", rate, p_value > ALPHA, where, ALPHA)
+    most = _most_hits(trials, rate, ALPHA) / max(trials, 1)
+    return Check(name, hits / max(trials, 1), "at most", rate, p_value > ALPHA, where, ALPHA, (most,))
 
 
 def rate_at_least(name: str, hits: int, trials: int, rate: float, where: str) -> Check:
     """Whether something happens no more seldom than this (binomial, one-sided)."""
     p_value = float(bdtr(hits, trials, rate))
-    return Check(name, hits / max(trials, 1), "at least", rate, p_value > ALPHA, where, ALPHA)
+    fewest = (trials - _most_hits(trials, 1.0 - rate, ALPHA)) / max(trials, 1)  # the others happen at most so often
+    return Check(name, hits / max(trials, 1), "at least", rate, p_value > ALPHA, where, ALPHA, (fewest,))
 
 
 def nobody_more_often(name: str, hits: Offsets, trials: int, rate: float) -> Check:
     """Whether the one who is drawn most often is drawn no more often than chance explains; all share ALPHA."""
     most = int(hits.max())
     p_value = 1.0 if rate >= 1.0 or most == 0 else float(bdtrc(most - 1, trials, rate))
-    return Check(name, most / trials, "at most", rate, p_value > ALPHA / len(hits), "", ALPHA)
+    limit = _most_hits(trials, rate, ALPHA / len(hits)) / trials
+    return Check(name, most / trials, "at most", rate, p_value > ALPHA / len(hits), "", ALPHA, (limit,))
+
+
+def _most_hits(trials: int, rate: float, alpha: float) -> int:
+    """The largest number of hits that is no surprise: as many or more have a chance above alpha."""
+    if rate >= 1.0:
+        return trials
+    low, high = 0, trials + 1  # no hit is never a surprise; more than all always are
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if float(bdtrc(middle - 1, trials, rate)) > alpha else (low, middle)
+    return low
 
 
 def sizes_vary(name: str, sizes: Offsets, variance: float) -> Check:
     """Whether the sizes of cohorts vary as those of independent coins do (chi-square, both sides)."""
     statistic = float(np.sum((sizes - sizes.mean()) ** 2)) / variance
     p_value = 2.0 * min(float(chdtr(len(sizes) - 1, statistic)), float(chdtrc(len(sizes) - 1, statistic)))
-    return Check(name, float(np.var(sizes)), "is", variance, p_value > ALPHA, "", ALPHA)
+    # sizes have one degree of freedom less than there are, and np.var divides by all
+    halves = (
+        float(gammaincinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
+        float(gammainccinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
+    )
+    low, high = (2.0 * variance * half / len(sizes) for half in halves)
+    return Check(name, float(np.var(sizes)), "is", variance, p_value > ALPHA, "", ALPHA, (low, high))

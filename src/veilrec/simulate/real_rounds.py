@@ -13,7 +13,7 @@ from veilrec.device.learner import LocalData
 from veilrec.errors import VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.budget import Budget
-from veilrec.privacy.guarantee import Unit
+from veilrec.privacy.guarantee import TRUSTS, Unit
 from veilrec.privacy.keyed import noise_of_comparison, noise_of_device, noise_of_learning, noise_of_report
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_store import RoundReport
@@ -30,7 +30,9 @@ def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
     """One account that covers every message of a plan."""
     units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
     unit: Unit = "click" if "click" in units else "user"
-    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust="server")
+    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.comparison) if part is not None))
+    trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
+    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
 
 
 def put_secret(folder: Path, secret: bytes = SECRET) -> Path:

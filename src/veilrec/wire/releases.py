@@ -161,6 +161,15 @@ class Release:
         return str(self.manifest["method"])
 
 
+def promise_of(manifest: Mapping[str, Any]) -> str:
+    """What is promised to those it was learnt from, in a line: nothing yet, where its noise can be drawn again."""
+    guarantee = Guarantee.from_json(manifest["guarantee"])
+    if manifest["protected"] or guarantee.basis != "proven":
+        return guarantee.line()
+    why = "; ".join(manifest["why_unprotected"])
+    return f"nothing as it lies here ({why}); with secure noise it would be {guarantee.line()}"
+
+
 def canonical(manifest: Mapping[str, Any]) -> bytes:
     """The one way to write a manifest: these bytes are signed."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -142,7 +142,11 @@ def test_a_round_costs_whoever_is_known_to_be_in_it_without_chance() -> None:
 
 def test_the_trust_is_that_of_sums() -> None:
     mechanism = made()
-    assert (mechanism.trust, mechanism.scope, mechanism.noise_on) == ("server sees only sums", "per round", "share")
+    assert (mechanism.trust, mechanism.scope, mechanism.noise_on) == (
+        "server sees only noisy sums",
+        "per round",
+        "share",
+    )
     assert mechanism.facts()["least"] == 6
 
 

@@ -106,7 +106,7 @@ class SharedSum(UpdateMechanism):
     """
 
     name = "shared-sum"
-    scope, trust = "per round", "server sees only sums"
+    scope, trust = "per round", "server sees only noisy sums"
     noise_on = "share"
     calibrations: ClassVar[tuple[Calibration, ...]] = ("proven",)
 
