@@ -59,6 +59,30 @@ def test_a_folder_that_is_no_federation_is_one_line(command: list[str], tmp_path
         assert done.exception.exit_code == 2
 
 
+def test_nobody_is_told_to_remove_what_is_no_federation(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    for folder in (tmp_path, tmp_path / "run", made / COORDINATOR, made / DEVICES):
+        with pytest.raises(BadInput, match="is no federation: give the folder that `veilrec federate init` made$"):
+            federation.read(folder)
+    (made / FILE).unlink()
+    with pytest.raises(BadInput, match="remove it and make it again"):
+        federation.read(made)
+
+
+def test_a_federation_in_place_of_a_device_is_told_which_devices_it_has(made: Path, tmp_path: Path) -> None:
+    names = [place.name for place in sorted((made / DEVICES).iterdir())]
+    for folder in (made, made / DEVICES):
+        done = CliRunner().invoke(app, ["device", str(folder)])
+        assert f"give one or more of {made / DEVICES / names[0]} to {names[-1]}" in str(done.exception)
+    for command, words in (("device", "is no device: it has no device.json"), ("helper", "is no helper")):
+        done = CliRunner().invoke(app, [command, str(made / COORDINATOR)])
+        assert isinstance(done.exception, BadInput)
+        assert words in str(done.exception)
+    done = CliRunner().invoke(app, ["device", str(tmp_path / "nowhere")])
+    assert "there is no device" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [

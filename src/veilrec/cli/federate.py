@@ -281,14 +281,12 @@ def device(
 ) -> None:
     """Run one device, or several, on a host of their own."""
     from veilrec.federate import federation
+    from veilrec.federate.device.folder import check
     from veilrec.federate.device.process import RunDevice, run_device, run_devices
     from veilrec.federate.facts import Known
 
     for folder in folders:
-        if not folder.is_dir():
-            from veilrec.errors import BadInput
-
-            raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+        check(folder)
     place = federation_folder or folders[0].resolve().parent.parent
     known = Known(place, federation.read(place))
     run: RunDevice = run_device

@@ -88,10 +88,11 @@ def read(folder: Path) -> Federation:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(
-            f"{folder} is no federation: it has no {FILE}; `veilrec federate init` writes it last, so remove what is"
-            " there and make it again"
-        ) from None
+        half = (folder / COORDINATOR).is_dir() and (folder / DEVICES).is_dir()
+        advice = "give the folder that `veilrec federate init` made"
+        if half:  # of anything else nobody should be told to remove it
+            advice = f"it has no {FILE}, which `veilrec federate init` writes last; remove it and make it again"
+        raise BadInput(f"{folder} is no federation: {advice}") from None
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}): bring back the one that init wrote") from None
     return _checked(path, content)
