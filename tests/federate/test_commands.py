@@ -86,6 +86,10 @@ def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) 
     os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)
     until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))
+    devices = processes.children(first["devices"].pid)
+    os.kill(first["devices"].pid, signal.SIGKILL)
+    until(lambda: any(p.name == "devices" and p.pid != first["devices"].pid for p in processes.running(folder)))
+    until(lambda: not any(processes.started_at(pid) for pid in devices))
     veilrec("federate", "up", str(folder), code=2)  # it is up already
     bystander = subprocess.Popen(["sleep", "100"])
     try:

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,7 +31,7 @@ OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
 _READY_SECONDS = 120.0  # for a coordinator to make its plan
 _LEAVE_SECONDS = 30.0  # for devices to hear that it is over
 _LOOK_SECONDS = 0.3
-_RESTARTS = 1000  # of a coordinator that is killed again and again
+_RESTARTS = 1000  # of a process that is killed again and again
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -51,6 +52,8 @@ class Up:
             raise BadInput(f"{folder / DEVICES} holds no device: make the federation again")
         (folder / LOGS).mkdir(exist_ok=True)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, tuple[str, ...]] = {}
+        self._restarts: Counter[str] = Counter()
 
     def run(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         """Until the rounds are over; whatever was started is ended, whatever happens."""
@@ -89,36 +92,42 @@ class Up:
                 env={**os.environ, **_ONE_THREAD},
                 start_new_session=True,  # a Ctrl-C is for us, and we end the others
             )
-        self._started[name] = started
+        self._started[name], self._commands[name] = started, command
         own = processes.of("up", os.getpid())
         others = [processes.of(name, child.pid) for name, child in self._started.items() if child.poll() is None]
         processes.note(self.folder, [own, *others])
         return started
 
     def _watch(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
-        restarts = 0
-        while True:
-            coordinator = self._started["coordinator"]
-            code = coordinator.poll()
-            if code == 0:
-                on_status(last_status(self.folder))
-                return
-            if code is not None and code > 0:
-                raise VeilrecError(self._last_words("coordinator"))
-            if code is not None:
-                restarts += 1
-                if restarts > _RESTARTS:
-                    raise VeilrecError(f"the coordinator was killed {restarts} times: given up")
-                self._say("the coordinator was killed: it is started again where it was")
-                self._start_coordinator()
-                continue
-            for name, started in self._started.items():
-                if started.poll() not in (None, 0):
+        while self._started["coordinator"].poll() != 0:
+            for name, started in list(self._started.items()):
+                code = started.poll()
+                if code is not None and code < 0:
+                    self._start_again(name)
+                elif code and name == "coordinator":
+                    raise VeilrecError(self._last_words(name))
+                elif code is not None and name != "coordinator" and not self._is_over():
                     raise VeilrecError(self._last_words(name))
             status = live_status(self.folder, self.made)
             if status is not None:
                 on_status(status)
             time.sleep(_LOOK_SECONDS)
+        on_status(last_status(self.folder))
+
+    def _start_again(self, name: str) -> None:
+        self._restarts[name] += 1
+        if self._restarts[name] > _RESTARTS:
+            raise VeilrecError(f"the process `{name}` was killed {self._restarts[name]} times: given up")
+        self._say(f"the process `{name}` was killed: it is started again where it was")
+        if name == "coordinator":
+            self._start_coordinator()
+        else:
+            self._start(name, *self._commands[name])
+
+    def _is_over(self) -> bool:
+        """Whether the rounds are: devices and helpers may then have left before the coordinator has."""
+        live = live_status(self.folder, self.made) or {}
+        return "over" in (live.get("stage"), last_status(self.folder).get("stage"))
 
     def _last_words(self, name: str) -> str:
         """What a process that ended by itself had to say."""

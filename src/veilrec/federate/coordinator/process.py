@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ from veilrec.federate.coordinator.paired import PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.facts import Known, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
+from veilrec.federate.locks import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.http.logs import Log
 from veilrec.server.http.running import Place, serve_app
@@ -148,18 +147,8 @@ class _Life:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One coordinator on a folder; whatever happens to it, its lock goes with it."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise BadInput(
-            f"another coordinator runs on {folder}: see `veilrec federate status`, or end it first"
-        ) from None
-    try:
+    with alone_in(folder, f"another coordinator runs on {folder}: see `veilrec federate status`, or end it first"):
         yield
-    finally:
-        os.close(handle)
 
 
 def read_token(folder: Path) -> bytes:

@@ -7,6 +7,7 @@
 | `device.json` | the device's number and place; in a rehearsal, the secret that all noise is drawn from |
 | `invitation` | what it enrols with, once |
 | `identity.key` | its Ed25519 key, made here when it first starts; never leaves |
+| `lock` | held by the one process that works on the folder |
 | `ledger`, `ledger.seq` | what was spent, what the learner keeps, the last message (`veilrec.device.device`) |
 """
 

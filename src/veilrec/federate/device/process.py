@@ -1,7 +1,8 @@
 """The processes of devices: one for each folder, and beside them one that makes the plan once for all of them.
 
 A machine that runs several devices makes the plan, and compiles what they need, before it splits into one process for
-each. Until then it has read nothing of any of them.
+each. Until then it has read nothing of any of them. They end with it: whoever kills it leaves no devices behind that
+nobody looks after, and no two processes work on one folder.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from veilrec.federate.device.paired import OfPairedDevice
 from veilrec.federate.device.secure import OfHelpedDevice
 from veilrec.federate.facts import Known, largest_content
 from veilrec.federate.federation import CA
+from veilrec.federate.locks import alone_in
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
 from veilrec.wire.signing import SigningKey
 
 _FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a device that was killed is started again
 _STEADY_SECONDS = 60.0  # after which a device counts as well
+_LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder
 
 
 RunDevice: TypeAlias = Callable[[Path, Known, Callable[[str], None], threading.Event], bool]
@@ -107,10 +110,13 @@ class _Host:
         self._pauses: dict[Path, float] = {}
         self._ending = False
         self._failed = False
+        self._ours, self._host = os.pipe()  # nothing is written: it ends when this process does, however it does
 
     def start(self, folder: Path) -> None:
         child = os.fork()
         if child == 0:
+            os.close(self._host)
+            threading.Thread(target=_end_with, args=(self._ours,), daemon=True).start()
             os._exit(_life(folder, self._known, self._say, self._run))
         self._children[child] = (folder, time.monotonic())
 
@@ -155,6 +161,12 @@ class _Host:
             self.start(folder)
 
 
+def _end_with(pipe: int) -> None:
+    """End this process as soon as its host is gone, as a kill would: a device bears that at any point."""
+    os.read(pipe, 1)
+    os._exit(2)
+
+
 def _life(folder: Path, known: Known, say: Callable[[str], None], run: RunDevice) -> int:
     """All of one device's process; what goes wrong is one line."""
     stop = threading.Event()
@@ -164,9 +176,11 @@ def _life(folder: Path, known: Known, say: Callable[[str], None], run: RunDevice
     def speak(words: str) -> None:
         say(f"{folder.name}: {words}")
 
+    taken = f"{folder} is at work in another process: one is enough, so leave this one out or end the other"
     try:
-        run(folder, known, speak, stop)
+        with alone_in(folder, taken, patience=_LAST_BREATH_SECONDS):
+            run(folder, known, speak, stop)
     except (VeilrecError, OSError) as error:
-        speak(str(error))
+        say(f"veilrec: {folder.name} takes no part any more: {error}")
         return 2
     return 0
