@@ -79,7 +79,8 @@ def test_a_second_process_on_a_device_is_refused(tmp_path: Path) -> None:
 
     with alone_in(places[0], "held"):
         assert not process.run_devices(places[:1], known, say, sleeper)
-    assert told.read_text().startswith(f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process")
+    refused = f"veilrec: d00000 takes no part any more: {places[0]} is at work in another process"
+    assert told.read_text().startswith(refused)
 
 
 def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:

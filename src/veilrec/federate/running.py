@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation, processes
+from veilrec.federate.coordinator.at_rest import status_at_rest
 from veilrec.federate.coordinator.process import last_status, read_token
 from veilrec.federate.device.https_link import client_context
 from veilrec.federate.device.local_data import DATA
@@ -102,11 +103,11 @@ class Up:
         while self._started["coordinator"].poll() != 0:
             for name, started in list(self._started.items()):
                 code = started.poll()
-                if code is not None and code < 0:
+                if code is None:
+                    continue
+                if code < 0:
                     self._start_again(name)
-                elif code and name == "coordinator":
-                    raise VeilrecError(self._last_words(name))
-                elif code is not None and name != "coordinator" and not self._is_over():
+                elif code if name == "coordinator" else not self._is_over():
                     raise VeilrecError(self._last_words(name))
             status = live_status(self.folder, self.made)
             if status is not None:
@@ -214,7 +215,6 @@ def status(folder: Path) -> dict[str, Any]:
     """How far a federation has come, whether it is up, and what the devices of this machine have spent."""
     made = federation.read(folder)
     live = live_status(folder, made)
-    known = live if live is not None else last_status(folder)
     return {
         "federation": made.id,
         "method": made.method,
@@ -224,7 +224,7 @@ def status(folder: Path) -> dict[str, Any]:
         "rehearsal": made.rehearsal,
         "secagg": made.secagg,
         "processes": [vars(process) for process in processes.running(folder)],
-        "run": known or {"round": 0, "rounds": made.rounds, "stage": "not started"},
+        "run": live if live is not None else status_at_rest(folder, made),
         "ledgers": ledgers(folder),
     }
 
