@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -14,6 +15,7 @@ from veilrec._version import __version__
 from veilrec.errors import BadInput, unknown_name
 from veilrec.federate.secagg.graph import Neighbourhood
 from veilrec.privacy.budget import Budget
+from veilrec.wire.addresses import checked_host
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
@@ -112,11 +114,21 @@ def _checked(path: Path, content: Any) -> Federation:
     if given.get("secagg", "none") not in get_args(SecAgg):
         raise BadInput(f"{path}: {unknown_name('secagg', str(given['secagg']), get_args(SecAgg))}")
     whole = {name: given[name] for name in ("devices", "judges", "rounds", "seed")}
+    if not _is_address(given["address"]):
+        raise BadInput(f"{path}: address is {given['address']!r}; bring back the one that init wrote")
     woven = given.get("neighbourhood", {})
     for name, value in (whole | (woven if isinstance(woven, dict) else {"neighbourhood": woven})).items():
         if not isinstance(value, int):
             raise BadInput(f"{path}: {name} is {value!r}, not a whole number; bring back the one that init wrote")
     return Federation(**{**given, "helpers": tuple(given.get("helpers", ()))})
+
+
+def _is_address(given: Any) -> bool:
+    try:
+        address = urlsplit(str(given))
+        return bool(checked_host(address.hostname or "") and address.port)
+    except (ValueError, BadInput):
+        return False
 
 
 _NEEDED = (
