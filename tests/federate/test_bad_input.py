@@ -90,6 +90,9 @@ def test_a_federation_in_place_of_a_device_is_told_which_devices_it_has(made: Pa
         ({"devices": "many"}, "not a whole number"),
         ({"secagg": "magic"}, "unknown secagg"),
         ({"colour": "red"}, "unknown entry"),
+        ({"address": "https://[foo bar:1"}, "address is"),
+        ({"address": "https://127.0.0.1"}, "address is"),
+        ({"address": 7}, "address is"),
     ],
 )
 def test_a_file_that_was_changed_by_hand_is_one_line(made: Path, entries: dict[str, object], words: str) -> None:
@@ -231,6 +234,14 @@ def test_what_init_refuses(tmp_path: Path) -> None:
         (["--method", "fedmf", "--devices", "50"], "--devices is 50"),
         (["--method", "dp-fedmf", "--devices", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
         (["--method", "veil", "--devices", "5", "--secagg", "helpers", "--shares"], "the server adds that of vote-rep"),
+        (["--method", "dp-fedmf", "--devices", "5", "--least", "99"], "--least is 99, and a round has 5 devices at"),
+        (["--method", "fedmf", "--devices", "5", "--set", "cohort.size=3", "--least", "4"], "has 3 devices at most"),
+        (
+            ["--method", "fedmf", "--devices", "5", "--least", "9", "--secagg", "helpers"],
+            "sum of this plan needs 9 dev",
+        ),
+        (["--method", "fedmf", "--devices", "5", "--host", "http://foo bar/"], "no name and no IP address"),
+        (["--method", "fedmf", "--devices", "5", "--host", ""], "no name and no IP address"),
     ):
         done = runner.invoke(app, [*wishes, *more, "--rounds", "2"])
         assert isinstance(done.exception, BadInput), done.output

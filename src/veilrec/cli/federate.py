@@ -147,11 +147,19 @@ def up(
         return
     begun = time.perf_counter()
     started.run(_Lines().show)
-    result = finish(folder, Known(folder, started.made))
+    finished = finish(folder, Known(folder, started.made))
     seconds = time.perf_counter() - begun
     say(f"Over in {seconds:.1f} s. The model is in {folder / 'run'}")
     if json_output:
-        print_json({"folder": str(folder / "run"), "seconds": round(seconds, 3), "result": result or None})
+        print_json({"folder": str(folder / "run"), "seconds": round(seconds, 3), "result": finished.result})
+    _check_learnt(finished.void)
+
+
+def _check_learnt(void: str) -> None:
+    """A federation that learnt nothing is no success."""
+    if void:
+        say(void)
+        raise typer.Exit(1)
 
 
 class _Lines:
@@ -253,8 +261,9 @@ def coordinator(
     if not is_over:
         say("Stopped: it goes on from here when it is started again")
     elif not (folder / federation.PEOPLE).is_dir() and not (folder / federation.RUN).exists():
-        finish(folder, known)  # where the people are, `up` measures the model too
+        finished = finish(folder, known)  # where the people are, `up` measures the model too
         say(f"The model is in {folder / federation.RUN}")
+        _check_learnt(finished.void)
 
 
 @app.command("page")
