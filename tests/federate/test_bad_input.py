@@ -20,7 +20,7 @@ from veilrec.federate.device.loop import live
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
 from veilrec.federate.helper import Helping
-from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, link_of
+from veilrec.federate.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
 from veilrec.federate.making import Wishes
 from veilrec.federate.running import Up
 from veilrec.federate.tasks import TurnedAway
@@ -81,6 +81,17 @@ def test_a_federation_in_place_of_a_device_is_told_which_devices_it_has(made: Pa
         assert words in str(done.exception)
     done = CliRunner().invoke(app, ["device", str(tmp_path / "nowhere")])
     assert "there is no device" in str(done.exception)
+
+
+def test_what_is_said_can_be_typed_into_a_shell(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="make one with `veilrec federate init '.*/two words'`"):
+        federation.read(tmp_path / "two words")
+
+
+def test_watching_and_one_json_object_exclude_each_other(made: Path) -> None:
+    done = CliRunner().invoke(app, ["status", str(made), "--watch", "--json"])
+    assert "leave one of them out" in str(done.exception)
+    assert not done.stdout
 
 
 @pytest.mark.parametrize(
@@ -205,8 +216,11 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         changed(made, address=f"https://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(BadInput, match="cannot be used"):
+        with pytest.raises(BadInput, match=r"cannot be used \(.*\): end what uses it, or write another port into"):
             coordinate(made, Known(made, federation.read(made)), lambda _: None)
+    changed(made, address=f"https://127.0.0.1:{free_port()}")
+    with coordinating(made, known_in(made)):  # as it says, another port in the file is all it takes
+        link_of(first(made), known_in(made)).enrol(device_folder.read_invitation(first(made)))
     assert known.federation.devices == 3
 
 

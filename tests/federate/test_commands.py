@@ -80,8 +80,9 @@ def test_devices_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> 
 def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
-    veilrec("federate", "up", str(folder), "--detach")
+    begun = told("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
+    assert begun == {"folder": str(folder), "pid": first["up"].pid, "address": federation.read(folder).address}
     until(lambda: (live_status(folder, federation.read(folder)) or {"round": 0})["round"] >= 2)
     os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)

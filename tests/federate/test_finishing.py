@@ -31,3 +31,5 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
     assert result["federation"]["void_rounds"] == 1
     assert result["warnings"][0].startswith("Nothing was learnt")
     assert json.loads((folder / "run" / "result.json").read_text())["warnings"] == result["warnings"]
+    again = CliRunner().invoke(app, ["up", str(folder), "--json"])
+    assert json.loads(again.stdout) == {"folder": str(folder / "run"), "seconds": 0.0, "result": result}

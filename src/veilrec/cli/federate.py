@@ -78,6 +78,7 @@ def init(
     json_output: Json = False,
 ) -> None:
     """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
+    from veilrec.federate.federation import command
     from veilrec.federate.making import Wishes, make
     from veilrec.privacy.guarantee import Guarantee
 
@@ -120,7 +121,7 @@ def init(
         f" {made.federation.method}"
     )
     say(f"Promised: {guarantee.line()}")
-    say(f"Start it with `veilrec federate up {folder}`")
+    say(f"Start it with `{command('up', folder)}`")
 
 
 @app.command()
@@ -131,19 +132,26 @@ def up(
     json_output: Json = False,
 ) -> None:
     """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
-    from veilrec.federate import running
+    from veilrec.federate import federation, running
     from veilrec.federate.facts import Known
     from veilrec.federate.finishing import finish
+    from veilrec.runs.folder import RESULT, read_result
 
     if detach:
         pid = running.detach(folder, transport.value)
-        say(f"Up in the background (process {pid}): see `veilrec federate status {folder}`")
+        if json_output:
+            print_json({"folder": str(folder), "pid": pid, "address": federation.read(folder).address})
+        else:
+            say(f"Up in the background (process {pid}): see `{federation.command('status', folder)}`")
         return
     if transport is Transport.flower:
         _need_flower()
     started = running.Up(folder, say, transport=transport.value)
     if (folder / "run").exists():
         say(f"{folder} is over: {folder / 'run'} is what came of it")
+        if json_output:
+            result = read_result(folder / "run") if (folder / "run" / RESULT).is_file() else None
+            print_json({"folder": str(folder / "run"), "seconds": 0.0, "result": result})
         return
     begun = time.perf_counter()
     started.run(_Lines().show)
@@ -202,8 +210,11 @@ def show_status(
     json_output: Json = False,
 ) -> None:
     """How far it has come: rounds, devices, bytes, and what the ledgers of the devices here have spent."""
+    from veilrec.errors import BadInput
     from veilrec.federate.running import status
 
+    if watch and json_output:
+        raise BadInput("--json prints one object, and --watch prints again and again: leave one of them out")
     while True:
         found = status(folder)
         if json_output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -76,6 +77,11 @@ class Federation:
         return Budget(**self.budget)
 
 
+def command(name: str, folder: Path) -> str:
+    """A command about a federation's folder, as a shell takes it."""
+    return f"veilrec federate {name} {shlex.quote(str(folder))}"
+
+
 def write(federation: Federation, folder: Path) -> None:
     """Into `federation.yaml`."""
     content = {"format": FORMAT, "veilrec": __version__, **asdict(federation), "helpers": list(federation.helpers)}
@@ -86,7 +92,7 @@ def read(folder: Path) -> Federation:
     """From `federation.yaml`; one that is not whole, or of another veilrec, is one line."""
     path = folder / FILE
     if not folder.is_dir():
-        raise BadInput(f"there is no federation {folder}: make one with `veilrec federate init {folder}`")
+        raise BadInput(f"there is no federation {folder}: make one with `{command('init', folder)}`")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

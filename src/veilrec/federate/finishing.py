@@ -20,7 +20,7 @@ from veilrec.federate import federation
 from veilrec.federate.coordinator.process import locked, open_coordinator
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.facts import Known
-from veilrec.federate.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation
+from veilrec.federate.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation, command
 from veilrec.federate.making import settings_of, spec_of
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs import checkpoint
@@ -55,7 +55,7 @@ def read_end(folder: Path, known: Known) -> Ended:
     with locked(folder / COORDINATOR), open_coordinator(folder, known) as server:
         done, wanted = server.round_number, known.federation.rounds
         if done < wanted or (known.plan.comparison is not None and server.verdict is None):
-            raise BadInput(f"{folder} is at round {done} of {wanted}: go on with `veilrec federate up {folder}`")
+            raise BadInput(f"{folder} is at round {done} of {wanted}: go on with `{command('up', folder)}`")
         standing, verdict = server.standing, server.verdict
         keeps_start = verdict is not None and verdict.kept == "start"
         weights = {**known.plan.start, **standing.known} if keeps_start else dict(standing.weights)

@@ -22,7 +22,7 @@ from veilrec.federate.coordinator.at_rest import status_at_rest
 from veilrec.federate.coordinator.process import last_status, read_token
 from veilrec.federate.device.https_link import client_context
 from veilrec.federate.device.local_data import DATA
-from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation
+from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
 from veilrec.federate.flower_app import door_of
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.seal import Seal, key_in
@@ -43,7 +43,7 @@ class Up:
         self.folder, self._say, self._transport = folder, say, transport
         self.made = federation.read(folder)
         if processes.running(folder):
-            raise BadInput(f"{folder} is up already: see `veilrec federate status {folder}`, or end it with `down`")
+            raise BadInput(f"{folder} is up already: see `{command('status', folder)}`, or end it with `down`")
         places = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
         self.devices = [place for place in places if (place / DATA).is_file()]
         for place in places:

@@ -28,6 +28,10 @@ from veilrec.server.http.running import Place, serve_app
 
 STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0
+_WAY_OUT = (
+    "end what uses it, or write another port into the address in federation.yaml, here and in every copy; for another"
+    " host, which the certificate has to name, make the federation again with `federate init --host`"
+)
 
 
 def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = None) -> Coordinator:
@@ -97,7 +101,8 @@ def _secure(board: Board, registry: Registry, known: Known, log: Log) -> SecureR
 def _offered(made: Federation, place: Path) -> Place:
     address = urlsplit(made.address)
     host, port = address.hostname or "127.0.0.1", address.port or 0
-    return Place(host, port, place / "tls.pem", place / "tls.key", oldest=ssl.TLSVersion.TLSv1_3)
+    keys = (place / "tls.pem", place / "tls.key")
+    return Place(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
 
 
 class _Life:
