@@ -90,3 +90,11 @@ def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:
     until(lambda: (places[0] / "pid").read_text() not in ("", str(devices[0])))  # it was started again, and got in
     os.kill(host, signal.SIGKILL)
     os.waitpid(host, 0)
+
+
+def test_an_interrupted_host_says_so_when_its_devices_have_left(tmp_path: Path) -> None:
+    host, devices = hosted(devices_in(tmp_path))
+    os.kill(host, signal.SIGINT)
+    _, status = os.waitpid(host, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert not any(processes.started_at(pid) for pid in devices)

@@ -24,6 +24,7 @@ from veilrec.federate.device.https_link import client_context
 from veilrec.federate.device.local_data import DATA
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
 from veilrec.federate.flower_app import door_of
+from veilrec.federate.helper import name_of
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.seal import Seal, key_in
 
@@ -55,13 +56,14 @@ class Up:
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, tuple[str, ...]] = {}
         self._restarts: Counter[str] = Counter()
+        self._heard: dict[str, int] = {}  # how far into a log its words are known
 
     def run(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         """Until the rounds are over; whatever was started is ended, whatever happens."""
         previous = signal.signal(signal.SIGTERM, _interrupt)
         try:
             self._start_coordinator()
-            for place in sorted((self.folder / HELPERS).glob("*")):
+            for place in self._helpers():
                 self._start(place.name, "helper", str(place), "--federation", str(self.folder))
             by = ("--link", door_of(self.made.address)) if self._transport == "flower" else ()
             places = (str(place) for place in self.devices)
@@ -70,6 +72,13 @@ class Up:
         finally:
             self._end()
             signal.signal(signal.SIGTERM, previous)
+
+    def _helpers(self) -> list[Path]:
+        """Those whose folders are here; of the others somebody should know."""
+        found = sorted((self.folder / HELPERS).glob("*"))
+        for name in sorted({name_of(number) for number in range(len(self.made.helpers))} - {p.name for p in found}):
+            self._say(f"{name} is not in {self.folder / HELPERS}: rounds wait until its operator starts it elsewhere")
+        return found
 
     def _start_coordinator(self) -> None:
         command = "link" if self._transport == "flower" else "coordinator"
@@ -85,6 +94,7 @@ class Up:
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / LOGS / f"{name}.log").open("ab") as log:
+            self._heard[name] = log.seek(0, os.SEEK_END)
             started = subprocess.Popen(  # noqa: S603 - ourselves
                 [*OURSELVES, "federate", *command],
                 stdin=subprocess.DEVNULL,
@@ -101,6 +111,8 @@ class Up:
 
     def _watch(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         while self._started["coordinator"].poll() != 0:
+            for words in self._words("devices"):
+                self._say(f"{words}; the others go on")
             for name, started in list(self._started.items()):
                 code = started.poll()
                 if code is None:
@@ -130,11 +142,22 @@ class Up:
         live = live_status(self.folder, self.made) or {}
         return "over" in (live.get("stage"), last_status(self.folder).get("stage"))
 
+    def _words(self, name: str) -> list[str]:
+        """The complaints of a process that nobody has heard yet."""
+        with (self.folder / LOGS / f"{name}.log").open("rb") as log:
+            log.seek(self._heard[name])
+            said, whole, _ = log.read().rpartition(b"\n")
+        self._heard[name] += len(said + whole)
+        lines = said.decode(errors="replace").splitlines()
+        return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
+
     def _last_words(self, name: str) -> str:
-        """What a process that ended by itself had to say."""
-        lines = (self.folder / LOGS / f"{name}.log").read_text(errors="replace").splitlines()
-        told = [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
-        return told[-1] if told else f"the {name} ended with an error: see {self.folder / LOGS / f'{name}.log'}"
+        """What a process that ended by itself had to say last; what it said before is said at once."""
+        missed = f"the process `{name}` has ended before the rounds were over: see {self.folder / LOGS / f'{name}.log'}"
+        *before, last = self._words(name) or [missed]
+        for words in before:
+            self._say(words)
+        return last
 
     def _end(self) -> None:
         """Let devices and helpers hear that it is over, and end what is left."""

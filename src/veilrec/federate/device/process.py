@@ -90,14 +90,25 @@ def warm(known: Known) -> None:
 
 
 def run_devices(folders: Sequence[Path], known: Known, say: Callable[[str], None], run: RunDevice = run_device) -> bool:
-    """A process for each folder, started again if it is killed; whether all came to the end."""
-    host = _Host(known, say, run)
+    """A process for each folder, started again if it is killed; whether all came to the end.
+
+    Whoever interrupts it is told so, by KeyboardInterrupt, when all have left.
+    """
+    host, interrupted = _Host(known, say, run), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        host.end()
+
     signal.signal(signal.SIGTERM, lambda *_: host.end())
-    signal.signal(signal.SIGINT, lambda *_: host.end())
+    signal.signal(signal.SIGINT, interrupt)
     warm(known)
     for folder in folders:
         host.start(folder)
-    return host.wait()
+    is_whole = host.wait()
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    return is_whole
 
 
 class _Host:
@@ -136,6 +147,8 @@ class _Host:
             if child in self._children:
                 self._gone(child, status)
             elif not child:
+                if self._ending:
+                    self.end()  # again: one that was only just started may not have heard it
                 self._start_due()
                 time.sleep(0.05)
         return not self._failed and not self._ending
