@@ -31,7 +31,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def sleeper(folder: Path, _known: Known, _say: Callable[[str], None], stop: threading.Event) -> bool:
     (folder / "pid").write_text(str(os.getpid()))
-    return not stop.wait(60.0)
+    while not stop.wait(60.0) or (folder / "deaf").exists():
+        time.sleep(0.05)
+    return False
 
 
 def devices_in(folder: Path) -> list[Path]:
@@ -93,7 +95,9 @@ def test_a_lock_goes_with_whoever_was_killed(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_host_says_so_when_its_devices_have_left(tmp_path: Path) -> None:
-    host, devices = hosted(devices_in(tmp_path))
+    places = devices_in(tmp_path)
+    (places[1] / "deaf").touch()  # as one that waits for what its coordinator says
+    host, devices = hosted(places)
     os.kill(host, signal.SIGINT)
     _, status = os.waitpid(host, 0)
     assert os.waitstatus_to_exitcode(status) == 130

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from veilrec.cli.federate_joining import admit, bring, invite
+from veilrec.cli.federate_lines import Lines, print_status
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 
 app = typer.Typer(
@@ -154,7 +153,7 @@ def up(
             print_json({"folder": str(folder / "run"), "seconds": 0.0, "result": result})
         return
     begun = time.perf_counter()
-    started.run(_Lines().show)
+    started.run(Lines().show)
     finished = finish(folder, Known(folder, started.made))
     seconds = time.perf_counter() - begun
     say(f"Over in {seconds:.1f} s. The model is in {folder / 'run'}")
@@ -168,39 +167,6 @@ def _check_learnt(void: str) -> None:
     if void:
         say(void)
         raise typer.Exit(1)
-
-
-class _Lines:
-    """A line whenever a round is over; in a terminal, one that is written over."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        line = status_line(status)
-        if not line or line == self._last:
-            return
-        self._last = line
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
-            say(line)
-
-
-def status_line(status: Mapping[str, Any]) -> str:
-    """How far a federation has come, in one line."""
-    from veilrec.report.units import human_bytes
-
-    if "devices" not in status:
-        return "not started"
-    here, invited = status["devices"]["here"], status["devices"]["invited"]
-    void = f", {status['void']} void" if status["void"] else ""
-    down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
-    return (
-        f"round {status['round']}/{status['rounds']}{void}  {status['stage']}  devices {here}/{invited}"
-        f"  messages {status['messages']}  down {down}  up {sent}"
-    )
 
 
 @app.command("status")
@@ -220,20 +186,10 @@ def show_status(
         if json_output:
             print_json(found)
         else:
-            _print_status(found)
+            print_status(found)
         if not watch or not found["up"]:
             return
         time.sleep(1.0)
-
-
-def _print_status(found: Mapping[str, Any]) -> None:
-    state = "up" if found["up"] else "over" if found["finished"] else "down"
-    say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
-    ledgers = found["ledgers"]
-    if ledgers["largest"] is not None:
-        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {ledgers['largest']['line']}")
-    if found["rehearsal"]:
-        say("A rehearsal: it protects nobody.")
 
 
 @app.command()

@@ -36,7 +36,7 @@ from veilrec.wire.signing import SigningKey
 
 _FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a device that was killed is started again
 _STEADY_SECONDS = 60.0  # after which a device counts as well
-_LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder
+_LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder, or that was asked to end
 
 
 RunDevice: TypeAlias = Callable[[Path, Known, Callable[[str], None], threading.Event], bool]
@@ -120,6 +120,7 @@ class _Host:
         self._due: list[tuple[float, Path]] = []
         self._pauses: dict[Path, float] = {}
         self._ending = False
+        self._until = 0.0  # when devices that were asked to end are killed
         self._failed = False
         self._ours, self._host = os.pipe()  # nothing is written: it ends when this process does, however it does
 
@@ -132,11 +133,13 @@ class _Host:
         self._children[child] = (folder, time.monotonic())
 
     def end(self) -> None:
-        """Ask every device to stop."""
-        self._ending = True
+        """Ask every device to stop; one that waits for its coordinator does not hear it, and bears to be killed."""
+        if not self._ending:
+            self._ending, self._until = True, time.monotonic() + _LAST_BREATH_SECONDS
+        number = signal.SIGTERM if time.monotonic() < self._until else signal.SIGKILL
         for child in list(self._children):
             with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
+                os.kill(child, number)
 
     def wait(self) -> bool:
         while self._children or (self._due and not self._ending):
