@@ -20,7 +20,7 @@ from veilrec.federate.device.loop import live
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
 from veilrec.federate.helper import Helping
-from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, link_of
+from veilrec.federate.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
 from veilrec.federate.making import Wishes
 from veilrec.federate.running import Up
 from veilrec.federate.tasks import TurnedAway
@@ -59,6 +59,41 @@ def test_a_folder_that_is_no_federation_is_one_line(command: list[str], tmp_path
         assert done.exception.exit_code == 2
 
 
+def test_nobody_is_told_to_remove_what_is_no_federation(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    for folder in (tmp_path, tmp_path / "run", made / COORDINATOR, made / DEVICES):
+        with pytest.raises(BadInput, match="is no federation: give the folder that `veilrec federate init` made$"):
+            federation.read(folder)
+    (made / FILE).unlink()
+    with pytest.raises(BadInput, match="remove it and make it again"):
+        federation.read(made)
+
+
+def test_a_federation_in_place_of_a_device_is_told_which_devices_it_has(made: Path, tmp_path: Path) -> None:
+    names = [place.name for place in sorted((made / DEVICES).iterdir())]
+    for folder in (made, made / DEVICES):
+        done = CliRunner().invoke(app, ["device", str(folder)])
+        assert f"give one or more of {made / DEVICES / names[0]} to {names[-1]}" in str(done.exception)
+    for command, words in (("device", "is no device: it has no device.json"), ("helper", "is no helper")):
+        done = CliRunner().invoke(app, [command, str(made / COORDINATOR)])
+        assert isinstance(done.exception, BadInput)
+        assert words in str(done.exception)
+    done = CliRunner().invoke(app, ["device", str(tmp_path / "nowhere")])
+    assert "there is no device" in str(done.exception)
+
+
+def test_what_is_said_can_be_typed_into_a_shell(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="make one with `veilrec federate init '.*/two words'`"):
+        federation.read(tmp_path / "two words")
+
+
+def test_watching_and_one_json_object_exclude_each_other(made: Path) -> None:
+    done = CliRunner().invoke(app, ["status", str(made), "--watch", "--json"])
+    assert "leave one of them out" in str(done.exception)
+    assert not done.stdout
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
@@ -66,6 +101,9 @@ def test_a_folder_that_is_no_federation_is_one_line(command: list[str], tmp_path
         ({"devices": "many"}, "not a whole number"),
         ({"secagg": "magic"}, "unknown secagg"),
         ({"colour": "red"}, "unknown entry"),
+        ({"address": "https://[foo bar:1"}, "address is"),
+        ({"address": "https://127.0.0.1"}, "address is"),
+        ({"address": 7}, "address is"),
     ],
 )
 def test_a_file_that_was_changed_by_hand_is_one_line(made: Path, entries: dict[str, object], words: str) -> None:
@@ -178,8 +216,11 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         changed(made, address=f"https://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(BadInput, match="cannot be used"):
+        with pytest.raises(BadInput, match=r"cannot be used \(.*\): end what uses it, or write another port into"):
             coordinate(made, Known(made, federation.read(made)), lambda _: None)
+    changed(made, address=f"https://127.0.0.1:{free_port()}")
+    with coordinating(made, known_in(made)):  # as it says, another port in the file is all it takes
+        link_of(first(made), known_in(made)).enrol(device_folder.read_invitation(first(made)))
     assert known.federation.devices == 3
 
 
@@ -207,6 +248,14 @@ def test_what_init_refuses(tmp_path: Path) -> None:
         (["--method", "fedmf", "--devices", "50"], "--devices is 50"),
         (["--method", "dp-fedmf", "--devices", "5", "--least", "2", "--set", "cohort.sampling=fixed"], "whole cohorts"),
         (["--method", "veil", "--devices", "5", "--secagg", "helpers", "--shares"], "the server adds that of vote-rep"),
+        (["--method", "dp-fedmf", "--devices", "5", "--least", "99"], "--least is 99, and a round has 5 devices at"),
+        (["--method", "fedmf", "--devices", "5", "--set", "cohort.size=3", "--least", "4"], "has 3 devices at most"),
+        (
+            ["--method", "fedmf", "--devices", "5", "--least", "9", "--secagg", "helpers"],
+            "sum of this plan needs 9 dev",
+        ),
+        (["--method", "fedmf", "--devices", "5", "--host", "http://foo bar/"], "no name and no IP address"),
+        (["--method", "fedmf", "--devices", "5", "--host", ""], "no name and no IP address"),
     ):
         done = runner.invoke(app, [*wishes, *more, "--rounds", "2"])
         assert isinstance(done.exception, BadInput), done.output

@@ -7,14 +7,16 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from veilrec.federate import federation, processes
 from veilrec.federate.loopback import free_port
-from veilrec.federate.running import OURSELVES, live_status
+from veilrec.federate.running import OURSELVES, Up, live_status
 
 DATA = "synthetic-ratings:users=40,items=200,seed=1"
 
@@ -83,12 +85,17 @@ def test_devices_alone_come_to_the_weights_of_the_simulation(tmp_path: Path) -> 
 def test_killed_taken_down_and_up_again_it_goes_on_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     init(folder, "priv-fedmf-sub", "--devices", "5", "--rounds", "40", "--rehearsal")
-    veilrec("federate", "up", str(folder), "--detach")
+    begun = told("federate", "up", str(folder), "--detach")
     first = {process.name: process for process in processes.running(folder)}
+    assert begun == {"folder": str(folder), "pid": first["up"].pid, "address": federation.read(folder).address}
     until(lambda: (live_status(folder, federation.read(folder)) or {"round": 0})["round"] >= 2)
     os.kill(processes.children(first["devices"].pid)[0], signal.SIGKILL)
     os.kill(first["coordinator"].pid, signal.SIGKILL)
     until(lambda: any(p.name == "coordinator" and p.pid != first["coordinator"].pid for p in processes.running(folder)))
+    devices = processes.children(first["devices"].pid)
+    os.kill(first["devices"].pid, signal.SIGKILL)
+    until(lambda: any(p.name == "devices" and p.pid != first["devices"].pid for p in processes.running(folder)))
+    until(lambda: not any(processes.started_at(pid) for pid in devices))
     veilrec("federate", "up", str(folder), code=2)  # it is up already
     bystander = subprocess.Popen(["sleep", "100"])
     try:
@@ -146,3 +153,29 @@ def test_somebody_new_is_invited_while_rounds_are_running_and_takes_part(tmp_pat
     assert found["ledgers"]["devices"] == 4
     assert 3 * rounds < found["run"]["messages"] < 4 * rounds
     assert found["ledgers"]["protected_messages"] == found["run"]["messages"]
+
+
+def test_a_device_that_cannot_start_and_a_helper_that_is_not_here_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "two words"
+    init(folder, "fedmf", "--devices", "3", "--rounds", "1", "--round-seconds", "2", "--set", "cohort.size=0")
+    content = yaml.safe_load((folder / "federation.yaml").read_text())
+    (folder / "federation.yaml").write_text(yaml.safe_dump(content | {"enrol_seconds": 5.0}))
+    (folder / "devices" / "d00001" / "key").unlink()
+    done = veilrec("federate", "up", str(folder))
+    assert "d00001 takes no part any more: " in done.stderr
+    assert "there is no key here, and without it nothing of this device can be read; the others go on" in done.stderr
+    assert json.loads((folder / "run" / "result.json").read_text())["federation"]["messages"] == 2
+    up = Up(folder, (said := list[str]()).append)
+    up.made = replace(up.made, helpers=("00", "11"))
+    assert up._helpers() == []
+    assert [words.partition(" ")[0] for words in said] == ["helper-0", "helper-1"]
+
+
+def test_devices_that_all_cannot_start_end_it(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    init(folder, "fedmf", "--devices", "2", "--rounds", "1", "--set", "cohort.size=0")
+    for place in (folder / "devices").iterdir():
+        (place / "key").unlink()
+    done = veilrec("federate", "up", str(folder), code=2)
+    assert done.stderr.count("there is no key here") == 2
+    assert not processes.running(folder)

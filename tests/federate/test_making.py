@@ -67,7 +67,7 @@ def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
 
 
 def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
-    lay_out_in(tmp_path, basis_of(Subject("fedmf"), users=3, rounds=1), secagg="helpers")
+    lay_out_in(tmp_path, basis_of(Subject("fedmf"), "cohort.size=3", users=3, rounds=1), secagg="helpers")
     secrets = [*(tmp_path / DEVICES).glob("*/*"), *(tmp_path / "helpers").glob("*/*")]
     secrets += [tmp_path / COORDINATOR / name for name in ("secret", "tls.key", "operator.token", "registry.sqlite")]
     for path in secrets:

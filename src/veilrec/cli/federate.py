@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from veilrec.cli.federate_joining import admit, bring, invite
+from veilrec.cli.federate_lines import Lines, print_status
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 
-_OF_LEDGERS = (
-    "an upper bound, in zCDP and as if there were no sampling and no masks, so that it may end above the promise with"
-    " nothing overspent; promised is"
-)
 app = typer.Typer(
     no_args_is_help=True,
     help="Learn on real devices: processes that share nothing but bytes, over HTTPS, here or on several machines.",
@@ -82,6 +77,7 @@ def init(
     json_output: Json = False,
 ) -> None:
     """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
+    from veilrec.federate.federation import command
     from veilrec.federate.making import Wishes, make
     from veilrec.privacy.guarantee import Guarantee
 
@@ -124,7 +120,7 @@ def init(
         f" {made.federation.method}"
     )
     say(f"Promised: {guarantee.line()}")
-    say(f"Start it with `veilrec federate up {folder}`")
+    say(f"Start it with `{command('up', folder)}`")
 
 
 @app.command()
@@ -135,60 +131,42 @@ def up(
     json_output: Json = False,
 ) -> None:
     """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
-    from veilrec.federate import running
+    from veilrec.federate import federation, running
     from veilrec.federate.facts import Known
     from veilrec.federate.finishing import finish
+    from veilrec.runs.folder import RESULT, read_result
 
     if detach:
         pid = running.detach(folder, transport.value)
-        say(f"Up in the background (process {pid}): see `veilrec federate status {folder}`")
+        if json_output:
+            print_json({"folder": str(folder), "pid": pid, "address": federation.read(folder).address})
+        else:
+            say(f"Up in the background (process {pid}): see `{federation.command('status', folder)}`")
         return
     if transport is Transport.flower:
         _need_flower()
     started = running.Up(folder, say, transport=transport.value)
     if (folder / "run").exists():
         say(f"{folder} is over: {folder / 'run'} is what came of it")
+        if json_output:
+            result = read_result(folder / "run") if (folder / "run" / RESULT).is_file() else None
+            print_json({"folder": str(folder / "run"), "seconds": 0.0, "result": result})
         return
     begun = time.perf_counter()
-    started.run(_Lines().show)
-    result = finish(folder, Known(folder, started.made))
+    started.run(Lines().show)
+    finished = finish(folder, Known(folder, started.made))
     seconds = time.perf_counter() - begun
     say(f"Over in {seconds:.1f} s. The model is in {folder / 'run'}")
     if json_output:
-        print_json({"folder": str(folder / "run"), "seconds": round(seconds, 3), "result": result or None})
+        print_json({"folder": str(folder / "run"), "seconds": round(seconds, 3), "result": finished.result})
+    _check_learnt(finished.void)
 
 
-class _Lines:
-    """A line whenever a round is over; in a terminal, one that is written over."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, status: Mapping[str, Any]) -> None:
-        line = status_line(status)
-        if not line or line == self._last:
-            return
-        self._last = line
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
-        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
-            say(line)
-
-
-def status_line(status: Mapping[str, Any]) -> str:
-    """How far a federation has come, in one line."""
-    from veilrec.report.units import human_bytes
-
-    if "devices" not in status:
-        return "not started"
-    here, invited = status["devices"]["here"], status["devices"]["invited"]
-    void = f", {status['void']} void" if status["void"] else ""
-    down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
-    return (
-        f"round {status['round']}/{status['rounds']}{void}  {status['stage']}  devices {here}/{invited}"
-        f"  messages {status['messages']}  down {down}  up {sent}"
-    )
+def _check_learnt(void: str) -> None:
+    """A federation that learnt nothing is no success."""
+    if void:
+        say(void)
+        raise typer.Exit(1)
 
 
 @app.command("status")
@@ -198,30 +176,20 @@ def show_status(
     json_output: Json = False,
 ) -> None:
     """How far it has come: rounds, devices, bytes, and what the ledgers of the devices here have spent."""
+    from veilrec.errors import BadInput
     from veilrec.federate.running import status
 
+    if watch and json_output:
+        raise BadInput("--json prints one object, and --watch prints again and again: leave one of them out")
     while True:
         found = status(folder)
         if json_output:
             print_json(found)
         else:
-            _print_status(found)
+            print_status(found)
         if not watch or not found["up"]:
             return
         time.sleep(1.0)
-
-
-def _print_status(found: Mapping[str, Any]) -> None:
-    state = "up" if found["up"] else "over" if found["finished"] else "down"
-    say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
-    ledgers = found["ledgers"]
-    if ledgers["largest"] is not None:
-        most = ledgers["largest"]
-        bases = {most["basis"], found["promised"]["basis"]}
-        why = f" ({_OF_LEDGERS}: {found['promised']['line']})" if bases == {"proven"} else ""
-        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {most['line']}{why}")
-    if found["rehearsal"]:
-        say("A rehearsal: it protects nobody.")
 
 
 @app.command()
@@ -260,8 +228,9 @@ def coordinator(
     if not is_over:
         say("Stopped: it goes on from here when it is started again")
     elif not (folder / federation.PEOPLE).is_dir() and not (folder / federation.RUN).exists():
-        finish(folder, known)  # where the people are, `up` measures the model too
+        finished = finish(folder, known)  # where the people are, `up` measures the model too
         say(f"The model is in {folder / federation.RUN}")
+        _check_learnt(finished.void)
 
 
 @app.command("page")
@@ -288,14 +257,12 @@ def device(
 ) -> None:
     """Run one device, or several, on a host of their own."""
     from veilrec.federate import federation
+    from veilrec.federate.device.folder import check
     from veilrec.federate.device.process import RunDevice, run_device, run_devices
     from veilrec.federate.facts import Known
 
     for folder in folders:
-        if not folder.is_dir():
-            from veilrec.errors import BadInput
-
-            raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+        check(folder)
     place = federation_folder or folders[0].resolve().parent.parent
     known = Known(place, federation.read(place))
     run: RunDevice = run_device

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -14,6 +16,7 @@ from veilrec._version import __version__
 from veilrec.errors import BadInput, unknown_name
 from veilrec.federate.secagg.graph import Neighbourhood
 from veilrec.privacy.budget import Budget
+from veilrec.wire.addresses import checked_host
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
@@ -74,6 +77,11 @@ class Federation:
         return Budget(**self.budget)
 
 
+def command(name: str, folder: Path) -> str:
+    """A command about a federation's folder, as a shell takes it."""
+    return f"veilrec federate {name} {shlex.quote(str(folder))}"
+
+
 def write(federation: Federation, folder: Path) -> None:
     """Into `federation.yaml`."""
     content = {"format": FORMAT, "veilrec": __version__, **asdict(federation), "helpers": list(federation.helpers)}
@@ -84,14 +92,15 @@ def read(folder: Path) -> Federation:
     """From `federation.yaml`; one that is not whole, or of another veilrec, is one line."""
     path = folder / FILE
     if not folder.is_dir():
-        raise BadInput(f"there is no federation {folder}: make one with `veilrec federate init {folder}`")
+        raise BadInput(f"there is no federation {folder}: make one with `{command('init', folder)}`")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(
-            f"{folder} is no federation: it has no {FILE}; `veilrec federate init` writes it last, so remove what is"
-            " there and make it again"
-        ) from None
+        half = (folder / COORDINATOR).is_dir() and (folder / DEVICES).is_dir()
+        advice = "give the folder that `veilrec federate init` made"
+        if half:  # of anything else nobody should be told to remove it
+            advice = f"it has no {FILE}, which `veilrec federate init` writes last; remove it and make it again"
+        raise BadInput(f"{folder} is no federation: {advice}") from None
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read ({type(error).__name__}): bring back the one that init wrote") from None
     return _checked(path, content)
@@ -111,11 +120,21 @@ def _checked(path: Path, content: Any) -> Federation:
     if given.get("secagg", "none") not in get_args(SecAgg):
         raise BadInput(f"{path}: {unknown_name('secagg', str(given['secagg']), get_args(SecAgg))}")
     whole = {name: given[name] for name in ("devices", "judges", "rounds", "seed")}
+    if not _is_address(given["address"]):
+        raise BadInput(f"{path}: address is {given['address']!r}; bring back the one that init wrote")
     woven = given.get("neighbourhood", {})
     for name, value in (whole | (woven if isinstance(woven, dict) else {"neighbourhood": woven})).items():
         if not isinstance(value, int):
             raise BadInput(f"{path}: {name} is {value!r}, not a whole number; bring back the one that init wrote")
     return Federation(**{**given, "helpers": tuple(given.get("helpers", ()))})
+
+
+def _is_address(given: Any) -> bool:
+    try:
+        address = urlsplit(str(given))
+        return bool(checked_host(address.hostname or "") and address.port)
+    except (ValueError, BadInput):
+        return False
 
 
 _NEEDED = (

@@ -20,7 +20,7 @@ from veilrec.federate import federation
 from veilrec.federate.coordinator.process import locked, open_coordinator
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.facts import Known
-from veilrec.federate.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation
+from veilrec.federate.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation, command
 from veilrec.federate.making import settings_of, spec_of
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs import checkpoint
@@ -55,7 +55,7 @@ def read_end(folder: Path, known: Known) -> Ended:
     with locked(folder / COORDINATOR), open_coordinator(folder, known) as server:
         done, wanted = server.round_number, known.federation.rounds
         if done < wanted or (known.plan.comparison is not None and server.verdict is None):
-            raise BadInput(f"{folder} is at round {done} of {wanted}: go on with `veilrec federate up {folder}`")
+            raise BadInput(f"{folder} is at round {done} of {wanted}: go on with `{command('up', folder)}`")
         standing, verdict = server.standing, server.verdict
         keeps_start = verdict is not None and verdict.kept == "start"
         weights = {**known.plan.start, **standing.known} if keeps_start else dict(standing.weights)
@@ -63,20 +63,39 @@ def read_end(folder: Path, known: Known) -> Ended:
         return Ended(state, server.history(), verdict, weights, standing.sent_items)
 
 
-def finish(folder: Path, known: Known) -> dict[str, Any]:
-    """Write the run folder; what its result says, or an empty dictionary where only the model can be written."""
+@dataclass(frozen=True)
+class Finished:
+    """What came of a federation."""
+
+    result: dict[str, Any] | None  # None: only the model could be written
+    void: str  # a warning, where every round was: empty otherwise
+
+
+def finish(folder: Path, known: Known) -> Finished:
+    """Write the run folder."""
     ended, out = read_end(folder, known), folder / RUN
     if out.exists():
         raise BadInput(f"{out} is there already: the federation is over, and this is what came of it")
     if not (folder / PEOPLE).is_dir():
         _write_model(out, known, ended)
-        return {}
+        return Finished(None, _void(ended))
     prepared, simulation = _prepared(folder, known, None)
     simulation.standing.load_state(ended.state, known.federation.rounds)
     simulation.verdict = ended.verdict
     _gather(folder, known, simulation)
     with new_folder(out) as part:
-        return save_finished(prepared, part, _progress(ended), federation=_facts(known.federation, ended))
+        warnings, facts = [_void(ended)] if _void(ended) else [], _facts(known.federation, ended)
+        result = save_finished(prepared, part, _progress(ended), warnings=warnings, federation=facts)
+    return Finished(result, _void(ended))
+
+
+def _void(ended: Ended) -> str:
+    if not all(report.void for report in ended.history):
+        return ""
+    return (
+        f"Nothing was learnt: every round was void ({len(ended.history)} of {len(ended.history)}), because too few"
+        " messages came. See logs/ for why, and make the federation again: what its devices have spent is spent."
+    )
 
 
 def _write_model(out: Path, known: Known, ended: Ended) -> None:

@@ -95,6 +95,8 @@ def _register(folder: Path) -> Invited:
 
 def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:
     """One helper until the federation is over; whether it is."""
+    if not (folder / REGISTER).is_file():
+        raise BadInput(f"{folder} is no helper: it has no {REGISTER}; give a folder below helpers/ of a federation")
     made = federation.read(place)
     helping = Helping(folder, made)
     invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)

@@ -48,6 +48,7 @@ from veilrec.server.drawing import over_selection_obstacle
 from veilrec.simulate.real_rounds import budget_for
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round
+from veilrec.wire.addresses import checked_host
 
 OVER_SELECTION = 1.3  # as many devices are drawn as a round needs, times this, where that is allowed
 _OF_MASKS = (
@@ -109,6 +110,7 @@ class Made:
 
 def make(folder: Path, wishes: Wishes) -> Made:
     """Write all folders; the folder is whole, or not there."""
+    checked_host(wishes.host)
     if wishes.places and wishes.rehearsal:
         raise BadInput(
             "--rehearsal is compared with a simulation of people who are all there from the start, and --places is for"
@@ -140,10 +142,10 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
     if wishes.places:
         basis = _with_places(basis, wishes)
     least = _check_secure(basis.plan, wishes)
-    if wishes.places and wishes.secagg != "none" and least > len(learners(basis.data)):
+    if wishes.secagg != "none" and least > len(learners(basis.data)):
         raise BadInput(
-            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} are there from the"
-            " start: give --least, fewer --places, or more --devices"
+            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} that can learn are there"
+            " from the start: give a smaller --least, fewer --places, or more --devices"
         )
     woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
     if wishes.shares:
@@ -302,8 +304,9 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
     packed.save(_public(basis, len(basis.places)), folder / FACTS)
     budget, unprotected = spending_of(plan)
+    devices = len(learners(data)) + sum(role == "learner" for _, role in basis.places)
     if wishes.minimum_messages is not None:
-        _check_least(plan, wishes.minimum_messages)
+        _check_least(plan, wishes.minimum_messages, devices)
     return Federation(
         id=secrets.token_hex(16),
         address=f"https://{'[' + wishes.host + ']' if ':' in wishes.host else wishes.host}:{wishes.port}",
@@ -313,7 +316,7 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
         seed=problem.public_seed,
         dataset=wishes.data.partition(":")[0],
         protocol=basis.protocol,
-        devices=len(learners(data)) + sum(role == "learner" for _, role in basis.places),
+        devices=devices,
         judges=len(judges(plan, data)) + sum(role == "judge" for _, role in basis.places),
         places=len(basis.places),
         plan=plan_digest(plan),
@@ -332,7 +335,7 @@ def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
     )
 
 
-def _check_least(plan: Plan, least: int) -> None:
+def _check_least(plan: Plan, least: int, devices: int) -> None:
     gaps = plan.cohort.sampling == "poisson"
     if plan.mechanism.noise_on == "sum" and not gaps:
         raise BadInput(
@@ -340,6 +343,12 @@ def _check_least(plan: Plan, least: int) -> None:
         )
     if least < 1:
         raise BadInput(f"--least is {least}: give at least 1")
+    most = devices if gaps else plan.cohort.among(devices)
+    if least > most:
+        raise BadInput(
+            f"--least is {least}, and a round has {counted(most, 'device')} at most, so that all would be void: give no"
+            " more than these"
+        )
 
 
 def learners(data: LocalData) -> Offsets:

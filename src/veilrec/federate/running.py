@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,11 +18,13 @@ from urllib.parse import urlsplit
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation, processes
+from veilrec.federate.coordinator.at_rest import status_at_rest
 from veilrec.federate.coordinator.process import last_status, read_token
 from veilrec.federate.device.https_link import client_context
 from veilrec.federate.device.local_data import DATA
-from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation
+from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
 from veilrec.federate.flower_app import door_of
+from veilrec.federate.helper import name_of
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.seal import Seal, key_in
@@ -31,7 +34,7 @@ OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
 _READY_SECONDS = 120.0  # for a coordinator to make its plan
 _LEAVE_SECONDS = 30.0  # for devices to hear that it is over
 _LOOK_SECONDS = 0.3
-_RESTARTS = 1000  # of a coordinator that is killed again and again
+_RESTARTS = 1000  # of a process that is killed again and again
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -42,7 +45,7 @@ class Up:
         self.folder, self._say, self._transport = folder, say, transport
         self.made = federation.read(folder)
         if processes.running(folder):
-            raise BadInput(f"{folder} is up already: see `veilrec federate status {folder}`, or end it with `down`")
+            raise BadInput(f"{folder} is up already: see `{command('status', folder)}`, or end it with `down`")
         places = sorted(place for place in (folder / DEVICES).glob("*") if place.is_dir())
         self.devices = [place for place in places if (place / DATA).is_file()]
         for place in places:
@@ -52,13 +55,16 @@ class Up:
             raise BadInput(f"{folder / DEVICES} holds no device: make the federation again")
         (folder / LOGS).mkdir(exist_ok=True)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, tuple[str, ...]] = {}
+        self._restarts: Counter[str] = Counter()
+        self._heard: dict[str, int] = {}  # how far into a log its words are known
 
     def run(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
         """Until the rounds are over; whatever was started is ended, whatever happens."""
         previous = signal.signal(signal.SIGTERM, _interrupt)
         try:
             self._start_coordinator()
-            for place in sorted((self.folder / HELPERS).glob("*")):
+            for place in self._helpers():
                 self._start(place.name, "helper", str(place), "--federation", str(self.folder))
             by = ("--link", door_of(self.made.address)) if self._transport == "flower" else ()
             places = (str(place) for place in self.devices)
@@ -67,6 +73,13 @@ class Up:
         finally:
             self._end()
             signal.signal(signal.SIGTERM, previous)
+
+    def _helpers(self) -> list[Path]:
+        """Those whose folders are here; of the others somebody should know."""
+        found = sorted((self.folder / HELPERS).glob("*"))
+        for name in sorted({name_of(number) for number in range(len(self.made.helpers))} - {p.name for p in found}):
+            self._say(f"{name} is not in {self.folder / HELPERS}: rounds wait until its operator starts it elsewhere")
+        return found
 
     def _start_coordinator(self) -> None:
         command = "link" if self._transport == "flower" else "coordinator"
@@ -82,6 +95,7 @@ class Up:
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / LOGS / f"{name}.log").open("ab") as log:
+            self._heard[name] = log.seek(0, os.SEEK_END)
             started = subprocess.Popen(  # noqa: S603 - ourselves
                 [*OURSELVES, "federate", *command],
                 stdin=subprocess.DEVNULL,
@@ -90,42 +104,61 @@ class Up:
                 env={**os.environ, **_ONE_THREAD},
                 start_new_session=True,  # a Ctrl-C is for us, and we end the others
             )
-        self._started[name] = started
+        self._started[name], self._commands[name] = started, command
         own = processes.of("up", os.getpid())
         others = [processes.of(name, child.pid) for name, child in self._started.items() if child.poll() is None]
         processes.note(self.folder, [own, *others])
         return started
 
     def _watch(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
-        restarts = 0
-        while True:
-            coordinator = self._started["coordinator"]
-            code = coordinator.poll()
-            if code == 0:
-                on_status(last_status(self.folder))
-                return
-            if code is not None and code > 0:
-                raise VeilrecError(self._last_words("coordinator"))
-            if code is not None:
-                restarts += 1
-                if restarts > _RESTARTS:
-                    raise VeilrecError(f"the coordinator was killed {restarts} times: given up")
-                self._say("the coordinator was killed: it is started again where it was")
-                self._start_coordinator()
-                continue
-            for name, started in self._started.items():
-                if started.poll() not in (None, 0):
+        while self._started["coordinator"].poll() != 0:
+            for words in self._words("devices"):
+                self._say(f"{words}; the others go on")
+            for name, started in list(self._started.items()):
+                code = started.poll()
+                if code is None:
+                    continue
+                if code < 0:
+                    self._start_again(name)
+                elif code if name == "coordinator" else not self._is_over():
                     raise VeilrecError(self._last_words(name))
             status = live_status(self.folder, self.made)
             if status is not None:
                 on_status(status)
             time.sleep(_LOOK_SECONDS)
+        on_status(last_status(self.folder))
+
+    def _start_again(self, name: str) -> None:
+        self._restarts[name] += 1
+        if self._restarts[name] > _RESTARTS:
+            raise VeilrecError(f"the process `{name}` was killed {self._restarts[name]} times: given up")
+        self._say(f"the process `{name}` was killed: it is started again where it was")
+        if name == "coordinator":
+            self._start_coordinator()
+        else:
+            self._start(name, *self._commands[name])
+
+    def _is_over(self) -> bool:
+        """Whether the rounds are: devices and helpers may then have left before the coordinator has."""
+        live = live_status(self.folder, self.made) or {}
+        return "over" in (live.get("stage"), last_status(self.folder).get("stage"))
+
+    def _words(self, name: str) -> list[str]:
+        """The complaints of a process that nobody has heard yet."""
+        with (self.folder / LOGS / f"{name}.log").open("rb") as log:
+            log.seek(self._heard[name])
+            said, whole, _ = log.read().rpartition(b"\n")
+        self._heard[name] += len(said + whole)
+        lines = said.decode(errors="replace").splitlines()
+        return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
 
     def _last_words(self, name: str) -> str:
-        """What a process that ended by itself had to say."""
-        lines = (self.folder / LOGS / f"{name}.log").read_text(errors="replace").splitlines()
-        told = [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
-        return told[-1] if told else f"the {name} ended with an error: see {self.folder / LOGS / f'{name}.log'}"
+        """What a process that ended by itself had to say last; what it said before is said at once."""
+        missed = f"the process `{name}` has ended before the rounds were over: see {self.folder / LOGS / f'{name}.log'}"
+        *before, last = self._words(name) or [missed]
+        for words in before:
+            self._say(words)
+        return last
 
     def _end(self) -> None:
         """Let devices and helpers hear that it is over, and end what is left."""
@@ -206,7 +239,6 @@ def status(folder: Path) -> dict[str, Any]:
     """How far a federation has come, whether it is up, and what the devices of this machine have spent."""
     made = federation.read(folder)
     live = live_status(folder, made)
-    known = live if live is not None else last_status(folder)
     return {
         "federation": made.id,
         "method": made.method,
@@ -216,7 +248,7 @@ def status(folder: Path) -> dict[str, Any]:
         "rehearsal": made.rehearsal,
         "secagg": made.secagg,
         "processes": [vars(process) for process in processes.running(folder)],
-        "run": known or {"round": 0, "rounds": made.rounds, "stage": "not started"},
+        "run": live if live is not None else status_at_rest(folder, made),
         "promised": dict(made.guarantee) | {"line": Guarantee.from_json(made.guarantee).line()},
         "ledgers": ledgers(folder),
     }

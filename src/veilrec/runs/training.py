@@ -69,13 +69,17 @@ class _Looks:
         return self.last.means(further=False)
 
 
-def save_finished(prepared: PreparedRun, out: Path, progress: Progress, **more: Any) -> dict[str, Any]:
+def save_finished(
+    prepared: PreparedRun, out: Path, progress: Progress, *, warnings: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
     """Write a run whose rounds were done elsewhere: its trainer holds what came of them; what result.json says.
 
-    `more` stands beside the rest; the parameters that crossed the network are not known, only the bytes.
+    `warnings` come before its own, and `more` stands beside the rest; the parameters that crossed the network are not
+    known, only the bytes.
     """
     check_out(out, resume=False)
     result = _result(prepared, progress)
+    result["warnings"] = [*warnings, *result["warnings"]]
     for name in ("down_params", "up_params", "paper_params"):
         result["communication"].pop(name, None)
     write_text(out / CONFIG, yaml.safe_dump(prepared.description(), sort_keys=False, allow_unicode=True))

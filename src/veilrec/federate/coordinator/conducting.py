@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -275,8 +275,9 @@ class Conductor:
 
     def status(self) -> dict[str, Any]:
         """How far the run has come; nothing of any user."""
-        server, history, entries = self.coordinator, self.coordinator.history(), self.registry.entries()
-        now = time.monotonic()
+        server, history = self.coordinator, self.coordinator.history()
+        entries = [entry for entry in self.registry.entries() if entry.place.role != "helper"]
+        devices, now = {entry.place.device for entry in entries}, time.monotonic()
         return {
             "federation": self.federation.id,
             "round": server.round_number,
@@ -288,7 +289,7 @@ class Conductor:
                 "free": sum(entry.free for entry in entries),
                 "enrolled": sum(entry.key is not None for entry in entries),
                 "revoked": sum(entry.revoked for entry in entries),
-                "here": sum(now - seen < _SEEN_SECONDS for seen in list(self._seen.values())),
+                "here": sum(now - seen < _SEEN_SECONDS for who, seen in list(self._seen.items()) if who in devices),
             },
             "this_round": {"messages": len(server.came("messages")), "reports": len(server.came("reports"))},
             "void": sum(report.void for report in history),
@@ -296,7 +297,7 @@ class Conductor:
             "down_bytes": sum(report.down_bytes for report in history),
             "up_bytes": sum(report.up_bytes for report in history),
             "report_bytes": sum(report.report_bytes for report in history),
-            "refused": _added(report.refused for report in history),
+            "refused": added(report.refused for report in history),
             "process": {
                 "messages": self.messages,
                 "cpu_seconds": round(_cpu(), 4),
@@ -308,7 +309,8 @@ class Conductor:
         }
 
 
-def _added(counts: Any) -> dict[str, int]:
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Counts by reason, of all rounds together."""
     total: dict[str, int] = {}
     for some in counts:
         for reason, count in some.items():

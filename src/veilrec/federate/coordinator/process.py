@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -23,12 +21,17 @@ from veilrec.federate.coordinator.paired import PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.facts import Known, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
+from veilrec.federate.locks import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.http.logs import Log
 from veilrec.server.http.running import Place, serve_app
 
 STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0
+_WAY_OUT = (
+    "end what uses it, or write another port into the address in federation.yaml, here and in every copy; for another"
+    " host, which the certificate has to name, make the federation again with `federate init --host`"
+)
 
 
 def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = None) -> Coordinator:
@@ -98,7 +101,8 @@ def _secure(board: Board, registry: Registry, known: Known, log: Log) -> SecureR
 def _offered(made: Federation, place: Path) -> Place:
     address = urlsplit(made.address)
     host, port = address.hostname or "127.0.0.1", address.port or 0
-    return Place(host, port, place / "tls.pem", place / "tls.key", oldest=ssl.TLSVersion.TLSv1_3)
+    keys = (place / "tls.pem", place / "tls.key")
+    return Place(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
 
 
 class _Life:
@@ -148,18 +152,8 @@ class _Life:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One coordinator on a folder; whatever happens to it, its lock goes with it."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise BadInput(
-            f"another coordinator runs on {folder}: see `veilrec federate status`, or end it first"
-        ) from None
-    try:
+    with alone_in(folder, f"another coordinator runs on {folder}: see `veilrec federate status`, or end it first"):
         yield
-    finally:
-        os.close(handle)
 
 
 def read_token(folder: Path) -> bytes:

@@ -7,6 +7,7 @@
 | `device.json` | the device's number and place; in a rehearsal, the secret that all noise is drawn from |
 | `invitation` | what it enrols with, once |
 | `identity.key` | its Ed25519 key, made here when it first starts; never leaves |
+| `lock` | held by the one process that works on the folder |
 | `ledger`, `ledger.seq` | what was spent, what the learner keeps, the last message (`veilrec.device.device`) |
 """
 
@@ -20,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from veilrec._files import write_text
+from veilrec._words import counted
 from veilrec.device.device import Device
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput
 from veilrec.federate.device import local_data
 from veilrec.federate.facts import Known
+from veilrec.federate.federation import DEVICES, FILE
 from veilrec.federate.identity import Invitation
 from veilrec.privacy.keyed import noise_of_device, noise_of_learning, noise_of_report
 from veilrec.privacy.ledger import Ledger
@@ -65,6 +68,20 @@ def keep(path: Path, text: str) -> None:
     """Write something that nobody else may read."""
     write_text(path, text)
     path.chmod(0o600)
+
+
+def check(folder: Path) -> None:
+    """Refuse what is no device's folder, and name those of a federation that was given in their place."""
+    if not folder.is_dir():
+        raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+    if (folder / ABOUT).is_file():
+        return
+    above = folder / DEVICES if (folder / FILE).is_file() else folder
+    found = sorted(place for place in above.glob("*") if (place / ABOUT).is_file())
+    if not found:
+        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made")
+    several = f"{found[0]} to {found[-1].name}" if len(found) > 1 else f"{found[0]}"
+    raise BadInput(f"{folder} is no device, but holds {counted(len(found), 'device')}: give one or more of {several}")
 
 
 def read_about(folder: Path) -> About:

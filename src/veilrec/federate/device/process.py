@@ -1,7 +1,8 @@
 """The processes of devices: one for each folder, and beside them one that makes the plan once for all of them.
 
 A machine that runs several devices makes the plan, and compiles what they need, before it splits into one process for
-each. Until then it has read nothing of any of them.
+each. Until then it has read nothing of any of them. They end with it: whoever kills it leaves no devices behind that
+nobody looks after, and no two processes work on one folder.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from veilrec.federate.device.paired import OfPairedDevice
 from veilrec.federate.device.secure import OfHelpedDevice
 from veilrec.federate.facts import Known, largest_content
 from veilrec.federate.federation import CA
+from veilrec.federate.locks import alone_in
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
 from veilrec.wire.signing import SigningKey
 
 _FIRST_RESTART, _LONGEST_RESTART = 0.5, 30.0  # seconds until a device that was killed is started again
 _STEADY_SECONDS = 60.0  # after which a device counts as well
+_LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder, or that was asked to end
 
 
 RunDevice: TypeAlias = Callable[[Path, Known, Callable[[str], None], threading.Event], bool]
@@ -87,14 +90,25 @@ def warm(known: Known) -> None:
 
 
 def run_devices(folders: Sequence[Path], known: Known, say: Callable[[str], None], run: RunDevice = run_device) -> bool:
-    """A process for each folder, started again if it is killed; whether all came to the end."""
-    host = _Host(known, say, run)
+    """A process for each folder, started again if it is killed; whether all came to the end.
+
+    Whoever interrupts it is told so, by KeyboardInterrupt, when all have left.
+    """
+    host, interrupted = _Host(known, say, run), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        host.end()
+
     signal.signal(signal.SIGTERM, lambda *_: host.end())
-    signal.signal(signal.SIGINT, lambda *_: host.end())
+    signal.signal(signal.SIGINT, interrupt)
     warm(known)
     for folder in folders:
         host.start(folder)
-    return host.wait()
+    is_whole = host.wait()
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    return is_whole
 
 
 class _Host:
@@ -106,20 +120,26 @@ class _Host:
         self._due: list[tuple[float, Path]] = []
         self._pauses: dict[Path, float] = {}
         self._ending = False
+        self._until = 0.0  # when devices that were asked to end are killed
         self._failed = False
+        self._ours, self._host = os.pipe()  # nothing is written: it ends when this process does, however it does
 
     def start(self, folder: Path) -> None:
         child = os.fork()
         if child == 0:
+            os.close(self._host)
+            threading.Thread(target=_end_with, args=(self._ours,), daemon=True).start()
             os._exit(_life(folder, self._known, self._say, self._run))
         self._children[child] = (folder, time.monotonic())
 
     def end(self) -> None:
-        """Ask every device to stop."""
-        self._ending = True
+        """Ask every device to stop; one that waits for its coordinator does not hear it, and bears to be killed."""
+        if not self._ending:
+            self._ending, self._until = True, time.monotonic() + _LAST_BREATH_SECONDS
+        number = signal.SIGTERM if time.monotonic() < self._until else signal.SIGKILL
         for child in list(self._children):
             with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
+                os.kill(child, number)
 
     def wait(self) -> bool:
         while self._children or (self._due and not self._ending):
@@ -130,6 +150,8 @@ class _Host:
             if child in self._children:
                 self._gone(child, status)
             elif not child:
+                if self._ending:
+                    self.end()  # again: one that was only just started may not have heard it
                 self._start_due()
                 time.sleep(0.05)
         return not self._failed and not self._ending
@@ -155,6 +177,12 @@ class _Host:
             self.start(folder)
 
 
+def _end_with(pipe: int) -> None:
+    """End this process as soon as its host is gone, as a kill would: a device bears that at any point."""
+    os.read(pipe, 1)
+    os._exit(2)
+
+
 def _life(folder: Path, known: Known, say: Callable[[str], None], run: RunDevice) -> int:
     """All of one device's process; what goes wrong is one line."""
     stop = threading.Event()
@@ -164,9 +192,11 @@ def _life(folder: Path, known: Known, say: Callable[[str], None], run: RunDevice
     def speak(words: str) -> None:
         say(f"{folder.name}: {words}")
 
+    taken = f"{folder} is at work in another process: one is enough, so leave this one out or end the other"
     try:
-        run(folder, known, speak, stop)
+        with alone_in(folder, taken, patience=_LAST_BREATH_SECONDS):
+            run(folder, known, speak, stop)
     except (VeilrecError, OSError) as error:
-        speak(str(error))
+        say(f"veilrec: {folder.name} takes no part any more: {error}")
         return 2
     return 0

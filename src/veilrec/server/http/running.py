@@ -40,6 +40,7 @@ class Place:
     key: Path | None = None
     insecure: bool = False  # plain text to other machines
     oldest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    way_out: str = "give another --host or --port; port 0 is any"  # where this one cannot be used
 
     def check(self) -> None:
         """Refuse what would send private answers over a network in the clear."""
@@ -56,9 +57,7 @@ class Place:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (socket.gaierror, OverflowError, UnicodeError):
-            raise BadInput(
-                f"{self.host}:{self.port} is no address of this machine: give another --host or --port"
-            ) from None
+            raise BadInput(f"{self.host}:{self.port} is no address of this machine: {self.way_out}") from None
         family, _, _, _, address = found[0]
         opened = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -68,9 +67,7 @@ class Place:
         except (OSError, OverflowError) as error:
             opened.close()
             reason = getattr(error, "strerror", None) or "not allowed"
-            raise BadInput(
-                f"port {self.port} of {self.host} cannot be used ({reason}): give another --port, or 0 for any"
-            ) from None
+            raise BadInput(f"port {self.port} of {self.host} cannot be used ({reason}): {self.way_out}") from None
         opened.setblocking(False)
         return opened
 
