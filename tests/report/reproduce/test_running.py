@@ -161,6 +161,15 @@ def test_quick_leaves_out_what_small_data_is_too_small_for(no_data):
     assert {variant.row.at for variant in study.panels[0].variants} == {100, 300}  # of 500 users
 
 
+def test_panels_without_the_method_that_is_asked_for_are_left_out(no_data):
+    asked = {
+        name: make_study(EXPERIMENTS["frontier"], Options(quick=True, methods=(name,)), OUT)
+        for name in ("markov", "ease")
+    }
+    protocols = {name: {panel.protocol for panel in study.panels} for name, study in asked.items()}
+    assert protocols == {"markov": {"loo-99", "loo-full"}, "ease": {"loo-99", "loo-full", "ratio-8-2"}}
+
+
 def test_data_that_no_row_learns_from_is_refused():
     with pytest.raises(
         BadInput, match="no row of fednewsrec-fig7 can be run: .* does not learn from synthetic-ratings"

@@ -164,11 +164,12 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
         )
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
-        if not variants:
-            raise BadInput(
-                f"no row of {experiment.name} is left by --preset, --calibration and --method: leave one of them out"
-            )
-        panels.append(StudyPanel(panel, data, protocol, variants))
+        if variants:
+            panels.append(StudyPanel(panel, data, protocol, variants))
+    if chosen and not panels:
+        raise BadInput(
+            f"no row of {experiment.name} is left by --preset, --calibration and --method: leave one of them out"
+        )
     study = Study(experiment, seeds, options.quick, tuple(panels), ())
     _refuse_missing(study, options)
     return replace(study, notes=tuple(dict.fromkeys((*notes, *_notes_of(study)))))
