@@ -181,6 +181,15 @@ def test_a_point_lies_at_the_epsilon_that_its_run_states(summary):
     assert [1.0, 8.0] in drawn  # private popularity, as it was
 
 
+def test_a_curve_of_fewer_points_than_others_is_named_under_the_picture(summary):
+    panel = summary.panels[0]
+    fewer = tuple(line for line in panel.lines if line.variant.row.label != "DPALS, epsilon 1")
+    cut = frontier_picture.draw(replace(summary, panels=(replace(panel, lines=fewer),)))
+    whole = frontier_picture.draw(replace(summary, panels=(panel,)))
+    told = [any("of one or two epsilons: DPALS" in text.get_text() for text in one.texts) for one in (cut, whole)]
+    assert told == [True, False]
+
+
 def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, tmp_path):
     variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
     place = variant.trials[0].folder

@@ -71,7 +71,7 @@ def _rows(summary: Summary, asked: Sequence[tuple[str, str]]) -> list[list[tuple
 
 def _figure(summary: Summary, rows: list[list[tuple[PanelSummary, str]]], fewest: int) -> Figure:
     columns = max((len(row) for row in rows), default=1)
-    caption = _caption(summary, [panel for row in rows for panel, _ in row], max(2, columns))
+    caption = _caption(summary, [panel for row in rows for panel, _ in row], max(2, columns), fewest)
     below, above = _LINE * (caption.count("\n") + 2), 0.35
     each = max(_WIDTH, _NARROWEST / columns)
     width, height = each * columns, _HEIGHT * max(1, len(rows)) + below + above
@@ -100,7 +100,7 @@ def _title(summary: Summary) -> str:
     return f"{quick}{summary.study.experiment.title}"
 
 
-def _caption(summary: Summary, panels: Sequence[PanelSummary], columns: int) -> str:
+def _caption(summary: Summary, panels: Sequence[PanelSummary], columns: int, fewest: int) -> str:
     """The terms of every epsilon, the protocols, the seeds, and how sure a number is."""
     usual, *others = sorted(terms_of(panels).items(), key=lambda found: -len(found[1])) or [("nothing is private", [])]
     said = [f"Epsilon: {usual[0]}."]
@@ -112,6 +112,10 @@ def _caption(summary: Summary, panels: Sequence[PanelSummary], columns: int) -> 
     said.append(f"Points: mean over {seeds}; bars: lowest and highest. Grey: no privacy; dotted: reads the order.")
     errors = _errors(panels, summary.study.experiment.metrics[0])
     said += [f"Standard error of {spelt(summary.study.experiment.metrics[0])} over users: {errors}."] if errors else []
+    few = dict.fromkeys(
+        name for panel in panels for name in families(panel) if name not in _shown(panel, fewest) and _ran(panel, name)
+    )
+    said += [f"In the tables alone, of one or two epsilons: {', '.join(few)}."] if few else []
     if any(_fails(line) for panel in panels for line in panel.lines):
         said.append(f"A cross at the bottom: a run that {FAILED}.")
     return "\n".join(fill(line, 64 * columns) for line in said)
@@ -135,7 +139,7 @@ def _axes(axes: Axes, panel: PanelSummary, metric: str, summary: Summary, fewest
     bold = summary.study.experiment.bold
     axes.set_title(panel.panel.source, loc="left", fontsize=9)
     axes.set_xscale("log")
-    shown = {name: lines for name, lines in families(panel).items() if len(lines) >= min(fewest, _most(panel))}
+    shown = _shown(panel, fewest)
     names = _levels(axes, panel, metric)
     ours = [name for name, lines in shown.items() if lines[0].variant.row.method == bold]
     others = [name for name in shown if name not in ours]
@@ -154,8 +158,15 @@ def _axes(axes: Axes, panel: PanelSummary, metric: str, summary: Summary, fewest
     _write(axes, names)
 
 
-def _most(panel: PanelSummary) -> int:
-    return max((len(lines) for lines in families(panel).values()), default=0)
+def _shown(panel: PanelSummary, fewest: int) -> dict[str, list[Line]]:
+    """The curves of an axes: of so many points, or of as many as any curve has."""
+    curves = families(panel)
+    most = max((len(lines) for lines in curves.values()), default=0)
+    return {name: lines for name, lines in curves.items() if len(lines) >= min(fewest, most)}
+
+
+def _ran(panel: PanelSummary, name: str) -> bool:
+    return any(line.measured for line in families(panel)[name])
 
 
 def _bold(number: int) -> dict[str, Any]:
