@@ -29,7 +29,7 @@ test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation
-	$(BIN)/python -m pytest -m processes tests/federate/test_every_method.py
+	$(BIN)/python -m pytest -n 2 -m processes tests/federate/test_every_method.py
 
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
 	.venv-bench/bin/python -m pytest tests/federate/test_flower.py

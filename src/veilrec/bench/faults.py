@@ -213,7 +213,7 @@ class _Lossy:
 
 def fill_disk(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     """For two seconds the coordinator can write nothing: what was not kept is asked for again, nothing is lost."""
-    trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=6)
+    trial = make_trial(folder, "fedmf", "cohort.size=4", users=5, rounds=60)  # so many that the disk fills in between
     copy = trial.copy("full")
     known = known_in(copy)
 

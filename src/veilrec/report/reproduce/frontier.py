@@ -109,6 +109,7 @@ FRONTIER = Experiment(
     x_label="epsilon per user, whole run (delta 1e-6)",
     only_the_end=True,
     bold="veil",
+    minutes=65,
 )
 
 _HEAD = "fednewsrec-head"

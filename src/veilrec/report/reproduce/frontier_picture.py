@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _OURS, _GREY, _INK = COLOURS[1], "#8a8f98", "#3d4451"
 _RIVALS = (COLOURS[0], COLOURS[2], COLOURS[3], COLOURS[4], COLOURS[5], "#6b4c9a", "#7f6000", "#444444")
 _MARKERS = ("s", "^", "D", "v", "P", "X", "o", "*")
-_WIDTH, _HEIGHT, _LINE = 3.95, 4.1, 0.15  # inches of an axes with its names, and of a line under the picture
-_LEFT, _RIGHT, _NARROWEST = 0.6, 1.4, 6.5  # inches for numbers, for names, and of a picture
+_WIDTH, _HEIGHT, _LINE = 4.2, 4.1, 0.15  # inches of an axes with its names, and of a line under the picture
+_LEFT, _RIGHT, _NARROWEST = 0.6, 1.65, 6.5  # inches for numbers, for names, and of a picture
 _NAME = 9.5  # points between two names
 _FEWEST = 3  # points of a curve that the first picture shows
 
