@@ -37,7 +37,7 @@ from veilrec.federate.tasks import BadTask, Task, joined
 from veilrec.methods.base import promised
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
-from veilrec.server.coordinator import run_digest
+from veilrec.server.coordinator_parts import run_digest
 
 LATE, FROM = 5, 2  # the device that comes in a later round, and the first in which it may; nobody takes place 6
 

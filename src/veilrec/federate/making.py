@@ -43,7 +43,7 @@ from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.privacy.mechanisms.updates import CohortSum
 from veilrec.runs.request import PreparedRun, Request, prepare
 from veilrec.server.cohorts import TooFewDevices
-from veilrec.server.coordinator import run_digest
+from veilrec.server.coordinator_parts import run_digest
 from veilrec.server.drawing import over_selection_obstacle
 from veilrec.simulate.real_rounds import budget_for
 from veilrec.simulate.simulation import Simulation

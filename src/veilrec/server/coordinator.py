@@ -24,25 +24,21 @@ proof is about who was drawn (noise on the sum), and where devices take turns: w
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
-import numpy as np
-
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
-from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
-from veilrec.server.coordinator_parts import CoordinatorPart, SecureSum
+from veilrec.server.coordinator_parts import Comparing, CoordinatorPart, Question, SecureSum, run_digest
 from veilrec.server.drawing import draw_cohort, over_selection_obstacle
 from veilrec.server.refusals import Reason, Refused, reason_of
 from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
@@ -53,26 +49,6 @@ from veilrec.updates import Round, whole_model
 from veilrec.wire import gains, rounds
 
 Receipt = Literal["taken", "known already"]
-
-
-@dataclass(frozen=True)
-class Question:
-    """Who has to report before a round can be opened."""
-
-    round_number: int
-    period: int
-    devices: tuple[str, ...]
-    invitation: bytes | None = None  # to a secure sum of reports; None: they are seen; empty: it could not begin
-
-
-@dataclass(frozen=True)
-class Comparing:
-    """What those who only judge get after the last round, as bytes of rounds, and who they are."""
-
-    number: int
-    start: bytes
-    trained: bytes
-    devices: tuple[str, ...]
 
 
 class Coordinator:
@@ -505,14 +481,3 @@ class Coordinator:
 
 class _Reader(Protocol):
     def __call__(self) -> object: ...
-
-
-def run_digest(plan: CoordinatorPart) -> str:
-    """Of what a run cannot change on its way."""
-    settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
-    reports = None if plan.reports is None else statement(plan.reports.mechanism)
-    parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)
-    digest = hashlib.sha256(repr(parts).encode())
-    for name in sorted(plan.start):
-        digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
-    return digest.hexdigest()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+
 from veilrec._arrays import Offsets
+from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.updates import UpdateMechanism
@@ -110,3 +115,34 @@ class CoordinatorPart(ServerPart, Protocol):
     @property
     def decay_share(self) -> float:
         """Of the weights, taken off for every device of a round."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Who has to report before a round can be opened."""
+
+    round_number: int
+    period: int
+    devices: tuple[str, ...]
+    invitation: bytes | None = None  # to a secure sum of reports; None: they are seen; empty: it could not begin
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """What those who only judge get after the last round, as bytes of rounds, and who they are."""
+
+    number: int
+    start: bytes
+    trained: bytes
+    devices: tuple[str, ...]
+
+
+def run_digest(plan: CoordinatorPart) -> str:
+    """Of what a run cannot change on its way."""
+    settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
+    reports = None if plan.reports is None else statement(plan.reports.mechanism)
+    parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)
+    digest = hashlib.sha256(repr(parts).encode())
+    for name in sorted(plan.start):
+        digest.update(np.ascontiguousarray(plan.start[name]).tobytes())
+    return digest.hexdigest()

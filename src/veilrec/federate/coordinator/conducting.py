@@ -23,7 +23,8 @@ from veilrec.federate.coordinator.paired import PAIRED_TRIPS, PairedRounds
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
 from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
-from veilrec.server.coordinator import Coordinator, Question
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.coordinator_parts import Question
 from veilrec.server.refusals import Refused
 from veilrec.server.round_store import Inbox
 
