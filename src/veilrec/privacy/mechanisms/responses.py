@@ -360,7 +360,7 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
         return PureEvent(self.claimed_epsilon) if self.negatives == self.items - 1 else NonPrivateEvent()
 
     def delta(self, epsilon: float) -> float:
-        """Exact (section 3 of the notes): candidates without the other click give it away."""
+        """Exact, over the enumerated outcomes: candidates without the other click give it away."""
         seen = self.negatives / (self.items - 1)
         weight = math.exp(self.beta)
         excess = weight - math.exp(epsilon)
