@@ -108,6 +108,13 @@ def test_links_lead_somewhere() -> None:
             assert anchor in anchors, (page.name, target)
 
 
+def test_source_files_that_are_named_exist() -> None:
+    sources = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    for page in [*PAGES, *sources]:
+        for named in re.findall(r"(?<![\w/.])(?:tests|src/veilrec)/[\w/]+\.py\b", page.read_text(encoding="utf-8")):
+            assert (ROOT / named).is_file(), f"{page.relative_to(ROOT)} names {named}, which is not there"
+
+
 EXAMPLES = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
