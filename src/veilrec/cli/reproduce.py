@@ -1,4 +1,4 @@
-"""`veilrec reproduce`: a table or figure of a paper, theirs beside ours."""
+"""`veilrec reproduce`: a table or figure of a paper, its numbers beside ours."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _print(grid: ResultTable, *, width: int | None) -> None:
 
 
 def _command(table: str, options: StudyOptions) -> str:
-    """The command as it would be typed, without what is the default anyway and without anybody's folders."""
+    """Spell the command as it would be typed, without defaults and without paths of this machine."""
     words = ["veilrec reproduce", table]
     words += ["--quick"] if options.quick else [f"--seeds {options.seeds}"]
     if options.data is not None:

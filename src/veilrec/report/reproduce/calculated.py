@@ -387,14 +387,14 @@ def privacy_losses() -> CalculatedTables:
     return CalculatedTables(
         [_losses(number, data, table) for number, (data, table) in enumerate(tables.items(), 3)],
         [curve for data, table in tables.items() for curve in _loss_curves(data, table)],
-        "M, devices in a round",
+        "M, clients in a round",
         f"epsilon per user, whole run,\ntrusting the server, delta {_DRAWN:g}",
     )
 
 
 def _losses(number: int, data: str, table: Mapping[tuple[int, int], object]) -> ResultTable:
     head = (
-        *("q = M / N", "delta", "printed: replace-one, as published", "its count again: a release per device"),
+        *("q = M / N", "delta", "printed: replace-one, as published", "its count again: a release per client"),
         *("holds: replace-one, cohorts of M, proven", "printed / holds", "holds: add-remove, Poisson cohorts, proven"),
     )
     rows = []

@@ -55,7 +55,7 @@ _FEWEST = 3  # points of a curve that the first picture shows
 
 
 def save_all(summary: StudySummary, folder: Path) -> list[str]:
-    """Every picture of an experiment, as SVG and as PNG, and their names."""
+    """Save every picture of an experiment as SVG and as PNG; return their names."""
     experiment = summary.study.experiment
     drawn = {experiment.name: draw}
     if experiment.picture == "frontier":
@@ -78,7 +78,7 @@ def save(summary: StudySummary, path: Path, how: Callable[[StudySummary], Figure
 
 
 def _save_png(figure: Figure, path: Path) -> None:
-    """With a palette: a third of the bytes, and nobody sees it."""
+    """Save with a palette: a third of the bytes, without a visible difference."""
     drawn = BytesIO()
     figure.savefig(drawn, format="png", facecolor="white", dpi=_DOTS)
     few = Image.open(drawn).convert("RGB").quantize(_PALETTE, method=Image.Quantize.MAXCOVERAGE)
@@ -86,7 +86,7 @@ def _save_png(figure: Figure, path: Path) -> None:
 
 
 def draw(summary: StudySummary) -> Figure:
-    """All panels under one another, and what needs no training last."""
+    """Draw all panels under one another, and what needs no training last."""
     experiment, calculated = summary.study.experiment, summary.calculated
     if experiment.picture == "frontier":
         return draw_frontier(summary)
@@ -125,7 +125,7 @@ def _title(summary: StudySummary) -> str:
 
 
 def _distinct(row: Sequence[Axes]) -> tuple[list[Any], list[str]]:
-    """What all axes of a row show, each once."""
+    """Collect the legend entries of all axes of a row, each once."""
     found = {}
     for axes in row:
         handles, labels = axes.get_legend_handles_labels()
@@ -138,7 +138,7 @@ def _legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
 
 
 def _points(axes: Axes, panel: PanelResults, metric: str) -> None:
-    """A line of the table per row, theirs and ours as points on it."""
+    """Plot the paper's value and ours as points, a row each."""
     lines = [line for line in panel.lines if line.measured]
     ours = [(height, line.measured[metric]) for height, line in enumerate(lines) if metric in line.measured]
     printed = enumerate(line.variant.row.printed.get(metric) for line in lines)
@@ -175,7 +175,7 @@ def _points(axes: Axes, panel: PanelResults, metric: str) -> None:
 
 
 def _rounds(axes: Axes, panel: PanelResults, metric: str) -> None:
-    """The mean over seeds after each round, with a band of one standard deviation; a colour is a method."""
+    """Plot the mean over seeds after each round with a band of one standard deviation; a colour is a method."""
     labels = list(dict.fromkeys(line.variant.row.label for line in panel.lines))
     for line in panel.lines:
         points = line.curve.get(metric)
@@ -196,7 +196,7 @@ def _rounds(axes: Axes, panel: PanelResults, metric: str) -> None:
 
 
 def _printed_levels(axes: Axes, panel: PanelResults, metric: str, labels: Sequence[str]) -> None:
-    """What the paper prints, at the last round that is drawn: its curves themselves carry no numbers."""
+    """Mark the paper's numbers at the last round that is drawn: its curves themselves carry none."""
     last = max((at for line in panel.lines for at, _ in line.curve.get(metric, ())), default=1)
     printed = {line.variant.row.label: line.variant.row.printed.get(metric) for line in panel.lines}
     for label, number in printed.items():
@@ -213,18 +213,18 @@ def _printed_levels(axes: Axes, panel: PanelResults, metric: str, labels: Sequen
 
 
 def _other_data(panel: PanelResults) -> str:
-    """Behind what the paper prints, where it is of other data than ours."""
+    """Name the paper's data where it is another than ours."""
     other = panel.panel.is_other_data(panel.data.partition(":")[0])
     return f" (on {panel.panel.published_on}: other data)" if other else ""
 
 
 def _dash(variant: RowVariant) -> str:
-    """Ours in long strokes, the paper's own settings and noise in short ones."""
+    """Choose the line style: our settings long, the paper's own settings and noise short."""
     return _DASHES[2 * (variant.preset == "paper") + (variant.calibration == "as-published")]
 
 
 def _along(axes: Axes, panel: PanelResults, metric: str) -> None:
-    """The final value over `Row.at`: a curve for the rows that are alike but for it.
+    """Plot the final value over `ExperimentRow.at`: a curve for rows that differ in nothing else.
 
     A curve has its colour whether or not a metric has all curves: one legend stands for all axes.
     """
@@ -253,7 +253,7 @@ def _along(axes: Axes, panel: PanelResults, metric: str) -> None:
 
 
 def _ticks_at(axes: Axes, places: Sequence[float]) -> None:
-    """Ticks where something was measured; places that lie far apart are drawn on a logarithmic axis."""
+    """Set ticks where something was measured; places that lie far apart get a logarithmic axis."""
     if not places:
         return
     if max(places) >= _FAR * min(places) > 0.0:
@@ -292,7 +292,7 @@ def _draw_calculated(axes: Axes, calculated: CalculatedTables) -> None:
 
 @dataclass(frozen=True)
 class _LineName:
-    """At the right end of a line."""
+    """A name at the right end of a line."""
 
     text: str
     height: float  # where the line ends
@@ -300,14 +300,14 @@ class _LineName:
 
 
 def draw_frontier(summary: StudySummary) -> Figure:
-    """The first metric by the first protocol, an axes for each data set; curves of a point or two are left out."""
+    """Draw the first metric by the first protocol, axes for each data set; curves of one or two points are left out."""
     first = summary.panels[0].protocol if summary.panels else ""
     metric = summary.study.experiment.metrics[0]
     return _frontier_figure(summary, _frontier_rows(summary, [(first, metric)]), _FEWEST)
 
 
 def draw_frontier_more(summary: StudySummary) -> Figure:
-    """Everything else: a row for each protocol and metric, a column for each data set, with every curve."""
+    """Draw the other protocols and metrics, a row each, with a column for each data set and every curve."""
     metrics = summary.study.experiment.metrics
     protocols = dict.fromkeys(panel.protocol for panel in summary.panels)
     every = [(protocol, metric) for protocol in protocols for metric in metrics]
@@ -315,7 +315,7 @@ def draw_frontier_more(summary: StudySummary) -> Figure:
 
 
 def _frontier_rows(summary: StudySummary, asked: Sequence[tuple[str, str]]) -> list[list[tuple[PanelResults, str]]]:
-    """Of what was measured."""
+    """Arrange the panels that have results by protocol and metric."""
     panels = [panel for panel in summary.panels if any(line.measured for line in panel.lines)]
     rows = [[(panel, metric) for panel in panels if panel.protocol == protocol] for protocol, metric in asked]
     return [row for row in rows if row]
@@ -353,7 +353,7 @@ def _frontier_title(summary: StudySummary) -> str:
 
 
 def _caption(summary: StudySummary, panels: Sequence[PanelResults], columns: int, fewest: int) -> str:
-    """The terms of every epsilon, the protocols, the seeds, and how sure a number is."""
+    """Describe the terms of every epsilon, the protocols, the seeds and the standard errors."""
     usual, *others = sorted(terms_of(panels).items(), key=lambda found: -len(found[1])) or [("nothing is private", [])]
     said = [f"Epsilon: {usual[0]}."]
     said += [f"Not comparable, epsilon of {'; '.join(names)}: {meant}." for meant, names in others]
@@ -374,7 +374,7 @@ def _caption(summary: StudySummary, panels: Sequence[PanelResults], columns: int
 
 
 def _errors(panels: Sequence[PanelResults], metric: str) -> str:
-    """The largest of every data set."""
+    """Name the largest standard error over users of every data set."""
     found: dict[str, float] = {}
     for panel in panels:
         if panel.protocol == "loo-99":
@@ -411,7 +411,7 @@ def _frontier_axes(axes: Axes, panel: PanelResults, metric: str, summary: StudyS
 
 
 def _shown(panel: PanelResults, fewest: int) -> dict[str, list[ResultLine]]:
-    """The curves of an axes: of so many points, or of as many as any curve has."""
+    """Select the curves with enough points, or with as many as any curve has."""
     curves = panel.families()
     most = max((len(lines) for lines in curves.values()), default=0)
     return {name: lines for name, lines in curves.items() if len(lines) >= min(fewest, most)}
@@ -422,13 +422,13 @@ def _ran(panel: PanelResults, name: str) -> bool:
 
 
 def _bold(number: int) -> dict[str, Any]:
-    """Ours: thick and in one colour, the first form solid and others dashed."""
+    """Style of our method: thick and in one colour, the first form solid and others dashed."""
     dashes = "-" if number == 0 else (0, (4, 1.5))
     return {"color": _OURS, "marker": "o", "linewidth": 2.6, "linestyle": dashes, "zorder": 4}
 
 
 def _frontier_style(line: ResultLine, number: int) -> dict[str, Any]:
-    """Of rivals; what is only claimed is dashed and hollow."""
+    """Style of other methods; what is only claimed is dashed and hollow."""
     hollow = line.guarantee is not None and line.guarantee.basis != "proven"
     return {
         "color": _RIVALS[number % len(_RIVALS)],
@@ -459,7 +459,7 @@ def _frontier_curve(
 
 
 def _levels(axes: Axes, panel: PanelResults, metric: str) -> list[_LineName]:
-    """What there is without privacy, and popularity."""
+    """Draw methods without privacy, and popularity, as levels."""
     levels = [
         (line.variant.row.label, line.measured[metric].mean, line.variant.row.reads_order)
         for line in panel.references()
@@ -474,7 +474,7 @@ def _levels(axes: Axes, panel: PanelResults, metric: str) -> list[_LineName]:
 
 
 def _crosses(axes: Axes, shown: dict[str, list[ResultLine]], styles: dict[str, dict[str, Any]]) -> None:
-    """A run that failed is shown where it would have been, at the bottom."""
+    """Mark failed runs at the bottom, at their epsilon."""
     bottom = axes.get_ylim()[0]
     for name, lines in shown.items():
         for line in lines:
@@ -485,7 +485,7 @@ def _crosses(axes: Axes, shown: dict[str, list[ResultLine]], styles: dict[str, d
 
 
 def _write(axes: Axes, names: Sequence[_LineName]) -> None:
-    """All names on the right, as high as their lines end but never over one another, with a thin line to it."""
+    """Write names on the right at the ends of their lines, never over one another, each with a thin line to its end."""
     low, high = axes.get_ylim()
     length = axes.bbox.height * 72.0 / axes.figure.dpi  # in points
     step = _NAME / length
@@ -507,7 +507,7 @@ def _write(axes: Axes, names: Sequence[_LineName]) -> None:
 
 
 def spread(heights: Sequence[float], step: float) -> list[float]:
-    """Growing heights moved as little as keeps neighbours a step apart, none above 1: crowds share their mean.
+    """Move sorted heights as little as keeps neighbours a step apart, none above 1: crowds share their mean.
 
     Blocks that touch are merged, as in isotonic regression.
     """

@@ -38,12 +38,12 @@ _COLUMNS = (
 
 
 def name_of(metric: str) -> str:
-    """A column's heading."""
+    """Spell a metric as the heading of a column."""
     return _NAMES.get(metric) or spelt(metric)
 
 
 def grids(summary: StudySummary) -> list[ResultTable]:
-    """Every table of a summary, in order."""
+    """Make every table of a summary, in order."""
     tables = []
     if summary.study.experiment.picture == "frontier":
         tables = [_price(panel, metric) for panel in summary.panels for metric in summary.study.experiment.metrics]
@@ -55,7 +55,7 @@ def grids(summary: StudySummary) -> list[ResultTable]:
 
 
 def parts_of(metrics: Sequence[str]) -> list[Sequence[str]]:
-    """Metrics in as few parts as can be read side by side."""
+    """Split metrics into as few parts as can be read side by side."""
     size = -(-len(metrics) // max(1, -(-len(metrics) // _MOST_METRICS)))
     return [metrics[start : start + size] for start in range(0, len(metrics), max(1, size))]
 
@@ -87,7 +87,7 @@ def _results(panel: PanelResults, summary: StudySummary, metrics: Sequence[str])
 
 
 def lengths_of(panel: PanelResults) -> str:
-    """How many rounds and epochs the runs really had."""
+    """Say how many rounds and epochs the runs really had."""
     found: dict[str, set[int]] = {}
     for line in panel.lines:
         if line.rounds:
@@ -132,7 +132,7 @@ def _privacy(panel: PanelResults) -> ResultTable:
     ]
     every = [said for line in panel.lines for said in (line.guarantee, line.of_training) if said is not None]
     if all(said.basis == "none" for said in every):
-        rows = []  # nobody claims anything
+        rows = []  # no guarantee is claimed
     title = f"{panel.panel.source}: what is claimed, and what holds"
     return ResultTable(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
 
@@ -142,7 +142,7 @@ def _stated(guarantee: Guarantee | None) -> tuple[str, str]:
 
 
 def _once(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
-    """Rows that state the same as one, under the first label: a model may be asked in many ways."""
+    """Merge rows that state the same under the first label: a model may be served in many modes."""
     labels: dict[tuple[str, ...], list[str]] = {}
     for label, *stated in rows:
         labels.setdefault(tuple(stated), []).append(label)
@@ -154,7 +154,7 @@ def _and_more(names: Sequence[str]) -> str:
 
 
 def claimed(guarantee: Guarantee) -> str:
-    """What the method states, with everything that its epsilon means nothing without."""
+    """Spell out the claimed guarantee with unit, adjacency, scope, trust and basis."""
     if guarantee.basis == "none":
         return "nothing"
     return (
@@ -164,7 +164,7 @@ def claimed(guarantee: Guarantee) -> str:
 
 
 def holds(guarantee: Guarantee) -> str:
-    """The honest value, for the same unit, adjacency, scope and trust."""
+    """Spell out the epsilon that holds for the same unit, adjacency, scope and trust."""
     if guarantee.basis == "none":
         return "nothing"
     if guarantee.basis == "proven":
@@ -210,7 +210,7 @@ def _seeds_of(lines: Sequence[ResultLine]) -> str:
 
 
 def terms(guarantee: Guarantee) -> str:
-    """All that an epsilon means nothing without."""
+    """Spell out unit, adjacency, scope, trust, basis and delta of an epsilon."""
     return (
         f"per {guarantee.unit}, {guarantee.adjacency}, {guarantee.scope}, trusting: {guarantee.trust},"
         f" {guarantee.basis}, delta {guarantee.delta:g}"
@@ -218,7 +218,7 @@ def terms(guarantee: Guarantee) -> str:
 
 
 def terms_of(panels: Sequence[PanelResults]) -> dict[str, list[str]]:
-    """Terms -> the curves whose epsilons are meant so, in every panel."""
+    """Group the names of curves by the terms of their epsilons, over all panels."""
     found: dict[str, list[str]] = {}
     for panel in panels:
         for name, lines in panel.families().items():
@@ -229,7 +229,7 @@ def terms_of(panels: Sequence[PanelResults]) -> dict[str, list[str]]:
 
 
 def terms_grid(panels: Sequence[PanelResults]) -> ResultTable:
-    """In which terms the epsilons of all tables are meant, and what holds."""
+    """Make the table of the terms of every epsilon, and of what holds."""
     rows: list[list[str]] = []
     for panel in panels:
         for name, lines in panel.families().items():
@@ -246,7 +246,7 @@ def _line_holds(line: ResultLine) -> str:
 
 
 def problems(summary: StudySummary) -> list[str]:
-    """A line for every variant that was not (or not wholly) run."""
+    """Describe every variant that was not, or not wholly, run."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for panel in summary.panels:
         for line in panel.lines:
@@ -258,10 +258,10 @@ def problems(summary: StudySummary) -> list[str]:
 
 
 def failed(summary: StudySummary) -> bool:
-    """Whether a row was not run, or not with all its seeds.
+    """Whether a row failed, or some of its seeds did.
 
-    Those that were left out by request do not count, nor those that diverge as they do with the paper's settings, nor
-    those that are not run yet.
+    Rows do not count that were left out by request, that diverge as they do with the paper's settings, or that are not
+    run yet.
     """
     every = (line for panel in summary.panels for line in panel.lines)
     return any(line.problem not in ("", NOT_RUN) and not (line.variant.missing or _as_known(line)) for line in every)
@@ -273,7 +273,7 @@ def _as_known(line: ResultLine) -> bool:
 
 
 def to_json(summary: StudySummary, command: str) -> dict[str, Any]:
-    """Everything, for machines."""
+    """Convert a summary to a JSON object."""
     study, experiment = summary.study, summary.study.experiment
     return {
         "experiment": experiment.name,
@@ -335,7 +335,7 @@ def _line_json(line: ResultLine) -> dict[str, Any]:
 
 
 def error_over_users(line: ResultLine, metric: str) -> float | None:
-    """Of a hit rate with one held-out item a user: hits are drawn like coins, whichever seed trained the model."""
+    """Binomial standard error over users of a hit rate with one held-out item per user; None for other metrics."""
     if not metric.startswith("hr@") or metric not in line.measured or "cases" not in line.measured:
         return None
     rate = line.measured[metric].mean
@@ -343,7 +343,7 @@ def error_over_users(line: ResultLine, metric: str) -> float | None:
 
 
 def to_csv(summary: StudySummary) -> str:
-    """A line for every metric of every row, with its seeds, errors, seconds and bytes; also for rows that failed."""
+    """Write a CSV line for every metric of every row, with seeds, errors, seconds and bytes; also for failed rows."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -395,7 +395,7 @@ def _csv_numbers(line: ResultLine, metric: str, protocol: str) -> dict[str, Any]
 
 
 def to_markdown(summary: StudySummary, command: str, picture: str) -> str:
-    """A part of a page: no date and no folder in it, so that the same results give the same text."""
+    """Format a summary as Markdown, without dates and folders: the same results give the same text."""
     experiment, study = summary.study.experiment, summary.study
     parts = [f"### {experiment.name}: {experiment.title}", f"`{command}`"]
     if study.quick:
