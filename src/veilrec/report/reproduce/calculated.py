@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -182,7 +183,7 @@ def laplace_budgets() -> CalculatedTables:
 
 
 @dataclass(frozen=True)
-class AttentionNoise:
+class AttentionCalibration:
     """Noise on one attention vector that is claimed to be worth an epsilon, and what it would have to be."""
 
     claimed: float
@@ -191,33 +192,26 @@ class AttentionNoise:
     needed: float  # scale
 
 
-def attention_noise(epsilon: float, padding: float, *, noise: Noise = "laplace", basis: int = BASIS) -> AttentionNoise:
+def attention_noise(
+    epsilon: float, padding: float, *, noise: Noise = "laplace", basis: int = BASIS
+) -> AttentionCalibration:
     """Calibrate GetPrivAttn with behaviour padding (Algorithm 2), per click."""
     as_published = _attention(epsilon, padding, noise, basis, "as-published")
     proven = _attention(epsilon, padding, noise, basis, "proven")
     holds = epsilon_of(as_published.event(), as_published.claimed_delta)
-    return AttentionNoise(epsilon, as_published.noise.scale, holds, proven.noise.scale)
+    return AttentionCalibration(epsilon, as_published.noise.scale, holds, proven.noise.scale)
 
 
 def _attention(
     epsilon: float, padding: float, noise: Noise, basis: int, calibration: Calibration
 ) -> PaddedAttention | PrivateAttention:
     delta = 0.0 if noise == "laplace" else SERVING_DELTA
+    common: Any = {"clip_norm": THETA, "epsilon": epsilon, "delta": delta, "noise": noise, "calibration": calibration}
     if padding == 0.0:  # whose guarantee is of the whole history, and so of any click
-        return PrivateAttention(
-            basis=basis, clip_norm=THETA, epsilon=epsilon, delta=delta, noise=noise, calibration=calibration
-        )
+        return PrivateAttention(basis=basis, **common)
+    vectors, pad = np.eye(basis), np.zeros(basis)
     return PaddedAttention(
-        encode=_first_click,
-        basis_vectors=np.eye(basis),
-        pad=np.zeros(basis),
-        slots=1,
-        clip_norm=THETA,
-        epsilon=epsilon,
-        delta=delta,
-        pad_probability=padding,
-        noise=noise,
-        calibration=calibration,
+        encode=_first_click, basis_vectors=vectors, pad=pad, slots=1, pad_probability=padding, **common
     )
 
 
@@ -263,7 +257,7 @@ def padding_noise() -> CalculatedTables:
     return CalculatedTables((table,), curves, "p, share of padded clicks", "scale of the Laplace noise")
 
 
-def _scales(found: AttentionNoise) -> tuple[str, str, str]:
+def _scales(found: AttentionCalibration) -> tuple[str, str, str]:
     return f"{found.published:.4g}", f"{found.holds:.4g}", f"{found.needed:.4g}"
 
 
@@ -308,19 +302,13 @@ def embedding_noise(epsilon: float = 10.0) -> CalculatedTables:
         for how in _BOTH
     )
     holds = [epsilon_of(one.event(), 0.0) for one in theirs]
-    attention = attention_noise(epsilon, 0.0)
+    own = attention_noise(epsilon, 0.0)
     relative = [  # what is sent, entries, published scale / clip norm, epsilon that holds, needed scale / clip norm
         *(
             (f"user vector, d = {d}", d, one.scale / one.clip_norm, honest, needed.scale / needed.clip_norm)
             for d, one, honest, needed in zip(DIMENSIONS, theirs, holds, ours, strict=True)
         ),
-        (
-            f"attention vector, B = {BASIS}",
-            BASIS,
-            attention.published / THETA,
-            attention.holds,
-            attention.needed / THETA,
-        ),
+        (f"attention vector, B = {BASIS}", BASIS, own.published / THETA, own.holds, own.needed / THETA),
     ]
     rows = [
         (name, f"{scale:.4g}", f"{honest:.4g}", f"{needed:.4g}", f"{math.sqrt(2.0 * entries) * scale:.4g}")
@@ -334,7 +322,7 @@ def embedding_noise(epsilon: float = 10.0) -> CalculatedTables:
     curves = [
         Curve("claimed", DIMENSIONS, [epsilon] * len(DIMENSIONS)),
         Curve("holds for the user vector", DIMENSIONS, holds),
-        Curve(f"holds for the attention, B = {BASIS}", DIMENSIONS, [attention.holds] * len(DIMENSIONS)),
+        Curve(f"holds for the attention, B = {BASIS}", DIMENSIONS, [own.holds] * len(DIMENSIONS)),
     ]
     y_label = f"epsilon {_broken(_PER_HISTORY)}"
     return CalculatedTables((ResultTable(title, head, rows),), curves, "d, length of the user vector", y_label)

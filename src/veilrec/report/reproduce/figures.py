@@ -45,6 +45,7 @@ _FAR = 10  # times the smallest
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":")
 _INK = "#3d4451"
+_HOLLOW: Any = {"marker": "D", "markerfacecolor": "none", "linestyle": "none"}  # the paper's numbers
 _OURS, _GREY = COLOURS[1], "#8a8f98"
 _RIVALS = (COLOURS[0], COLOURS[2], COLOURS[3], COLOURS[4], COLOURS[5], "#6b4c9a", "#7f6000", "#444444")
 _FRONTIER_MARKERS = ("s", "^", "D", "v", "P", "X", "o", "*")
@@ -140,30 +141,16 @@ def _legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
 def _points(axes: Axes, panel: PanelResults, metric: str) -> None:
     """Plot the paper's value and ours as points, a row each."""
     lines = [line for line in panel.lines if line.measured]
-    ours = [(height, line.measured[metric]) for height, line in enumerate(lines) if metric in line.measured]
-    printed = enumerate(line.variant.row.printed.get(metric) for line in lines)
-    theirs = [(height, number.value) for height, number in printed if number is not None]
+    ours = {height: line.measured[metric] for height, line in enumerate(lines) if metric in line.measured}
+    rows = enumerate(line.variant.row for line in lines)
+    theirs = {height: row.printed[metric].value for height, row in rows if metric in row.printed}
     if ours:
-        axes.errorbar(
-            [m.mean for _, m in ours],
-            [height for height, _ in ours],
-            xerr=[m.sd or 0.0 for _, m in ours],
-            marker="o",
-            color=COLOURS[0],
-            capsize=2,
-            linestyle="none",
-            label="ours",
-        )
+        means, spreads = [m.mean for m in ours.values()], [m.sd or 0.0 for m in ours.values()]
+        full: Any = {"marker": "o", "color": COLOURS[0], "capsize": 2, "linestyle": "none"}
+        axes.errorbar(means, list(ours), xerr=spreads, label="ours", **full)
     if theirs:
-        axes.plot(
-            [value for _, value in theirs],
-            [height for height, _ in theirs],
-            marker="D",
-            color=COLOURS[1],
-            markerfacecolor="none",
-            linestyle="none",
-            label=f"paper{_other_data(panel)}",
-        )
+        label = f"paper{_other_data(panel)}"
+        axes.plot(list(theirs.values()), list(theirs), color=COLOURS[1], label=label, **_HOLLOW)
     _baselines(axes, panel, metric, vertical=True)
     axes.set_yticks(range(len(lines)), [line.name for line in lines], fontsize=7.5)
     axes.set_ylim(max(len(lines), 1) - 0.5, -0.5)
@@ -201,15 +188,9 @@ def _printed_levels(axes: Axes, panel: PanelResults, metric: str, labels: Sequen
     printed = {line.variant.row.label: line.variant.row.printed.get(metric) for line in panel.lines}
     for label, number in printed.items():
         if number is not None:
-            axes.plot(
-                last,
-                number.value,
-                marker="D",
-                markerfacecolor="none",
-                linestyle="none",
-                color=COLOURS[labels.index(label) % len(COLOURS)],
-                label=f"{label} in the paper{_other_data(panel)}",
-            )
+            colour = COLOURS[labels.index(label) % len(COLOURS)]
+            name = f"{label} in the paper{_other_data(panel)}"
+            axes.plot(last, number.value, color=colour, label=name, **_HOLLOW)
 
 
 def _other_data(panel: PanelResults) -> str:
@@ -231,18 +212,16 @@ def _along(axes: Axes, panel: PanelResults, metric: str) -> None:
     groups: dict[str, list[ResultLine]] = {}
     for line in panel.lines:
         if line.measured and line.variant.row.at is not None:
-            label = line.variant.row.label
-            family = label.rpartition(", ")[0]  # "delta 0.005, lambda 0.015": a curve for each delta
-            groups.setdefault(", ".join(filter(None, (family, line.variant.how))), []).append(line)
+            # "delta 0.005, lambda 0.015": a curve for each delta
+            groups.setdefault(", ".join(filter(None, (line.variant.row.family, line.variant.how))), []).append(line)
     for number, (name, every) in enumerate(groups.items()):
         lines = [line for line in every if metric in line.measured]
         if not lines:
             continue
         at = [line.variant.row.at or 0.0 for line in lines]
         ours = [line.measured[metric] for line in lines]
-        axes.errorbar(
-            at, [m.mean for m in ours], yerr=[m.sd or 0.0 for m in ours], label=name, capsize=2, **_style(number)
-        )
+        means, spreads = [m.mean for m in ours], [m.sd or 0.0 for m in ours]
+        axes.errorbar(at, means, yerr=spreads, label=name, capsize=2, **_style(number))
     alone = [line for line in panel.lines if line.measured and line.variant.row.at is None]
     for number, line in enumerate(alone, len(groups)):
         if metric in line.measured:
@@ -337,7 +316,8 @@ def _frontier_figure(summary: StudySummary, rows: list[list[tuple[PanelResults, 
         wspace=(_LEFT + _RIGHT) / (each - _LEFT - _RIGHT),
         hspace=0.85 / (_FRONTIER_HEIGHT - 0.85),
     )
-    figure.suptitle(_frontier_title(summary), fontsize=10.5, x=0.01, ha="left", y=1.0 - 0.1 / height, va="top")
+    title = f"{'QUICK, not for quoting: ' if summary.study.quick else ''}{summary.study.experiment.title}"
+    figure.suptitle(title, fontsize=10.5, x=0.01, ha="left", y=1.0 - 0.1 / height, va="top")
     figure.text(0.01, 0.08 / height, caption, fontsize=7.5, color=_INK, va="bottom", linespacing=1.35)
     for row, drawn in zip(places, rows or [[]], strict=True):
         for axes, (panel, metric) in zip(row, drawn, strict=False):
@@ -345,11 +325,6 @@ def _frontier_figure(summary: StudySummary, rows: list[list[tuple[PanelResults, 
         for axes in row[len(drawn) :]:
             axes.set_visible(False)
     return figure
-
-
-def _frontier_title(summary: StudySummary) -> str:
-    quick = "QUICK, not for quoting: " if summary.study.quick else ""
-    return f"{quick}{summary.study.experiment.title}"
 
 
 def _caption(summary: StudySummary, panels: Sequence[PanelResults], columns: int, fewest: int) -> str:

@@ -52,6 +52,11 @@ class StudyOptions:
     skip_missing: bool = False  # leave out the rows that need what is not on this machine, instead of refusing all
     finished: bool = False  # train nothing: read what is there
 
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of every row."""
+        return (0,) if self.quick else tuple(range(self.seeds))
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -134,16 +139,17 @@ def _asked(serving: Serving | None) -> str:
 class PanelConditions:
     """Data, protocol, seeds and choices that all rows of a panel share."""
 
+    experiment: Experiment
+    options: StudyOptions
     data: str
-    protocol: str
-    seeds: tuple[int, ...]
-    presets: tuple[str, ...]  # only these
-    calibrations: tuple[str, ...]  # only these, of methods that have them
-    settings: tuple[str, ...]  # after those of a row
-    quick: QuickVersion | None  # None: at full length
+    protocol: str  # that is trained for
+    measured_by: str | None  # another protocol
     runs: Path  # folder of all runs
-    only_the_end: bool = False  # is evaluated
-    measured_by: str | None = None  # another protocol than the one that is trained for
+
+    @property
+    def quick(self) -> QuickVersion | None:
+        """The quick version; None: at full length."""
+        return self.experiment.quick if self.options.quick else None
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,6 @@ def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Stud
     options = _checked(experiment, options)
     notes = [_quick_note(experiment)] if options.quick else []
     chosen = _panels(experiment, options, notes)
-    seeds = (0,) if options.quick else tuple(range(options.seeds))
     panels = []
     for panel, data in chosen:
         dataset = data.partition(":")[0]
@@ -207,18 +212,8 @@ def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Stud
             notes.append(
                 f"The paper's numbers are of {panel.published_on}, ours of {dataset}: they cannot be compared."
             )
-        conditions = PanelConditions(
-            data,
-            panel.trained_for or protocol,
-            seeds,
-            options.presets or experiment.usual_presets,
-            options.calibrations or CALIBRATIONS,
-            options.settings,
-            experiment.quick if options.quick else None,
-            out / "runs",
-            experiment.only_the_end,
-            protocol if panel.trained_for else None,
-        )
+        trained_for, again = (panel.trained_for, protocol) if panel.trained_for else (protocol, None)
+        conditions = PanelConditions(experiment, options, data, trained_for, again, out / "runs")
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
         if variants:
@@ -227,7 +222,7 @@ def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Stud
         raise BadInput(
             f"no row of {experiment.name} is left by --preset, --calibration and --method: leave one of them out"
         )
-    study = Study(experiment, seeds, options.quick, tuple(panels), ())
+    study = Study(experiment, options.all_seeds, options.quick, tuple(panels), ())
     _refuse_missing(study, options)
     return replace(study, notes=tuple(dict.fromkeys((*notes, *_notes_of(study)))))
 
@@ -288,8 +283,10 @@ def _panels(experiment: Experiment, options: StudyOptions, notes: list[str]) -> 
     if options.data is not None:
         return [(panel, options.data) for panel in _panels_on(experiment, options.data, options.quick)]
     if options.quick:
-        data = _quick_data(experiment)
-        return [(_quick_panel(panel, experiment.quick), data) for panel in _first(experiment)]
+        quick = experiment.quick
+        real = quick.data if quick.data and whereabouts(find_dataset(quick.data)) is not None else None
+        data = real or quick.synthetic
+        return [(_quick_panel(panel, quick), data) for panel in _first(experiment)]
     found = []
     for panel in experiment.panels:
         try:
@@ -343,16 +340,10 @@ def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Experimen
     return [_quick_panel(panel, experiment.quick) if quick else panel for panel in same]
 
 
-def _quick_data(experiment: Experiment) -> str:
-    quick = experiment.quick
-    if quick.data is not None and whereabouts(find_dataset(quick.data)) is not None:
-        return quick.data
-    return quick.synthetic
-
-
 def variants_of(row: ExperimentRow, conditions: PanelConditions) -> list[RowVariant]:
     """Make a variant of a row for each preset and calibration."""
-    presets = [preset for preset in row.presets if preset in conditions.presets]
+    options = conditions.options
+    presets = [name for name in row.presets if name in (options.presets or conditions.experiment.usual_presets)]
     if conditions.quick is not None and "tuned" in presets:
         presets = ["tuned"]
     if row.method not in METHODS:
@@ -360,7 +351,8 @@ def variants_of(row: ExperimentRow, conditions: PanelConditions) -> list[RowVari
         return [RowVariant(row, preset, None, problem=problem) for preset in presets[-1:]]
     method = get(row.method)
     has_them = "calibration" in method.config.model_fields
-    calibrations = [c for c in row.calibrations if c in conditions.calibrations] if has_them else [None]
+    asked = options.calibrations or CALIBRATIONS
+    calibrations = [name for name in row.calibrations if name in asked] if has_them else [None]
     return [
         _variant(method, row, preset, calibration, conditions) for preset in presets for calibration in calibrations
     ]
@@ -386,15 +378,15 @@ def _variant(
     except (BadInput, MissingPart) as error:
         return replace(bare, problem=f"left out: {error}", missing=True)
     rounds = _rounds(method, row, rounds, conditions.quick)
-    seeds = conditions.seeds[: row.seeds]
+    seeds = conditions.options.all_seeds[: row.seeds]
     trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in seeds)
+    probes: tuple[Probe, ...] = ()
     if row.untrained:
         return replace(bare, probes=tuple(Probe(trial) for trial in trials), notes=notes)
-    if row.serving is None:
-        again = conditions.measured_by
-        probes = tuple(Probe(trial, protocol=again) for trial in trials) if again else ()
-        return replace(bare, trials=trials, notes=notes, probes=probes)
-    probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
+    if row.serving is not None:
+        probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
+    elif conditions.measured_by is not None:
+        probes = tuple(Probe(trial, protocol=conditions.measured_by) for trial in trials)
     return replace(bare, trials=trials, notes=notes, probes=probes)
 
 
@@ -407,7 +399,10 @@ def _settings(
     if (preset, calibration) == ("tuned", "as-published"):
         settings = (*settings, *row.tuned_as_published)
     known = _setting_names(method)
-    settings = (*settings, *(asked for asked in conditions.settings if asked.partition("=")[0].strip() in known))
+    settings = (
+        *settings,
+        *(asked for asked in conditions.options.settings if asked.partition("=")[0].strip() in known),
+    )
     if quick is not None:  # it says how many there are
         settings = tuple(setting for setting in settings if setting.partition("=")[0].strip() != "rounds")
     return settings if calibration is None else (*settings, f"calibration={calibration}")
@@ -429,7 +424,7 @@ def _trial(
     conditions: PanelConditions,
 ) -> Trial:
     every = None if conditions.quick is None else max(1, rounds // _QUICK_POINTS)
-    if conditions.only_the_end:
+    if conditions.experiment.only_the_end:
         every = rounds
     request = Request(
         method.name, conditions.data, seed, conditions.protocol, preset, settings, rounds, evaluate_every=every

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from veilrec._words import counted
@@ -219,30 +219,27 @@ def terms(guarantee: Guarantee) -> str:
 
 def terms_of(panels: Sequence[PanelResults]) -> dict[str, list[str]]:
     """Group the names of curves by the terms of their epsilons, over all panels."""
-    found: dict[str, list[str]] = {}
-    for panel in panels:
-        for name, lines in panel.families().items():
-            for line in lines:
-                if line.guarantee is not None and name not in (named := found.setdefault(terms(line.guarantee), [])):
-                    named.append(name)
-    return found
+    found: dict[str, dict[str, None]] = {}
+    for name, _, promise in _promising(panels):
+        found.setdefault(terms(promise), {})[name] = None
+    return {meant: list(names) for meant, names in found.items()}
+
+
+def _promising(panels: Sequence[PanelResults]) -> Iterator[tuple[str, ResultLine, Guarantee]]:
+    """Yield the lines of curves that state a guarantee, with the names of their curves."""
+    for name, lines in (curve for panel in panels for curve in panel.families().items()):
+        yield from ((name, line, line.guarantee) for line in lines if line.guarantee is not None)
 
 
 def terms_grid(panels: Sequence[PanelResults]) -> ResultTable:
     """Make the table of the terms of every epsilon, and of what holds."""
-    rows: list[list[str]] = []
-    for panel in panels:
-        for name, lines in panel.families().items():
-            for line in lines:
-                if line.guarantee is not None and (row := [name, terms(line.guarantee), _line_holds(line)]) not in rows:
-                    rows.append(row)
+    every = _promising(panels)
+    rows = list(dict.fromkeys((name, terms(promise), _line_holds(line, promise)) for name, line, promise in every))
     return ResultTable("What is claimed, and what holds", ["method", "epsilon is", "holds"], rows, frozenset(range(3)))
 
 
-def _line_holds(line: ResultLine) -> str:
-    if line.guarantee is None or line.guarantee.basis == "proven":
-        return "as claimed"
-    return f"at epsilon {line.epsilon:g}: {holds(line.guarantee)}"
+def _line_holds(line: ResultLine, promise: Guarantee) -> str:
+    return "as claimed" if promise.basis == "proven" else f"at epsilon {line.epsilon:g}: {holds(promise)}"
 
 
 def problems(summary: StudySummary) -> list[str]:
