@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.killing import killed, lines_of, log_line
 from tests.methods.tastes import build, same, small_problem
 from veilrec._files import replacing
-from veilrec.bench.killing import killed, lines_of, log_line
 from veilrec.device import device as device_module
 from veilrec.device.device import Device, RoundIsOver
 from veilrec.plan import Plan

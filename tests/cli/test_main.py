@@ -54,7 +54,7 @@ def test_the_command_line_starts_without_heavy_parts():
 
 def test_every_command_has_help_with_an_example_or_a_sentence():
     runner = CliRunner()
-    for command in ("demo", "data", "methods", "train", "evaluate", "recommend", "bench", "doctor"):
+    for command in ("demo", "data", "methods", "train", "evaluate", "recommend", "doctor"):
         result = runner.invoke(app, [command, "--help"])
         assert result.exit_code == 0
         assert len(result.output) > 100

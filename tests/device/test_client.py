@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from veilrec.device.client import Allowance, Client
-from veilrec.device.server_link import ServerAway, ServerLink
+from veilrec.device.server_link import NotConnected, ServerAway, ServerLink
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.ledger import LedgerError
 from veilrec.runs.release import Wishes, make_release
@@ -28,7 +28,7 @@ NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 class Server(ServerLink):
     """Remembers what it was sent, and answers with the first items."""
 
-    def __init__(self, release: Release, *, away: bool = False) -> None:
+    def __init__(self, release: Release, *, away: ServerAway | None = None) -> None:
         self.release, self.away = release, away
         self.sent: list[tuple[bytes, int]] = []
 
@@ -44,9 +44,11 @@ class Server(ServerLink):
         return Pool(about, list(texts.ids), list(texts.titles), [""] * len(vectors), None, vectors)
 
     def _take(self, query: bytes, k: int) -> None:
-        if self.away:
-            raise ServerAway("it is away")
-        self.sent.append((query, k))
+        if isinstance(self.away, NotConnected):
+            raise self.away
+        self.sent.append((query, k))  # it has arrived, whatever comes back
+        if self.away is not None:
+            raise self.away
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +139,28 @@ def test_without_budget_the_list_is_the_same_for_everybody(release: Release, tmp
     assert [item.id for item in answer.items] == [item.id for item in device.recommend(5, "nobody").items]
 
 
-def test_a_server_that_is_away_is_not_needed(release: Release, tmp_path: Path) -> None:
-    device = opened(release, tmp_path, Server(release, away=True))
+def test_a_server_that_cannot_be_reached_is_sent_nothing_and_not_needed(release: Release, tmp_path: Path) -> None:
+    server = Server(release, away=NotConnected("it is away"))
+    device = opened(release, tmp_path, server)
     answer = device.recommend(5, "interest")
-    assert (answer.mode, answer.ranked_by) == ("none-sent", "device")
-    assert "away" in answer.notes[0]
+    assert (answer.mode, answer.ranked_by, answer.sent, server.sent) == ("none-sent", "device", None, [])
+    assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
+    assert "it is away: nothing was sent" in answer.notes[0]
+    assert len(answer.items) == 5
+
+
+@pytest.mark.parametrize("mode", ["interest", "attention", "pooled", "plain"])
+def test_a_query_without_a_usable_answer_is_told_with_its_cost(release: Release, tmp_path: Path, mode: Any) -> None:
+    server = Server(release, away=ServerAway("it refuses (503)"))
+    device = opened(release, tmp_path, server, allowance=Allowance(history=6.0, click=12.0))
+    answer = device.recommend(5, mode)
+    ((arrived, _),) = server.sent
+    assert (answer.sent, answer.mode, answer.ranked_by) == (arrived, mode, "device")
+    assert answer.guarantee is not None and answer.guarantee.line() in answer.notes[0]
+    assert f"it refuses (503): a query of {len(arrived)} bytes was sent" in answer.notes[0]
+    for report in device.spent():
+        assert f"{100 * report.remaining:.0f} % of the {report.budget.unit} budget" in answer.notes[0]
+    assert [item.id for item in answer.items] == [item.id for item in device.recommend(5, "none-sent").items]
 
 
 def test_the_exact_vector_ends_every_promise(release: Release, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from veilrec.device import server_link
-from veilrec.device.server_link import ServerAway, ServerLink
+from veilrec.device.server_link import NotConnected, ServerAway, ServerLink
 from veilrec.errors import BadInput
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -104,6 +105,43 @@ def test_a_query_does_not_follow_to_another_place(serving: Callable[..., tuple[s
     with pytest.raises(ServerAway, match="307"):
         ServerLink(address).best(b"q", 1)
     assert asked == []
+
+
+def test_only_a_connection_that_never_was_says_that_nothing_was_sent(serving: Callable[..., tuple[str, list]]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    plain, asked = serving((200, {}, ITEMS))
+    for address in (f"http://127.0.0.1:{port}", plain.replace("http:", "https:"), f"{plain}/a b"):
+        with pytest.raises(NotConnected, match="cannot be reached"):
+            ServerLink(address).best(b"q", 1)
+    assert asked == []
+    refusing, asked = serving((503, {}, b""))
+    with pytest.raises(ServerAway, match="503") as refused:
+        ServerLink(refusing).best(b"q", 1)
+    assert not isinstance(refused.value, NotConnected)
+    assert [body for _, _, body in asked] == [b"q"]
+
+
+@pytest.mark.parametrize("reply", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_server_that_takes_the_query_and_breaks_off_has_got_it(reply: bytes) -> None:
+    taken: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def take() -> None:
+            there, _ = listening.accept()
+            with there:
+                while not taken or not taken[-1].endswith(b"query"):
+                    taken.append(b"".join([*taken[-1:], there.recv(4096)]))
+                there.sendall(reply)
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        with pytest.raises(ServerAway) as broken:
+            ServerLink(f"http://127.0.0.1:{listening.getsockname()[1]}").best(b"query", 1)
+        thread.join(10)
+    assert not isinstance(broken.value, NotConnected)
+    assert taken[-1].endswith(b"query")
 
 
 def test_what_a_server_refuses_is_said(serving: Callable[..., tuple[str, list]]) -> None:

@@ -14,7 +14,6 @@ from veilrec._version import __version__
 from veilrec.cli import (
     attack,
     audit,
-    bench,
     check,
     compare,
     data,
@@ -34,7 +33,7 @@ from veilrec.cli import (
     tune,
 )
 from veilrec.cli.output import open_streams, say
-from veilrec.errors import VeilrecError, file_trouble
+from veilrec.errors import BadInput, VeilrecError, file_trouble
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
@@ -70,8 +69,20 @@ app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
 app.command("serve")(serve.serve)
 app.add_typer(federate.app, name="federate")
-app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
+
+
+@app.command(
+    "bench",
+    hidden=True,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def _bench(context: typer.Context) -> None:
+    """Name the script that took the place of this former command."""
+    scripts = {"http": "benchmarks/serve_http.py", "faults": "-m tests.federate.faults"}
+    scripts |= {name: f"benchmarks/{name}.py" for name in ("simulate", "serve", "secagg", "federate")}
+    name = next((word for word in context.args if word in scripts), "simulate")
+    raise BadInput(f"benchmarks are scripts: python {scripts[name]}")
 
 
 def _version(asked: bool) -> None:

@@ -141,9 +141,11 @@ def _show(device: Client, answer: Answer, json_output: bool) -> None:
     Console().print(table)
     if answer.sent is None:
         typer.echo("Nothing of the history has left this device.")
-        return
-    promise = answer.guarantee.line() if answer.guarantee is not None else "no privacy guarantee"
-    typer.echo(f"Left this device: {len(answer.sent)} bytes, {answer.sent.hex()[:64]}. {promise}.")
+        if answer.guarantee is None:  # no query was drawn either
+            return
+    else:
+        promise = answer.guarantee.line() if answer.guarantee is not None else "no privacy guarantee"
+        typer.echo(f"Left this device: {len(answer.sent)} bytes, {answer.sent.hex()[:64]}. {promise}.")
     for report in spent:
         left = f"{100 * report.remaining:.0f} % of this release's budget is left"
         typer.echo(f"Spent so far: {report.spent.line()}; {left}.")

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr
+from veilrec._words import counted
 from veilrec.device.asking import AskingDevice, numbers_of
 from veilrec.device.history_store import HistoryStore
 from veilrec.device.released import (
@@ -29,7 +30,7 @@ from veilrec.device.released import (
     asking_of,
     offers_of,
 )
-from veilrec.device.server_link import ServerAway, ServerLink
+from veilrec.device.server_link import NotConnected, ServerAway, ServerLink
 from veilrec.device.veil_released import ReleasedCatalogue
 from veilrec.errors import BadInput, unknown_name
 from veilrec.privacy.budget import Budget
@@ -65,8 +66,8 @@ class Answer:
     items: list[Item]
     mode: Mode  # that was used, which is another than the one asked for where that was not to be had
     ranked_by: Literal["device", "server"]
-    sent: bytes | None = None  # the query; None: nothing of this user left
-    guarantee: Guarantee | None = None  # of the query
+    sent: bytes | None = None  # the query, also where it got no usable answer; None: nothing of this user left
+    guarantee: Guarantee | None = None  # of the query that was drawn and charged, whether or not it could be sent
     notes: tuple[str, ...] = ()
 
 
@@ -124,8 +125,6 @@ class Client:
             return self._asked(k, mode, self.server)
         except BudgetExhausted as gone:
             return self._for_nobody(k, (str(gone),))
-        except ServerAway as away:
-            return self._by_itself(k, (f"{away}: ranked here instead.",))
 
     def read(self, *items: str) -> None:
         """Note that items were read."""
@@ -183,8 +182,11 @@ class Client:
         if not isinstance(model, ReleasedNews | ReleasedFactors):
             raise BadInput(f"release {self.release.name} is ranked on devices only: use none-sent")
         if mode == "plain":
-            query = self._plain(model)
-            return self._filtered(server.best(query, k + _SPARE), k, mode, query, Guarantee("none"))
+            query, guarantee = self._plain(model), Guarantee("none")
+            try:
+                return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
+            except ServerAway as away:
+                return self._unanswered(k, mode, query, guarantee, away)
         offers = offers_of(self.release)
         if mode not in offers:
             raise BadInput(
@@ -195,10 +197,25 @@ class Client:
         device = AskingDevice(asking, self.ledger, model_version=self.release.digest, history=self.known())
         query = device.ask()
         guarantee = Guarantee.from_json(offer.fields["guarantee"])
-        if offer.pool is not None:
-            ranked = self._ranked(server.pool_for(query, offer.pool), k, model)
-            return Answer(ranked, mode, "device", query, guarantee)
-        return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
+        try:
+            if offer.pool is not None:
+                ranked = self._ranked(server.pool_for(query, offer.pool), k, model)
+                return Answer(ranked, mode, "device", query, guarantee)
+            return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
+        except ServerAway as away:
+            return self._unanswered(k, mode, query, guarantee, away)
+
+    def _unanswered(self, k: int, mode: Mode, query: bytes, guarantee: Guarantee, away: ServerAway) -> Answer:
+        """Rank on the device after a charged query that could not be sent, or that got no usable answer."""
+        own = self._by_itself(k)
+        left = ", ".join(f"{100 * each.remaining:.0f} % of the {each.budget.unit} budget" for each in self.spent())
+        cost = f"charged: {guarantee.line()}; left for this release: {left}"
+        if isinstance(away, NotConnected):
+            note = f"{away}: nothing was sent; ranked here instead. The query is drawn and {cost}."
+            return replace(own, guarantee=guarantee, notes=(note, *own.notes))
+        sent = f"a query of {counted(len(query), 'byte')} was sent and got no usable answer"
+        note = f"{away}: {sent}; ranked here instead. The query is {cost}."
+        return replace(own, mode=mode, sent=query, guarantee=guarantee, notes=(note, *own.notes))
 
     def _plain(self, model: ReleasedNews | ReleasedFactors) -> bytes:
         vector = self._vector(model)

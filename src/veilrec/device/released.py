@@ -26,7 +26,7 @@ from veilrec.wire.queries import Question
 from veilrec.wire.releases import BadRelease, Release, whole_numbers
 
 ITEMS_FILE, VECTORS_FILE, SERVING_FILE = "items.safetensors", "vectors.safetensors", "serving.safetensors"
-ENCODER_FILE, ONNX_FILE = "encoder.safetensors", "encoder.onnx"
+ENCODER_FILE = "encoder.safetensors"
 _ONE: NDArray[np.int64] = np.zeros(1, np.int64)
 _LONGEST = 50  # history of a made-up reader, where a model has no longest one
 

@@ -10,11 +10,20 @@ import gzip
 import json
 import ssl
 import zlib
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.wire.addresses import is_loopback
@@ -26,7 +35,45 @@ _SOME = 1 << 22  # bytes of an answer that is no pool
 
 
 class ServerAway(VeilrecError):
-    """The server cannot be reached, or does not answer as a server of veilrec does."""
+    """No usable answer: the request may have arrived, unless this is `NotConnected`."""
+
+
+class NotConnected(ServerAway):
+    """There was no connection to the server: nothing was sent."""
+
+
+class _ConnectError(OSError):
+    """Raised while connecting, TLS handshake included: no byte of a request has left by then."""
+
+
+class _PlainConnection(HTTPConnection):
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except OSError as error:
+            raise _ConnectError(str(error)) from error
+
+
+class _TlsConnection(HTTPSConnection):
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except OSError as error:
+            raise _ConnectError(str(error)) from error
+
+
+class _PlainHandler(HTTPHandler):
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_PlainConnection, req)
+
+
+class _TlsHandler(HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._tls = context
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_TlsConnection, req, context=self._tls)
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -47,7 +94,7 @@ class ServerLink:
             )
         self.address = address.rstrip("/")
         self._opener: OpenerDirector = build_opener(
-            _NoRedirects(), HTTPSHandler(context=_context(ca)), ProxyHandler({})
+            _NoRedirects(), _PlainHandler(), _TlsHandler(_context(ca)), ProxyHandler({})
         )
         self._opener.addheaders = [("User-Agent", "veilrec"), ("Accept-Encoding", "gzip")]
 
@@ -85,9 +132,11 @@ class ServerLink:
                 packed = answer.headers.get("Content-Encoding") == "gzip"
         except HTTPError as error:
             raise ServerAway(f"{self.address} refuses ({error.code}): {_told(error)}") from None
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise ServerAway(f"{self.address} cannot be reached ({reason})") from None
+            if isinstance(reason, _ConnectError | InvalidURL):
+                raise NotConnected(f"{self.address} cannot be reached ({reason})") from None
+            raise ServerAway(f"{self.address} gives no answer ({reason})") from None
         if len(content) > largest:
             raise ServerAway(f"{self.address} sends more than {largest:,} bytes: they are not read")
         return _unpacked(content, largest, self.address) if packed else content

@@ -33,10 +33,10 @@ _PARTS = (
     ("tensorboard", "train --log tensorboard", "tensorboard"),
     ("mlflow-skinny", "train --log mlflow", "mlflow"),
     ("mkdocs", "these pages as a site: make site", "docs"),
-    ("pfl", "a peer in bench simulate", "bench"),
-    ("flwr", "a peer in bench simulate", "bench"),
-    ("faiss-cpu", "a peer in bench serve", "bench"),
-    ("hnswlib", "a peer in bench serve", "bench"),
+    ("pfl", "a peer in benchmarks/simulate.py", "bench"),
+    ("flwr", "a peer in benchmarks/simulate.py", "bench"),
+    ("faiss-cpu", "a peer in benchmarks/serve.py", "bench"),
+    ("hnswlib", "a peer in benchmarks/serve.py", "bench"),
 )
 
 

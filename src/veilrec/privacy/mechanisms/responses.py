@@ -309,11 +309,6 @@ def label_only_epsilon(epsilon: float, *, items: int, negatives: int) -> float:
     return max(epsilon, math.log((items - 1) / negatives))
 
 
-def forward_corrected(probabilities: Doubles, *, keep_probability: float, other_probability: float) -> Doubles:
-    """Probabilities of the label as told, from the model's for the click: (p - q) * softmax + q."""
-    return (keep_probability - other_probability) * probabilities + other_probability
-
-
 def _others(around: Offsets, items: int, count: int, source: Source) -> Offsets:
     """`count` distinct items other than the given one, uniformly, for each of `[n]` items."""
     order = source.words(around.size * items).reshape(around.size, items).copy()
@@ -360,7 +355,7 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
         return PureEvent(self.claimed_epsilon) if self.negatives == self.items - 1 else NonPrivateEvent()
 
     def delta(self, epsilon: float) -> float:
-        """Exact (section 3 of the notes): candidates without the other click give it away."""
+        """Exact, over the enumerated outcomes: candidates without the other click give it away."""
         seen = self.negatives / (self.items - 1)
         weight = math.exp(self.beta)
         excess = weight - math.exp(epsilon)

@@ -72,12 +72,6 @@ class Catalogue:
         """Bytes of the index, without the vectors."""
         return sum(part.segment.nbytes + part.alive.nbytes for part in self._state.parts)
 
-    @property
-    def unmerged(self) -> int:
-        """Rows outside the large segment, and gaps in it: what `merge` would clear."""
-        state = self._state
-        return sum(part.count for part in state.parts) - state.alive + sum(part.count for part in state.parts[1:])
-
     def __len__(self) -> int:
         return self._state.alive
 

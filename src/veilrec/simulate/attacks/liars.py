@@ -24,7 +24,6 @@ POISONS: dict[Poison, str] = {
     "flip": "honest learning from what was not used, as if it had been",
     "boost": "honest updates turned round and made ten times as long",
 }
-TARGETED: tuple[Poison, ...] = ("promote", "fake-history")
 _FILLERS = 20  # popular items beside the target in a made-up history
 _IMPRESSIONS, _PAST, _OTHERS = 5, 8, 4  # of a made-up reader: what was shown, read before, and not clicked
 

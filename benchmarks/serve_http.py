@@ -1,10 +1,14 @@
-"""`veilrec bench http`: requests per second of the server's own processor time, and how long they take under load.
+"""Measure `veilrec serve`: requests per second of its processor time, and how long they take under load.
 
-The server runs in a process of its own; the load comes from this one, over real sockets, on the same machine.
+    python benchmarks/serve_http.py [--quick] [--release DIR]
+
+The server runs in a process of its own; the load comes from this one, over real sockets, on the same machine: 200
+connections for 30 seconds, each asking again as soon as it was answered.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -12,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +28,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
-from veilrec.bench.measure import ONE_THREAD, describe_machine
+from _measure import ONE_THREAD, Report, Say, describe_machine, options_of, script
 from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.wire.releases import describe_file, open_release, sign_release
@@ -58,7 +62,7 @@ class Tally:
     errors: int = 0
 
 
-def run(load: Load, say: Callable[[str], None], *, release: Path | None = None) -> dict[str, Any]:
+def run(load: Load, say: Say, *, release: Path | None = None) -> dict[str, Any]:
     """Measure, and say what was promised."""
     machine = describe_machine()
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +141,7 @@ def made_release(folder: Path, items: int) -> None:
         "name": "made-up",
         "version": 1,
         "created": "2026-01-01T00:00:00Z",
-        "made_by": "veilrec bench http",
+        "made_by": "benchmarks/serve_http.py",
         "method": "none",
         "family": "news",
         "protected": False,
@@ -159,7 +163,7 @@ def _server(release: Path, log: Path) -> Iterator[tuple[int, str]]:
     code = "from veilrec.cli.main import run; run()"
     command = [sys.executable, "-c", code, "serve", str(release), "--port", "0", "--rate", "0", "--json"]
     with log.open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=os.environ | ONE_THREAD)  # noqa: S603
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=os.environ | ONE_THREAD)
         try:
             address = _address(process.stdout, log)
             _wait_for(address, "/readyz")
@@ -264,3 +268,31 @@ class _Client(asyncio.Protocol):
         if not self.done.done():
             self._tally.errors += self._loop.time() < self._end
             self.done.set_result(None)
+
+
+def show(report: Report) -> None:
+    """Print one line, and missed targets."""
+    (task,) = report["tasks"]
+    print(
+        f"{task['requests']:,} requests over {task['connections']} connections, {task['errors']} errors: "
+        f"{task['requests_per_cpu_second']:,} per second of the server's processor time, "
+        f"{task['requests_per_second']:,} per second; median {task['p50_ms']:g} ms, p99 {task['p99_ms']:g} ms; "
+        f"before that, {task['pool_cpu_seconds']:g} s of it for the pool"
+    )
+    for name in task["missed"]:
+        print(f"missed {name} {task['promised'][name]:g}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script; the exit code."""
+    parser = options_of(__doc__)
+    parser.add_argument("--release", type=Path, help="folder of a release to serve; without it, one of synthetic items")
+
+    def measure(given: argparse.Namespace, say: Say) -> Report:
+        return run(QUICK if given.quick else Load(), say, release=given.release)
+
+    return script(parser, measure, show, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

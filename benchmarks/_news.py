@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from _measure import Options, Result, Round, fresh_rounds
 from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, Round, fresh_rounds
 from veilrec.data.datasets import load
 from veilrec.data.population import Impressions
 from veilrec.device.learner import Cohort

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from _measure import Options, Result, Round, fresh_rounds
+from _news import OF_ONE_CORE
+from _ours_alone import ml_1m
 from veilrec._arrays import Floats, Indices
 from veilrec._csr import Csr, offsets_of
 from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, Round, fresh_rounds
-from veilrec.bench.news import OF_ONE_CORE
-from veilrec.bench.ours_alone import ml_1m
 from veilrec.device.feature_learner import Adapter, MetaSettings
 from veilrec.device.feature_ranker import FeatureRanker
 from veilrec.errors import VeilrecError

@@ -1,18 +1,25 @@
-"""How is measured: what the user chooses, contenders that take turns, what a task gives back, and on which machine."""
+"""Shared by all benchmark scripts: options, contenders that take turns, results, the machine, the command line."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from veilrec.errors import VeilrecError
 from veilrec.report.machine import installed
 
+Report = dict[str, Any]
+Say = Callable[[str], None]
 Round = Callable[[int], object]  # does the round of that number
 RIVALS = ("plain_loop", "pfl", "flower", "numba_limit")
 _PACKAGES = ("veilrec", "numpy", "numba", "torch", "pfl", "flwr", "ray", "faiss-cpu", "hnswlib")
@@ -135,3 +142,77 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def script(
+    parser: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace, Say], Report],
+    show: Callable[[Report], None],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run a benchmark script: parse its options, measure, then print a summary or, with `--json`, one JSON object.
+
+    Args:
+        parser: Holds the options of this script; `--json` and `--quick` are added here.
+        measure: Returns the report; its progress lines go to standard error.
+        show: Prints a report for people.
+        arguments: The command line without the name of the script; `sys.argv` if None.
+
+    Returns:
+        The exit code: 0, or 2 after one line on standard error that says what to put right.
+    """
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--quick", action="store_true", help="smaller and shorter: to try it, not to quote")
+    given = parser.parse_args(arguments)
+    try:
+        report = measure(given, lambda line: print(line, file=sys.stderr, flush=True)) | {"quick": given.quick}
+    except VeilrecError as error:
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: {error}\n")
+        return 2
+    if given.json:
+        print(json.dumps(report, indent=2))
+        return 0
+    show(report)
+    if given.quick:
+        print("Measured with --quick: not for quoting.")
+    return 0
+
+
+def options_of(doc: str | None) -> argparse.ArgumentParser:
+    """Make the parser of a script, with its module docstring as the help text."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def child_result(script_file: str, *arguments: str) -> Report:
+    """Measure in a fresh process with one thread: `python SCRIPT --child ARGUMENTS`; its last line is the result.
+
+    Raises:
+        VeilrecError: The process failed; what it said is on standard error.
+    """
+    done = subprocess.run(
+        [sys.executable, script_file, "--child", *arguments],
+        env=os.environ | ONE_THREAD,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise VeilrecError(f"{arguments[0]} ended with code {done.returncode}; its last words are above")
+    result: Report = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def answer_parent(measure: Callable[[], Report]) -> int:
+    """Run in the child of `child_result`: print the result as one line of JSON, or one line on standard error."""
+    try:
+        result = measure()
+    except VeilrecError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(result) + "\n")
+    return 0
+
+
+def speed_up_text(ratio: float) -> str:
+    """Format a ratio of times: `138 x`, `1.50 x`."""
+    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.2f} x"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
+from _workload import LocalWork, Workload
 from veilrec._arrays import Floats, Offsets
-from veilrec.bench.workload import LocalWork, Workload
 
 Batch = tuple[Tensor, Tensor]  # items, labels
 

@@ -1,23 +1,52 @@
-"""The tasks of `veilrec bench simulate`, each in a fresh process with one thread, so that its memory is its own.
+"""Time rounds of the simulator beside a plain torch loop, pfl, Flower, and its own kernel.
 
-That process is `python -m veilrec.bench.simulate TASK OPTIONS`.
+    python benchmarks/simulate.py                # all tasks: an hour or so
+    python benchmarks/simulate.py --quick --no-peers --task fedmf-ml-100k
+
+Every task runs in a fresh process with one thread; the contenders take turns and do the same work. Seconds are medians
+per round; compiling and starting up do not count, for anybody.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from veilrec.bench import meta, news, news_gradients, ours_alone, peers, workers
-from veilrec.bench.measure import ONE_THREAD, Options, Result, describe_machine
-from veilrec.errors import BadInput, VeilrecError, unknown_name
+from rich.console import Console
+from rich.table import Table
 
-Report = dict[str, Any]
+import _meta as meta
+import _news as news
+import _news_gradients as news_gradients
+import _ours_alone as ours_alone
+import _peers as peers
+import _workers as workers
+from _measure import (
+    Options,
+    Report,
+    Result,
+    answer_parent,
+    child_result,
+    describe_machine,
+    options_of,
+    script,
+    speed_up_text,
+)
+from veilrec.errors import BadInput, unknown_name
+
+_RIVALS = {"plain_loop": "plain loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
+_FIGURES = (
+    "total_seconds",
+    "ratio_to_10k",
+    "hr@10",
+    "ratio_to_frugal_loop",
+    "ratio_to_batched_torch",
+    "milliseconds_of_a_device",
+    "impressions_per_second",
+)
 
 
 @dataclass(frozen=True)
@@ -153,20 +182,9 @@ def run(names: Sequence[str], options: Options, say: Callable[[str], None]) -> R
     report: Report = {"tasks": [], "machine": describe_machine(), "quick": options.quick, "repeats": options.repeats}
     for name in names or TASKS:
         say(f"{name}: {TASKS[name].about}")
-        result = _in_fresh_process(name, options)
+        result = child_result(__file__, name, json.dumps(asdict(options)))
         report["tasks"].append(result | {"promised": promised(name), "missed": missed(name, result)})
     return report
-
-
-def _in_fresh_process(name: str, options: Options) -> dict[str, Any]:
-    command = [sys.executable, "-m", "veilrec.bench.simulate", name, json.dumps(asdict(options))]
-    done = subprocess.run(  # noqa: S603  (our own module, no shell)
-        command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise VeilrecError(f"task {name} ended with code {done.returncode}; its last words are above")
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
 
 
 def promised(name: str) -> dict[str, str]:
@@ -183,16 +201,61 @@ def missed(name: str, result: dict[str, Any]) -> list[str]:
     return slow + [key for key, most in task.at_most.items() if result[key] > most]
 
 
-def run_here(name: str, options: str) -> int:
-    """Run one task; its result as JSON on standard output, or one line on standard error and code 2."""
-    try:
-        result = TASKS[name].run(name, Options(**json.loads(options)))
-    except VeilrecError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(json.dumps(result.to_json()) + "\n")
-    return 0
+def show(report: Report) -> None:
+    """Print the table and, per task, further figures, notes and missed targets."""
+    console, machine = Console(), report["machine"]
+    console.print(
+        f"Median wall-clock time of a round, one thread, the same work for all contenders in a task, "
+        f"on {machine['cpu']} (load {machine['load_before']} at the start)."
+    )
+    console.print(_table(report["tasks"]))
+    for result in report["tasks"]:
+        figures = [f"{name} {result[name]:g}" for name in _FIGURES if name in result]
+        speed, memory = f"{result['clients_per_second']:,.0f} devices/s", f"{result['peak_rss_mb']:,.0f} MB"
+        print(f"{result['name']}:", ", ".join([f"data {result['dataset']}", speed, memory, *figures]))
+        for note in result["notes"]:
+            print(f"{result['name']}: {note}")
+        for name in result["missed"]:
+            print(f"{result['name']}: missed {name} {result['promised'][name]}")
+
+
+def _table(results: list[dict[str, Any]]) -> Table:
+    """A block of rows per task: ours, then every rival that ran."""
+    table = Table()
+    table.add_column("task", no_wrap=True)
+    table.add_column("contender", no_wrap=True)
+    table.add_column("per round", justify="right")
+    table.add_column("we are faster", justify="right")
+    for result in results:
+        table.add_row(result["name"], "veilrec", _time(result["seconds_per_round"]), "")
+        for name, title in _RIVALS.items():
+            seconds = result["rival_seconds_per_round"][name]
+            if seconds is not None:
+                table.add_row("", title, _time(seconds), speed_up_text(result["ratios"][name]))
+        table.add_section()
+    return table
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script; the exit code."""
+    parser = options_of(__doc__)
+    parser.add_argument("--task", action="append", default=[], help="only this task; repeat it for several")
+    parser.add_argument("--repeats", type=int, default=7, help="turns of every contender; the median counts")
+    parser.add_argument("--no-peers", action="store_true", help="leave out pfl and Flower")
+    return script(
+        parser,
+        lambda given, say: run(given.task, Options(given.repeats, given.quick, not given.no_peers), say),
+        show,
+        arguments,
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(run_here(sys.argv[1], sys.argv[2]))
+    if sys.argv[1:2] == ["--child"]:
+        task, options = sys.argv[2:]
+        sys.exit(answer_parent(lambda: TASKS[task].run(task, Options(**json.loads(options))).to_json()))
+    sys.exit(main())

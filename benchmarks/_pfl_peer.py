@@ -19,9 +19,9 @@ from pfl.internal.bridge import FrameworkBridgeFactory
 from pfl.metrics import Metrics
 from pfl.model.pytorch import PyTorchModel
 
+from _plain_loop import Batch, Examples, examples_of, make_module, tensors
+from _workload import Workload
 from veilrec._arrays import Offsets
-from veilrec.bench.plain_loop import Batch, Examples, examples_of, make_module, tensors
-from veilrec.bench.workload import Workload
 
 _NEVER = 1 << 30
 

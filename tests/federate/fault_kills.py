@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from veilrec.bench.harmed import (
+from tests.federate.harmed import (
     COORDINATOR_FILES,
     PATIENCE,
     Load,
@@ -28,7 +28,7 @@ from veilrec.bench.harmed import (
     silent,
     was_killed,
 )
-from veilrec.bench.killing import forked
+from tests.killing import forked
 from veilrec.errors import VeilrecError
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _measure import Options, Result, Round, seconds_per_round
+from _workload import LocalWork, Ratings, Workload, ml_100k
 from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, Round, seconds_per_round
-from veilrec.bench.workload import LocalWork, Ratings, Workload, ml_100k
 from veilrec.device.learner import Cohort
 from veilrec.errors import VeilrecError
 from veilrec.methods.base import Method, Problem, configure
@@ -111,7 +111,7 @@ def workload_of(simulation: Simulation, local: LocalWork, cohort: int) -> Worklo
 def _plain_loop(workload: Workload, simulation: Simulation) -> Round:
     import torch
 
-    from veilrec.bench.plain_loop import PlainLoop
+    from _plain_loop import PlainLoop
 
     torch.set_num_threads(1)
     return PlainLoop(workload, simulation.sampler.draw).round
@@ -123,7 +123,7 @@ def _add_pfl(contenders: dict[str, Round], workload: Workload, simulation: Simul
         notes.append("pfl is not installed: pip install 'veilrec[bench]'")
         return
     try:
-        from veilrec.bench.pfl_peer import PflPeer
+        from _pfl_peer import PflPeer
 
         peer = PflPeer(workload, simulation.sampler.draw)
         peer.round(0)
@@ -215,9 +215,11 @@ def run_flower(workload: Workload, rounds: int, folder: Path) -> FlowerRun:
 
 def _flower_process(arguments: list[str], environment: dict[str, str]) -> tuple[int, str, str]:
     """Code and both streams of the process; one that takes too long is asked to end itself and Ray."""
-    with subprocess.Popen(  # noqa: S603  (our own module, no shell)
-        [sys.executable, "-c", "from veilrec.bench.flower_peer import main; main()", *arguments],
-        env=environment,
+    here = str(Path(__file__).parent)  # for the actors of Ray as well
+    path = [here, *filter(None, [environment.get("PYTHONPATH")])]
+    with subprocess.Popen(
+        [sys.executable, "-c", "from _flower_peer import main; main()", *arguments],
+        env=environment | {"PYTHONPATH": os.pathsep.join(path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

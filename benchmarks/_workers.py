@@ -12,9 +12,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from _measure import Options, Result, RoundTime, fresh_rounds
 from veilrec._arrays import Floats, Offsets
 from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, RoundTime, fresh_rounds
 from veilrec.data.synthetic_ratings import generate
 from veilrec.errors import VeilrecError
 from veilrec.methods.base import Problem, configure

@@ -1,29 +1,32 @@
-"""`veilrec bench serve`: the index beside scans and a graph, in one process with one thread, by turns.
+"""Time exact top-10 queries of the index beside scans of everything and a graph, on vectors of a trained model.
 
-That process is `python -m veilrec.bench.serve OPTIONS`.
+    python benchmarks/serve.py [--quick] [--items 1000000] [--no-peers]
+
+One process, one thread, by turns; every answer is compared with that of numpy. Also the index's bad cases.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
+import _serve_peers as peers
+from _measure import Report, Say, answer_parent, child_result, describe_machine, options_of, script, speed_up_text
+from _serve_items import Items, anti_correlated, trained_items
+from _serve_peers import Ask
 from veilrec._arrays import Floats
-from veilrec.bench import serve_peers as peers
-from veilrec.bench.measure import ONE_THREAD, describe_machine
-from veilrec.bench.serve_items import Items, anti_correlated, trained_items
-from veilrec.bench.serve_peers import Ask
-from veilrec.errors import BadInput, VeilrecError
+from veilrec.errors import BadInput
 from veilrec.server.index.catalogue import Catalogue, Filter
 from veilrec.server.index.oracle import best_of, scores_of
 from veilrec.server.index.reachable import reachable_rows
@@ -85,17 +88,7 @@ def run(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
         raise BadInput(f"--items is {options.items}: give {_FEWEST} to {_MOST}")
     report = {"machine": describe_machine(), "quick": options.quick, "items": options.items}
     say(f"training a model, encoding {options.items:,} made-up titles, measuring: minutes")
-    done = subprocess.run(  # noqa: S603  (our own module, no shell)
-        [sys.executable, "-m", "veilrec.bench.serve", json.dumps(asdict(options))],
-        env=os.environ | ONE_THREAD,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise VeilrecError(f"the measurement ended with code {done.returncode}; its last words are above")
-    measured: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return {**measured, **report}
+    return {**child_result(__file__, json.dumps(asdict(options))), **report}
 
 
 def measured(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
@@ -320,16 +313,46 @@ def missed(task: Mapping[str, Any], items: int) -> list[str]:
     return found
 
 
-def run_here(options: str) -> int:
-    """Measure; the report as JSON on standard output, or one line on standard error and code 2."""
-    try:
-        report = measured(Options(**json.loads(options)), lambda line: print(line, file=sys.stderr, flush=True))
-    except VeilrecError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(json.dumps(report) + "\n")
-    return 0
+def show(report: Report) -> None:
+    """Print the table, ratios, and missed targets."""
+    console, machine = Console(), report["machine"]
+    print(
+        f"Exact top 10 of {report['items']:,} items, one thread, on {machine['cpu']} (load {machine['load_before']} at"
+        f" the start). Items: {report['source']}."
+    )
+    table = Table("task", *(("median us", "99 % us", "mismatches", "memory MB", "build s")))
+    for task in report["tasks"]:
+        cells = (task[name] for name in ("median_us", "p99_us", "mismatches", "memory_mb", "build_s"))
+        table.add_row(task["name"], *("" if cell is None else f"{cell:,}" for cell in cells))
+    console.print(table)
+    for task in report["tasks"]:
+        for name, ratio in task["ratios"].items():
+            recall = task.get("recall", {}).get(name)
+            kept = "" if recall is None else f" at a recall of {recall}"
+            print(f"{task['name']}: {speed_up_text(ratio)} as fast as {name}{kept}")
+        if "share" in task:
+            print(f"{task['name']}: {task['items']:,} items, {task['share']:.1%}, in {task['build_cpu_s']} CPU s")
+        for words in task["missed"]:
+            print(f"{task['name']}: missed {words}")
+    for note in report["notes"]:
+        print(note)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script; the exit code."""
+    parser = options_of(__doc__)
+    parser.add_argument("--items", type=int, help=f"items of the catalogue; {MILLION:,}, or {QUICK:,} with --quick")
+    parser.add_argument("--no-peers", action="store_true", help="leave out faiss and hnswlib")
+
+    def measure(given: argparse.Namespace, say: Say) -> Report:
+        items = given.items if given.items is not None else QUICK if given.quick else MILLION
+        return run(Options(items, given.quick, not given.no_peers), say)
+
+    return script(parser, measure, show, arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(run_here(sys.argv[1]))
+    if sys.argv[1:2] == ["--child"]:
+        chosen = Options(**json.loads(sys.argv[2]))
+        sys.exit(answer_parent(lambda: measured(chosen, lambda line: print(line, file=sys.stderr, flush=True))))
+    sys.exit(main())

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.bench.toys import LOCAL, contest, relative_difference
-from veilrec.bench.plain_loop import Examples, PlainLoop, examples_of
+from _plain_loop import Examples, PlainLoop, examples_of
+from tests.benchmarks.toys import LOCAL, contest, relative_difference
 
 ROUNDS = 3
 CLOSE = 1e-5
@@ -31,7 +31,7 @@ def test_plain_loop_gives_our_model(model):
 @pytest.mark.parametrize("model", ["mf", "ncf"])
 def test_pfl_gives_our_model(model):
     pytest.importorskip("pfl", reason="the extra `bench` is not installed")
-    from veilrec.bench.pfl_peer import PflPeer
+    from _pfl_peer import PflPeer
 
     simulation, workload = contest(LOCAL[model], cohort=7)
     peer = PflPeer(workload, simulation.sampler.draw)
@@ -50,7 +50,7 @@ def test_flower_gives_our_model(tmp_path):
     """Flower draws its own cohorts, so everybody takes part; a vector that it lost would show in round 2."""
     pytest.importorskip("flwr", reason="the extra `bench` is not installed")
     pytest.importorskip("ray", reason="the extra `bench` is not installed")
-    from veilrec.bench.peers import run_flower
+    from _peers import run_flower
 
     simulation, workload = contest(LOCAL["mf"])
     for number in range(ROUNDS):

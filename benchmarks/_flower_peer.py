@@ -22,9 +22,9 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
+from _plain_loop import DeviceModule, Examples, examples_of, learn, make_module
+from _workload import Workload, read_workload, save_arrays
 from veilrec._arrays import Floats
-from veilrec.bench.plain_loop import DeviceModule, Examples, examples_of, learn, make_module
-from veilrec.bench.workload import Workload, read_workload, save_arrays
 from veilrec.errors import VeilrecError
 
 _OWN = "own"  # the record of a node's context that holds the device's own parameters

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bench.toys import relative_difference
-from veilrec.bench.measure import Options
-from veilrec.bench.news import NewsLoop, news_simulation, ranking
+from _news import NewsLoop, news_simulation
+from tests.benchmarks.toys import relative_difference
 from veilrec.privacy.mechanisms.updates import CohortSum
 
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4")
@@ -72,21 +71,3 @@ def test_the_loop_gives_our_model_of_odd_news(
 ) -> None:
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.mktemp("cache")))
     assert_the_loop_gives_our_model(odd_news, calibration, 6, frugal=False)
-
-
-def test_all_calibrations_are_measured_on_a_model_of_the_same_size() -> None:
-    shapes = [
-        {
-            name: values.shape
-            for name, values in news_simulation(SOURCE, calibration, 12)[0].server.weights.items()
-            if name != "words.weight"  # proven takes its words from the whole catalogue
-        }
-        for calibration in ("none", "proven", "as-published")
-    ]
-    assert shapes[0] == shapes[1] == shapes[2]
-
-
-def test_scoring_says_how_many_impressions_a_second() -> None:
-    result = ranking("news-scoring", Options(repeats=1, quick=True)).to_json()
-    assert result["impressions_per_second"] > 0
-    assert "dev impressions" in result["notes"][1]

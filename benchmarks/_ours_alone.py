@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from _measure import Options, Result, Round, RoundTime, fresh_rounds
 from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, Round, RoundTime, fresh_rounds
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.data.synthetic_ratings import generate

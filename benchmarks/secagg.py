@@ -1,16 +1,19 @@
-"""`veilrec bench secagg`: what a secure sum costs a device, a helper and the server, in processor time and in bytes.
+"""Measure secure aggregation: processor time and bytes of a device, a helper and the server, by both protocols.
 
-Whole rounds of both protocols in one process, every message as bytes, with devices lost on the way; the sum is compared
-with that of the same vectors added up in the open.
+    python benchmarks/secagg.py [--quick]
+
+Whole rounds of both protocols in one process, every message as bytes: 500 devices, a million numbers, 30 % of the
+devices lost on the way; the sum is compared with that of the same vectors added up in plaintext.
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +22,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from _measure import Report, Say, describe_machine, options_of, script
 from veilrec._arrays import Offsets
-from veilrec.bench.measure import describe_machine
 from veilrec.federate.secagg.graph import choose
 from veilrec.federate.secagg.helpers import HelpedDevice, HelpedSum, Proposal
 from veilrec.federate.secagg.helping import Helper
@@ -70,7 +73,7 @@ class _Clock:
         return answer
 
 
-def run(load: Load, say: Callable[[str], None]) -> dict[str, Any]:
+def run(load: Load, say: Say) -> dict[str, Any]:
     """Both protocols, and what was promised."""
     machine = describe_machine()
     tasks = []
@@ -193,3 +196,34 @@ def _among_devices(load: Load) -> dict[str, Any]:
         "device_up_bytes": clock.sent["device"] // len(came),
         "device_down_bytes": down // len(came),
     }
+
+
+def show(report: Report) -> None:
+    """Print a line per protocol, and missed targets."""
+    load, machine = report["load"], report["machine"]
+    print(
+        f"Secure sums of {load['length']:,} numbers, {load['devices']} devices, {load['lost']:.0%} lost, one thread, "
+        f"on {machine['cpu']} (load {machine['load_before']} at the start)."
+    )
+    for task in report["tasks"]:
+        helper = f"a helper {task['helper_cpu_s']:g} s, " if "helper_cpu_s" in task else ""
+        extra = f", {task['neighbours']} neighbours" if "neighbours" in task else f", {load['helpers']} helpers"
+        print(
+            f"{task['name']}{extra}: {'exact' if task['exact'] else 'WRONG'} sum of {task['added_up']}; processor time:"
+            f" a device {task['device_cpu_ms']:g} ms, {helper}the server {task['server_cpu_s']:g} s; a device sends "
+            f"{task['device_up_bytes']:,} bytes and gets {task['device_down_bytes']:,}"
+        )
+    noise = report["noise"]
+    print(f"{noise['name']}: processor time: a device {noise['device_cpu_ms']:g} ms to draw its own")
+    for task in (*report["tasks"], noise):
+        for name in task.get("missed", ()):
+            print(f"{task['name']}: missed {name} <= {task['promised'][name]:g}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script; the exit code."""
+    return script(options_of(__doc__), lambda given, say: run(QUICK if given.quick else Load(), say), show, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veilrec._arrays import Floats
-from veilrec._memory import peak_rss_mb
-from veilrec.bench.measure import Options, Result, Round, fresh_rounds
-from veilrec.bench.news import (
+from _measure import Options, Result, Round, fresh_rounds
+from _news import (
     COHORT,
     COHORT_QUICK,
     OF_ONE_CORE,
@@ -22,6 +20,8 @@ from veilrec.bench.news import (
     each_news_once,
     titles_of_every_example,
 )
+from veilrec._arrays import Floats
+from veilrec._memory import peak_rss_mb
 from veilrec.data.datasets import load
 from veilrec.data.news_text import news_text, occurring
 from veilrec.device.news_gradients import CutAtNews, Gradients, differentiation, pairs_of

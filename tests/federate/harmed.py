@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.killing import dying_at, forked
 from veilrec._files import replacing
-from veilrec.bench.killing import dying_at, forked
 from veilrec.device import device as device_module
 from veilrec.federate.coordinator import board, conducting, https_door, process, registry
 from veilrec.federate.device import folder as device_folder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from _peers import simulation_of, workload_of
+from _workload import LocalWork, Ratings, Workload
 from veilrec._csr import Csr, csr_from_pairs
-from veilrec.bench.peers import simulation_of, workload_of
-from veilrec.bench.workload import LocalWork, Ratings, Workload
 from veilrec.methods.ratings import fedmf, fedncf
 from veilrec.simulate.simulation import Simulation
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import _news_gradients as news_gradients
+from _news import each_news_once, titles_of_every_example
+from _news_gradients import Cohorts
 from veilrec._arrays import Floats
-from veilrec.bench import news_gradients
-from veilrec.bench.measure import Options
-from veilrec.bench.news import each_news_once, titles_of_every_example
-from veilrec.bench.news_gradients import Cohorts
 from veilrec.device.title_encoder import WORDS
 from veilrec.models.layers import NewsSizes
 
@@ -47,11 +46,3 @@ def test_the_loop_finds_our_gradients_of_the_user_model(network: str) -> None:
     for device, of_device in enumerate(theirs):
         for name, values in of_device.items():
             assert_close(found[name][device], values.numpy())
-
-
-def test_a_task_says_how_many_times_faster_we_are() -> None:
-    result = news_gradients.plm_nr("plm-nr-gradients", Options(repeats=1, quick=True)).to_json()
-    assert result["ratios"]["plain_loop"] > 0
-    assert result["user_model_ratio"] == pytest.approx(
-        result["user_model_loop_seconds"] / result["user_model_seconds"], abs=1e-3
-    )

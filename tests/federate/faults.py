@@ -1,27 +1,33 @@
-"""`veilrec bench faults`: a real federation is killed, flooded, starved and confused; what it promised has to hold.
+"""Fault injection: a real federation is killed, flooded, starved and confused; what it promises has to hold.
 
-Every trial is a rehearsal on made-up people, whose weights are known beforehand: a federation that nobody harmed, with
-the same secrets. Coordinators and devices are processes of their own and speak HTTPS; they die by SIGKILL at a random
-line of our code, or at a random time.
+    python -m tests.federate.faults [--quick] [--task NAME] [--minutes 30] [--json]    # exit code 1 if a promise breaks
+
+200 kills of the coordinator, 500 of devices, 10,000 replays, 10,000 messages of garbage, 30 % of devices lost, a full
+disk, clocks that jump. Every trial is a rehearsal on synthetic data, whose weights are known beforehand: a federation
+that nobody harmed, with the same secrets. Coordinators and devices are processes of their own and speak HTTPS; they die
+by SIGKILL at a random line of our code, or at a random time.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import random
 import resource
 import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from veilrec.bench.fault_kills import kill_coordinators, kill_devices
-from veilrec.bench.harmed import (
+from tests.federate.fault_kills import kill_coordinators, kill_devices
+from tests.federate.harmed import (
     PATIENCE,
     QUICK,
     Load,
@@ -34,8 +40,7 @@ from veilrec.bench.harmed import (
     make_trial,
     silent,
 )
-from veilrec.bench.killing import forked
-from veilrec.bench.measure import describe_machine
+from tests.killing import forked
 from veilrec.errors import VeilrecError, known_name
 from veilrec.federate.coordinator import process
 from veilrec.federate.device import folder as device_folder
@@ -47,12 +52,10 @@ from veilrec.federate.loopback import basis_of, known_in, lay_out_in, link_of, o
 from veilrec.federate.tasks import Away, Task, TurnedAway
 from veilrec.runs.contract_subject import Subject
 
-__all__ = ["QUICK", "Load", "run"]
-
 
 def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
     """Every trial, or some; what was found, and whether what is promised held."""
-    machine, chosen = describe_machine(), [known_name("task", name, TRIALS) for name in only]
+    chosen = [known_name("task", name, TRIALS) for name in only]
     names = chosen or [name for name in TRIALS if name != "soak" or load.minutes]
     tasks = []
     for name in names:
@@ -61,7 +64,7 @@ def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:
             done = TRIALS[name](Path(place) / name, load, say)
         tasks.append({"task": name, **done, "seconds": round(time.perf_counter() - began, 1)})
         say(f"{done['name']}: {'holds' if done['holds'] else 'BROKEN'} ({tasks[-1]['seconds']:g} s)")
-    return {"load": asdict(load), "machine": machine, "tasks": tasks, "holds": all(task["holds"] for task in tasks)}
+    return {"load": asdict(load), "tasks": tasks, "holds": all(task["holds"] for task in tasks)}
 
 
 def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
@@ -319,3 +322,26 @@ TRIALS: dict[str, Callable[[Path, Load, Say], dict[str, Any]]] = {
     "clocks": turn_clocks,
     "soak": soak,
 }
+
+
+def main() -> int:
+    """Run the trials that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few of everything: to try it")
+    parser.add_argument("--minutes", type=float, default=0.0, help="also let devices join and leave for so long")
+    parser.add_argument("--task", action="append", default=[], choices=list(TRIALS), help="only this")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    given = parser.parse_args()
+    load = replace(QUICK if given.quick else Load(), minutes=given.minutes)
+    report = run(load, lambda line: print(line, file=sys.stderr, flush=True), given.task)
+    if given.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for done in report["tasks"]:
+            figures = ", ".join(f"{key} {value}" for key, value in done.items() if key not in ("name", "holds", "task"))
+            print(f"{done['name']}: {'holds' if done['holds'] else 'BROKEN'} ({figures})")
+    return 0 if report["holds"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
