@@ -13,13 +13,50 @@ import polars as pl
 
 from veilrec._arrays import Bools, Offsets
 from veilrec._words import counted
-from veilrec.data.check_features import FeatureReport, check_features
 from veilrec.data.impression_logs import clicks_per_impression
 from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
 from veilrec.data.own_csv import LEFT_OUT
 from veilrec.data.own_features import UNKNOWN_NUMBERS
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import unpack
+from veilrec.features import Kind
+
+
+@dataclass(frozen=True)
+class FeatureReport:
+    """One feature of users or of items."""
+
+    side: str  # "users" or "items"
+    name: str
+    kind: Kind
+    values: int  # of a category, without the unknown one
+    low: float  # of a number
+    high: float
+    unknown: float  # the share of users or items of whom it is not known
+
+    def told(self) -> str:
+        """In words."""
+        if self.kind == "number":
+            what = f"number from {self.low:g} to {self.high:g}"
+        else:
+            what = f"{self.kind}, {counted(self.values, 'value')}"
+        return f"{what}, {self.unknown:.1%} unknown"
+
+
+def check_features(population: Population) -> tuple[FeatureReport, ...]:
+    """The features of users, then those of items."""
+    if population.features is None:
+        return ()
+    found = []
+    for name, side in (("users", population.features.users), ("items", population.features.items)):
+        shares = dict(zip((f.name for f in side.categories), side.unknown().mean(axis=0).tolist(), strict=True))
+        for feature in side.features:
+            silent = int(population.facts.get(f"{UNKNOWN_NUMBERS}{name}.{feature.name}", 0)) / max(1, len(side))
+            share = silent if feature.kind == "number" else float(shares[feature.name])
+            count = len(feature.values)
+            found.append(FeatureReport(name, feature.name, feature.kind, count, feature.low, feature.high, share))
+    return tuple(found)
+
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,7 +152,7 @@ def _told(count: int, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Report:
+class DataReport:
     """The result of a check; `odd` is empty for a data set without surprises."""
 
     name: str
@@ -139,7 +176,7 @@ class Report:
         return asdict(self)
 
 
-def check(population: Population) -> Report:
+def check(population: Population) -> DataReport:
     """Count what a data set holds and name what is odd."""
     log = population.interactions
     lengths = log.pairs().lengths()
@@ -147,7 +184,7 @@ def check(population: Population) -> Report:
     first, last = min((int(column.min()) for column in _times(population)), default=None), last_time(population)
     splits = {name: _check_split(split) for name, split in population.impressions.items()}
     text = check_text(population)
-    return Report(
+    return DataReport(
         name=population.name,
         users=population.n_users,
         items=population.n_items,
@@ -326,7 +363,7 @@ def check_text(population: Population) -> TextReport | None:
     )
 
 
-def _is_news(population: Population, catalogue: Catalogue) -> bool:
+def _is_news(population: Population, catalogue: ItemTable) -> bool:
     """Films and apps have titles, too, and perhaps abstracts; news come with impressions, or have subcategories."""
     return bool(population.impressions) or catalogue.subcategories is not None
 
@@ -338,13 +375,13 @@ def _is_blank(texts: Strings | None, count: int) -> Bools:
     return blank
 
 
-def _without_vector(catalogue: Catalogue, entities: pl.Series) -> int:
+def _without_vector(catalogue: ItemTable, entities: pl.Series) -> int:
     if catalogue.entity_vectors is None:
         return len(entities)
     return int((~entities.is_in(unpack(catalogue.entity_vectors[0]).implode())).sum())
 
 
-def render(report: Report) -> RenderableType:
+def render(report: DataReport) -> RenderableType:
     """The report for people: a table, small histograms, and what is odd."""
     from rich.console import Group
     from rich.table import Table
@@ -363,7 +400,7 @@ def render(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(report: Report) -> list[tuple[str, str]]:
+def _summary(report: DataReport) -> list[tuple[str, str]]:
     rows = [
         ("users", f"{report.users:,}"),
         ("items", f"{report.items:,}"),

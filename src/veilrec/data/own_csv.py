@@ -21,11 +21,20 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Bools
-from veilrec.data.csv_faults import Fault, FaultyFile, refusal
-from veilrec.data.csv_rows import Layout, RawRows, read_rows
-from veilrec.data.csv_times import Wrong, check_format, iso_seconds, read_times, with_point
-from veilrec.data.feature_schema import Schema, read_schema
-from veilrec.data.own_features import own_features, text_column
+from veilrec.data.delimited import (
+    Fault,
+    FaultyFile,
+    Layout,
+    RawRows,
+    Wrong,
+    check_format,
+    iso_seconds,
+    read_rows,
+    read_times,
+    refusal,
+    with_point,
+)
+from veilrec.data.own_features import FeatureSchema, own_features, read_schema, text_column
 from veilrec.data.population import Population, pack_interactions
 from veilrec.data.text_files import encode
 from veilrec.errors import BadInput, bad_line, unknown_name
@@ -181,7 +190,7 @@ def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
     return facts | {name: count for name, count in counts.items() if count}
 
 
-def _read_part(path: Path, options: CsvOptions, schema: Schema | None) -> _Part:
+def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) -> _Part:
     raw = read_rows(path, options.layout)
     places = _find_columns(raw, options)
     texts = {role: _text(raw, place) for role, place in places.items()}

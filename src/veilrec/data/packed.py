@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from veilrec import features
 from veilrec._csr import Csr
 from veilrec._files import cache_folder, new_folder, sha256, write_json
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 from veilrec.errors import BadInput
 from veilrec.features import Features, Side
 
@@ -156,7 +156,7 @@ def _add_impressions(arrays: Arrays, prefix: str, split: Impressions) -> None:
     _add(arrays, f"{prefix}.oracle", split.oracle)
 
 
-def _add_catalogue(arrays: Arrays, catalogue: Catalogue) -> None:
+def _add_catalogue(arrays: Arrays, catalogue: ItemTable) -> None:
     for column in ("titles", "categories", "subcategories", "abstracts", "entities"):
         _add_strings(arrays, f"catalogue.{column}", getattr(catalogue, column))
     if catalogue.entity_vectors is not None:
@@ -233,11 +233,11 @@ def _impressions(arrays: Arrays, prefix: str) -> Impressions:
     )
 
 
-def _catalogue(arrays: Arrays) -> Catalogue | None:
+def _catalogue(arrays: Arrays) -> ItemTable | None:
     if "catalogue.titles.offsets" not in arrays:
         return None
     names = _strings(arrays, "catalogue.entity_names")
-    return Catalogue(
+    return ItemTable(
         titles=_needed_strings(arrays, "catalogue.titles"),
         categories=_needed_strings(arrays, "catalogue.categories"),
         subcategories=_strings(arrays, "catalogue.subcategories"),

@@ -23,9 +23,33 @@ import polars as pl
 
 from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import offsets_of
-from veilrec.data.line_faults import LineFaults
+from veilrec._words import counted
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput, bad_line
+
+_SHOWN_LINES = 10  # lines
+
+
+class LineFaults:
+    """The faults of a file, of each line the first that was found."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[int, str] = {}  # by line
+
+    def add(self, line: int, problem: str) -> None:
+        """Keep what is wrong with a line."""
+        self._found.setdefault(line, problem)
+
+    def refuse(self) -> None:
+        """Raise if there are any: a line where there is one, else a line for each of the first."""
+        if len(self._found) == 1:
+            raise bad_line(self._path, *next(iter(self._found.items())))
+        if self._found:
+            told = [f"  line {line}: {self._found[line]}" for line in sorted(self._found)[:_SHOWN_LINES]]
+            more = [f"  and {len(self._found) - _SHOWN_LINES:,} more"] if len(self._found) > _SHOWN_LINES else []
+            raise BadInput("\n".join([f"{self._path} has faults in {counted(len(self._found), 'line')}", *told, *more]))
+
 
 _NEWLINE = 0x0A
 _UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
@@ -35,7 +59,7 @@ _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
 TEXT = pl.String()
 TEXTS = pl.List(pl.String())
-Schema: TypeAlias = Mapping[str, pl.DataType]
+JsonSchema: TypeAlias = Mapping[str, pl.DataType]
 
 
 def find_optional(folder: Path, name: str) -> Path | None:
@@ -99,7 +123,7 @@ def _valid_utf8(path: Path, content: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """The columns of a delimited file as text, with the line that every row stands on."""
 
     path: Path
@@ -141,11 +165,11 @@ class Table:
         """A text column as codes and the distinct values in the order of their first appearance."""
         return encode(self.text(name))
 
-    def without_duplicates(self) -> Table:
+    def without_duplicates(self) -> TextTable:
         """The table with exact repetitions of a whole row left out; the first one stays."""
         numbered = self.frame.with_columns(pl.Series("", self.lines))
         kept = numbered.unique(subset=self.frame.columns, keep="first", maintain_order=True)
-        return Table(self.path, kept.drop(""), np.ascontiguousarray(kept[""].to_numpy(), dtype=np.int64))
+        return TextTable(self.path, kept.drop(""), np.ascontiguousarray(kept[""].to_numpy(), dtype=np.int64))
 
     def _refuse(self, name: str, faulty: pl.Series, fault: str) -> None:
         if faulty.any():
@@ -156,7 +180,7 @@ class Table:
 
 def read_table(
     path: Path, names: Sequence[str] | None = None, *, separator: str, encoding: str = "utf-8", quoted: bool = False
-) -> Table:
+) -> TextTable:
     """Split a file into text columns; without `names` the first line is the header.
 
     Every line must have exactly one field per column; only blank lines at the very end are passed over.
@@ -187,7 +211,7 @@ def _header(path: Path, line: str, separator: str) -> list[str]:
     return names
 
 
-def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str, first_line: int) -> Table:
+def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str, first_line: int) -> TextTable:
     mark = separator.encode()
     if len(mark) > 1:
         if _UNIT_SEPARATOR in content:
@@ -207,10 +231,10 @@ def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str
     ).fill_null("")
     if frame.height != len(ends):
         raise BadInput(f"{path} could not be split into lines: {len(ends)} lines, {frame.height} rows")
-    return Table(path, frame, np.arange(first_line, first_line + len(ends), dtype=np.int64))
+    return TextTable(path, frame, np.arange(first_line, first_line + len(ends), dtype=np.int64))
 
 
-def _read_quoted(path: Path, content: str, names: Sequence[str], separator: str, first_line: int) -> Table:
+def _read_quoted(path: Path, content: str, names: Sequence[str], separator: str, first_line: int) -> TextTable:
     # newline="" keeps line breaks inside quotes as they are
     reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, strict=True)
     rows, starts, start = [], [], 0
@@ -224,7 +248,7 @@ def _read_quoted(path: Path, content: str, names: Sequence[str], separator: str,
     except csv.Error as error:
         raise bad_line(path, start + first_line, f"the quotes do not match ({error})") from None
     frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    return Table(path, frame, np.array(starts, np.int64))
+    return TextTable(path, frame, np.array(starts, np.int64))
 
 
 def _wrong_count(path: Path, line: int, expected: int, separator: str, found: int) -> BadInput:
@@ -259,7 +283,7 @@ class JsonLines:
         return JsonLines(self.path, self.frame.filter(chosen), self.lines[chosen.to_numpy()])
 
 
-def read_json_lines(path: Path, schema: Schema, faults: LineFaults | None = None) -> JsonLines:
+def read_json_lines(path: Path, schema: JsonSchema, faults: LineFaults | None = None) -> JsonLines:
     """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over.
 
     Lines that cannot be read are left out and told to `faults`; without, they are refused.
@@ -287,7 +311,7 @@ def read_json_lines(path: Path, schema: Schema, faults: LineFaults | None = None
     return JsonLines(path, frame, np.array(lines, np.int64))
 
 
-def _read_objects(content: bytes, schema: Schema) -> pl.DataFrame | None:
+def _read_objects(content: bytes, schema: JsonSchema) -> pl.DataFrame | None:
     """All lines at once; None when one cannot be read so, or may hold more than texts and numbers.
 
     polars turns nested values, true and false into text, and writes very long numbers with an exponent.
@@ -305,7 +329,7 @@ class _BadObject(Exception):
     """What is wrong with a line."""
 
 
-def _read_object(text: bytes, schema: Schema) -> list[str | list[str] | None]:
+def _read_object(text: bytes, schema: JsonSchema) -> list[str | list[str] | None]:
     """One line read by itself; a _BadObject says what is wrong with it."""
     try:
         value = json.loads(text)

@@ -87,7 +87,7 @@ class Panel:
 
     def is_other_data(self, dataset: str) -> bool:
         """Whether the paper's numbers, where it prints any, are of other data than this."""
-        made_up = find_dataset(self.dataset).kind == "made up"  # no paper's
+        made_up = find_dataset(self.dataset).kind == "synthetic"  # no paper's
         return bool(self.published_on) and (made_up or dataset != self.dataset)
 
 

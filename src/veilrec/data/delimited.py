@@ -1,8 +1,4 @@
-"""Delimited files as people really have them, split into rows of texts; lines that cannot be split are gathered.
-
-UTF-8 or another encoding, with or without a byte order mark, any line ends, fields in double quotes that hold
-separators and line breaks, blank lines, `sep=;` on top, gzip, parquet. What is no table at all is called what it is.
-"""
+"""Delimited files and parquet, split by polars into columns of text; every fault is reported by kind and line."""
 
 from __future__ import annotations
 
@@ -11,8 +7,10 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +18,83 @@ import polars as pl
 
 from veilrec._arrays import Bools, Offsets
 from veilrec._quotes import without_blanks_behind
-from veilrec.data.csv_faults import Fault
+from veilrec._words import counted
 from veilrec.data.text_files import read_bytes
 from veilrec.errors import BadInput, bad_line
+
+_EXAMPLES = 3  # of a kind of fault, each with another value
+_LOOKED_AT = 1000  # faulty rows of a kind, for other values
+_SHOWN_CHARACTERS = 40  # of a faulty value
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault, and the rows that have it."""
+
+    column: str | None  # as the file calls it; None: the line as a whole
+    what: str  # "is not a number"
+    lines: Offsets  # [rows], 1-based; one at least
+    values: pl.Series  # [rows], as they stand in the file; of whole lines, what was found instead
+    advice: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What it is, without any row."""
+        return self.what if self.column is None else f"{self.column} {self.what}"
+
+    def told(self) -> str:
+        """One line for all rows."""
+        few: dict[str | int, str] = {}  # by value, or by line where nothing stands there
+        for value, line in zip(self.values[:_LOOKED_AT], self.lines[:_LOOKED_AT].tolist(), strict=True):
+            few.setdefault(value or line, f"{self._shown(value)} (line {line})" if value else f"line {line}")
+            if len(few) == _EXAMPLES:
+                break
+        return f"{self.kind}: {counted(len(self.lines), 'row')}, such as {', '.join(few.values())}{self._advice()}"
+
+    def alone(self, path: Path) -> str:
+        """The same where only one row has it, and no other fault is in the file."""
+        value = self._shown(self.values[0])
+        if self.column is None:
+            told = f"{self.what}, {value}" if value else self.what
+        else:
+            told = f"{self.column} {value} {self.what}" if self.values[0] else self.kind
+        return str(bad_line(path, int(self.lines[0]), told + self._advice()))
+
+    def _shown(self, value: str) -> str:
+        if self.column is None:
+            return value[:_SHOWN_CHARACTERS]
+        return repr(value[:_SHOWN_CHARACTERS] + ("..." if len(value) > _SHOWN_CHARACTERS else ""))
+
+    def _advice(self) -> str:
+        return f"; {self.advice}" if self.advice else ""
+
+
+@dataclass(frozen=True)
+class FaultyFile:
+    """A file, what is wrong with it, and how many of its rows are bad or good."""
+
+    path: Path
+    faults: Sequence[Fault]
+    bad_rows: int
+    good_rows: int
+
+
+def refusal(found: Sequence[FaultyFile]) -> BadInput:
+    """The error that tells every fault of every file: a line where there is one, else a line for each kind."""
+    leave_out = ", or leave such rows out with --skip-bad (`veilrec data import`)"
+    if not any(file.good_rows for file in found):
+        leave_out = ": no row is without a fault"
+    every = [(file.path, fault) for file in found for fault in file.faults]
+    if len(every) == 1 and len(every[0][1].lines) == 1:
+        path, fault = every[0]
+        return BadInput(f"{fault.alone(path)}; put it right{leave_out}")
+    told = []
+    for file in found:
+        if file.faults:
+            told.append(f"{file.path} has faults in {counted(file.bad_rows, 'row')}")
+            told += [f"  {fault.told()}" for fault in file.faults]
+    return BadInput("\n".join([*told, f"Put them right{leave_out}"]))
+
 
 SEPARATORS = (",", "\t", ";", "|")  # that are looked for in the header
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
@@ -378,3 +450,136 @@ def _without_empty(frame: pl.DataFrame, lines: Offsets, blank: int) -> tuple[pl.
         return frame, lines, blank
     empty: Bools = frame.select(pl.all_horizontal(pl.all().str.strip_chars() == "")).to_series().to_numpy()
     return frame.filter(~empty), lines[~empty], blank + int(empty.sum())
+
+
+_FORMATS = tuple(
+    date + time
+    for date in ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y", "%d %b %Y", "%b %d, %Y")
+    for time in ("", " %H:%M", " %H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p")
+)
+_FAST_FORMAT = re.compile(r"(?:[^%]|%[dmYHMS])*")  # what polars reads exactly as Python does
+# Numbers above which times are in that unit, and how many make a second: as seconds, 1e11 is the year 5138.
+_SMALLER_UNITS = ((10**17, "nanoseconds", 10**9), (10**14, "microseconds", 10**6), (10**11, "milliseconds", 10**3))
+_LATEST = 1e15  # seconds, either way: beyond, a number is no time
+_GUESSED_FROM = 20  # values
+
+Wrong = dict[str, tuple[pl.Series, str]]  # by kind of fault: the rows, and advice
+
+
+def check_format(given: str) -> None:
+    """Refuse a format with no parts, or with one that strptime does not know, which would make every time a bad one."""
+    if not re.search("%[a-zA-Z]", given):
+        raise BadInput(f"--time-format {given!r} has no parts: give for instance '%d.%m.%Y %H:%M'")
+    odd = re.search(r"%(?![aAbBcdfHIjmMpSUwWxXyYzZGuV%])(?:.|$)", given.replace("%%", ""))
+    if odd:
+        raise BadInput(
+            f"--time-format {given!r} is invalid: Python's strptime knows no {odd[0]!r}; give for instance"
+            " '%d.%m.%Y %H:%M'"
+        )
+
+
+def with_point(column: pl.Series, decimal: str) -> pl.Series:
+    """Numbers as Python writes them; with a decimal comma, one with a point is none."""
+    if decimal == ".":
+        return column
+    return column.str.replace_all(".", "?", literal=True).str.replace_all(",", ".", literal=True)
+
+
+def read_times(column: pl.Series, given: str | None, decimal: str) -> tuple[pl.Series, Wrong, str]:
+    """Seconds since 1970, what is wrong, and the unit that numbers were in if that is another."""
+    empty, unit = column == "", ""
+    if given is None:
+        seconds, unit = _in_seconds(_plain_times(column, decimal))
+        what = "is neither seconds since 1970 nor ISO 8601"
+    else:
+        seconds = _formatted_times(column, given)
+        what = f"is not a time in the format {given}"
+    bad = seconds.is_null() & ~empty
+    wrong = {
+        "is empty": (empty, "without times give --time-column none"),
+        what: (bad, _guessed_format(column.filter(bad), given) if bad.any() else ""),
+    }
+    return seconds.fill_null(0), wrong, unit
+
+
+def _in_seconds(times: pl.Series) -> tuple[pl.Series, str]:
+    """Times that are all so large that they can only be in a smaller unit, in seconds; and that unit."""
+    least = times.min()
+    for low, unit, parts in _SMALLER_UNITS:
+        if isinstance(least, int) and least > low:
+            return times // parts, unit
+    return times, ""
+
+
+def _plain_times(column: pl.Series, decimal: str) -> pl.Series:
+    whole = column.cast(pl.Int64, strict=False)
+    if not whole.null_count():
+        return whole
+    number = with_point(column, decimal).cast(pl.Float64, strict=False)
+    number = pl.select(pl.when(number.is_finite() & (number.abs() < _LATEST)).then(number.floor())).to_series()
+    seconds = whole.fill_null(number.cast(pl.Int64, strict=False))
+    return _filled(column, seconds, iso_seconds)
+
+
+def _formatted_times(column: pl.Series, given: str) -> pl.Series:
+    seconds = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
+    if _FAST_FORMAT.fullmatch(given):
+        with suppress(pl.exceptions.PolarsError):  # a format without a whole date
+            seconds = column.str.strptime(pl.Datetime("us"), given, strict=False).dt.epoch("s")
+
+    def read(text: str) -> int | None:
+        try:
+            moment = datetime.strptime(text, given)
+        except ValueError:
+            return None
+        except re.error:
+            raise BadInput(f"--time-format {given!r} cannot be used: see Python's strptime") from None
+        return _seconds_of(moment)
+
+    return _filled(column, seconds, read)
+
+
+def _filled(column: pl.Series, seconds: pl.Series, read: Callable[[str], int | None]) -> pl.Series:
+    """Every distinct text that has no seconds yet, read by itself."""
+    left = seconds.is_null() & (column != "")
+    if not left.any():
+        return seconds
+    distinct = column.filter(left).unique()
+    known = pl.DataFrame({"text": distinct, "found": pl.Series([read(text) for text in distinct], dtype=pl.Int64)})
+    joined = pl.DataFrame({"text": column, "seconds": seconds}).join(
+        known, on="text", how="left", maintain_order="left"
+    )
+    return joined.select(pl.coalesce("seconds", "found")).to_series()
+
+
+def iso_seconds(text: str) -> int | None:
+    """Seconds since 1970 of a moment in ISO 8601, UTC without a zone; None for anything else."""
+    try:
+        return _seconds_of(datetime.fromisoformat(text))
+    except ValueError:
+        return None
+
+
+def _seconds_of(moment: datetime) -> int | None:
+    try:
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (OverflowError, OSError):
+        return None
+
+
+def _guessed_format(bad: pl.Series, given: str | None) -> str:
+    """Advice: the formats that fit the first of these texts, other than the given one."""
+    texts = bad[: 50 * _GUESSED_FROM].unique(maintain_order=True)[:_GUESSED_FROM].to_list()
+
+    def fits(one: str, text: str) -> bool:
+        try:
+            datetime.strptime(text, one)
+        except ValueError:
+            return False
+        return True
+
+    for few in (texts, texts[:1]):
+        fitting = [one for one in _FORMATS if one != given and few and all(fits(one, text) for text in few)]
+        if fitting:
+            return "give --time-format " + " or ".join(f"'{one}'" for one in fitting[:2])
+    return "give --time-format, such as '%d.%m.%Y %H:%M'" if given is None else ""
