@@ -333,28 +333,30 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
         read_csv(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"PK\x03\x04" + b"\0" * 20 + b"[Content_Types].xml", "binary.*an Excel file; save the sheet as CSV"),
-        (b"PK\x03\x04" + b"\0" * 20 + b"log.csv", "binary.*a zip archive; unpack it first"),
-        (b"SQLite format 3\0" + b"\0" * 20, "binary.*SQLite"),
-        (bytes(range(256)) * 20, "is binary and no table of text"),
-        (b"user,item\nu,a\n" + b"\0" * 100, "is binary and no table of text"),
+def test_what_is_no_table_is_called_what_it_is(tmp_path: Path) -> None:
+    for content, said in (
+        (b"PK\x03\x04" + b"\0" * 20 + b"xl/", "is an Excel file or a zip archive: save the sheet as CSV"),
+        (bytes(range(256)) * 20, "is binary: give a CSV, gzip or parquet file"),
+        (b"user,item\nu,a\n" + b"\0" * 100, "is binary: give a CSV"),
+        ("user,item\nu,a\n".encode("utf-16-le"), "is binary.*--encoding utf-16-le"),
         (b'{"user": "u"}\n', "is JSON and no table: .*--kind impressions"),
         (b"\x1f\x8b" + b"rubbish", "not a whole gzip file"),
-        ("user,item\nu,a\n".encode("utf-16-le"), "looks like UTF-16-LE.*--encoding utf-16-le"),
         ("user,item\nü,a\n".encode("utf-32"), "looks like UTF-32.*--encoding utf-32"),
         (b"user,item\nu\x81\xe9,a\n", r"line 2: not valid UTF-8 \(byte 0x81\): give --encoding latin-1"),
-    ],
-)
-def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, content: bytes, said: str) -> None:
-    for skip_bad in (False, True):
-        if skip_bad and "0x81" in said:
-            continue  # a line in another encoding is then a bad row
-        with pytest.raises(BadInput, match=said) as caught:
-            read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=skip_bad))
-        assert "\n" not in str(caught.value)
+    ):
+        for skip_bad in (False, True):
+            if skip_bad and "0x81" in said:
+                continue  # a line in another encoding is then a bad row
+            with pytest.raises(BadInput, match=said) as caught:
+                read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=skip_bad))
+            assert "\n" not in str(caught.value)
+
+
+def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(tmp_path: Path) -> None:
+    for mark in ("", '"'):
+        log = f"user,item,time\nu,{mark}a{mark},1\nu,b\nu,c,2,3\nu,d,4\n"
+        with pytest.raises(BadInput, match=r"2 rows, such as found 2 \(line 3\), found 4 \(line 4\)"):
+            read_csv(write_csv(tmp_path, log))
 
 
 FIELD = st.text(st.sampled_from("ab ,;\"\n\t'é\u2028\x0b|%"), max_size=5)

@@ -23,6 +23,7 @@ import polars as pl
 
 from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import offsets_of
+from veilrec._quotes import without_blanks_behind
 from veilrec._words import counted
 from veilrec.data.population import Strings
 from veilrec.errors import BadInput, bad_line
@@ -51,8 +52,7 @@ class LineFaults:
             raise BadInput("\n".join([f"{self._path} has faults in {counted(len(self._found), 'line')}", *told, *more]))
 
 
-_NEWLINE = 0x0A
-_UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
+UNIT_SEPARATOR = "\x1f"  # stands in for separators of several bytes, which polars cannot split on
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
@@ -86,6 +86,14 @@ def read_bytes(path: Path) -> bytes:
     """The contents of a file, unpacked when its name ends in `.gz`."""
     with _opened(path) as source:
         return source.read()
+
+
+def unpack_gzip(path: Path, content: bytes) -> bytes:
+    """Decompress the contents of a file whose name does not end in `.gz`."""
+    try:
+        return gzip.decompress(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} is not a whole gzip file ({error}): get it again") from None
 
 
 @contextmanager
@@ -187,18 +195,78 @@ def read_table(
     `quoted` allows fields in double quotes that hold separators or line breaks; without it a double quote is
     a letter like any other.
     """
-    content = read_utf8(path, encoding).rstrip(b"\n")
+    content, first_line, mark = read_utf8(path, encoding).rstrip(b"\n"), 1, separator
     if names is None:
         head, _, content = content.partition(b"\n")
-        names = _header(path, head.decode(), separator)
-        first_line = 2
-    else:
-        first_line = 1
+        names, first_line = _header(path, head.decode(), separator), 2
     if not content:
         raise BadInput(f"{path} has no rows: a file with at least one row is needed")
-    if quoted and b'"' in content:
-        return _read_quoted(path, content.decode(), names, separator, first_line)
-    return _read_plain(path, content + b"\n", names, separator, first_line)
+    if len(separator) > 1:
+        mark = UNIT_SEPARATOR
+        if mark.encode() in content:
+            line = content.count(b"\n", 0, content.index(mark.encode())) + first_line
+            raise bad_line(path, line, "control character 0x1f is not allowed")
+        content = content.replace(separator.encode(), mark.encode())
+    frame = split_clean(content, names, mark, quoted=quoted)
+    if frame is not None:
+        return TextTable(path, frame, np.arange(first_line, first_line + len(frame), dtype=np.int64))
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    for start, row in exact_rows(content.decode(), mark, quoted=quoted):
+        if row is None:
+            raise bad_line(path, start + first_line, "the quotes do not match")
+        if len(row) != len(names):
+            raise _wrong_count(path, start + first_line, len(names), separator, 0 if row in ([], [""]) else len(row))
+        rows.append(row)
+        lines.append(start + first_line)
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return TextTable(path, frame, np.array(lines, np.int64))
+
+
+def split_clean(content: bytes, names: Sequence[str], separator: str, *, quoted: bool) -> pl.DataFrame | None:
+    """Split lines with polars; None unless each is exactly one row with one field per column.
+
+    polars takes short lines and stray quotes without a word, so rows, separators and quotes are counted.
+    """
+    try:
+        frame = pl.read_csv(
+            content,
+            separator=separator,
+            has_header=False,
+            quote_char='"' if quoted else None,
+            schema=dict.fromkeys(names, pl.String),
+        ).fill_null("")
+    except pl.exceptions.PolarsError:
+        return None
+    separators = content.count(separator.encode())
+    if quoted:
+        if frame.select(pl.any_horizontal(pl.all().str.contains('"', literal=True).any())).item():
+            return None
+        separators -= frame.select(pl.sum_horizontal(pl.all().str.count_matches(separator, literal=True).sum())).item()
+    whole = len(frame) == content.count(b"\n") + 1 and separators == len(frame) * (len(names) - 1)
+    return frame if whole else None
+
+
+def exact_rows(body: str, separator: str, *, quoted: bool) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield every row with the 0-based line that it starts on; None for a line whose quotes do not match."""
+    if not quoted:
+        yield from ((number, line.split(separator)) for number, line in enumerate(body.split("\n")))
+        return
+    lines = without_blanks_behind(body, separator).split("\n")
+    begin = 0
+    while begin < len(lines):
+        rest = (lines[place] + "\n" for place in range(begin, len(lines)))
+        reader = csv.reader(rest, delimiter=separator, strict=True, skipinitialspace=True)
+        start = begin
+        try:
+            for row in reader:
+                yield start, row
+                start = begin + reader.line_num
+        except csv.Error:
+            yield start, None
+            begin = start + 1
+        else:
+            return
 
 
 def _header(path: Path, line: str, separator: str) -> list[str]:
@@ -209,46 +277,6 @@ def _header(path: Path, line: str, separator: str) -> list[str]:
     if repeated:
         raise bad_line(path, 1, f"column {repeated[0]!r} occurs more than once in the header")
     return names
-
-
-def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str, first_line: int) -> TextTable:
-    mark = separator.encode()
-    if len(mark) > 1:
-        if _UNIT_SEPARATOR in content:
-            line = content.count(b"\n", 0, content.index(_UNIT_SEPARATOR)) + first_line
-            raise bad_line(path, line, "control character 0x1f is not allowed")
-        content, mark = content.replace(mark, _UNIT_SEPARATOR), _UNIT_SEPARATOR
-    raw = np.frombuffer(content, np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    fields = np.diff(np.searchsorted(np.flatnonzero(raw == mark[0]), ends), prepend=0) + 1
-    wrong = np.flatnonzero(fields != len(names))
-    if len(wrong):
-        row = int(wrong[0])
-        blank = ends[row] == (ends[row - 1] + 1 if row else 0)
-        raise _wrong_count(path, row + first_line, len(names), separator, 0 if blank else int(fields[row]))
-    frame = pl.read_csv(
-        content, separator=mark.decode(), has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.String)
-    ).fill_null("")
-    if frame.height != len(ends):
-        raise BadInput(f"{path} could not be split into lines: {len(ends)} lines, {frame.height} rows")
-    return TextTable(path, frame, np.arange(first_line, first_line + len(ends), dtype=np.int64))
-
-
-def _read_quoted(path: Path, content: str, names: Sequence[str], separator: str, first_line: int) -> TextTable:
-    # newline="" keeps line breaks inside quotes as they are
-    reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, strict=True)
-    rows, starts, start = [], [], 0
-    try:
-        for row in reader:
-            if len(row) != len(names):
-                raise _wrong_count(path, start + first_line, len(names), separator, len(row))
-            rows.append(row)
-            starts.append(start + first_line)
-            start = reader.line_num
-    except csv.Error as error:
-        raise bad_line(path, start + first_line, f"the quotes do not match ({error})") from None
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    return TextTable(path, frame, np.array(starts, np.int64))
 
 
 def _wrong_count(path: Path, line: int, expected: int, separator: str, found: int) -> BadInput:
