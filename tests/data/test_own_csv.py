@@ -229,7 +229,7 @@ def test_without_a_header_the_columns_are_user_item_rating_time(tmp_path: Path, 
     assert (None if found.times is None else found.times.tolist()) == times
 
 
-@pytest.mark.parametrize("name", ["Sterne", "Note", "Punkte", "Stars", "Score", "Wertung"])
+@pytest.mark.parametrize("name", ["Sterne", "Punkte", "Stars", "Score", "Wertung"])
 def test_ratings_are_known_by_their_usual_names(tmp_path: Path, name: str) -> None:
     population = read_csv(
         write_csv(tmp_path, f"Kunde;Artikel;{name}\nu;a;4,5\nu;b;1\n"), options=CsvOptions(decimal=",")

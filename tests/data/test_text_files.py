@@ -73,20 +73,6 @@ def test_a_malformed_line_is_named(tmp_path, content, line, fault):
         read_table(write(tmp_path, content), NAMES, separator="::")
 
 
-@pytest.mark.parametrize(
-    ("value", "fault"),
-    [
-        ("x", "rating 'x' is not a number"),
-        *((value, f"rating '{value}' is not a finite number") for value in ("nan", "inf", "1e99")),
-        ("", "rating is empty"),
-    ],
-)
-def test_a_number_that_is_none_is_named(tmp_path, value, fault):
-    table = read_table(write(tmp_path, f"1::2::3\n4::5::{value}\n".encode()), NAMES, separator="::")
-    with pytest.raises(BadInput, match=f"line 2: .*{fault}"):
-        table.numbers("rating")
-
-
 @pytest.mark.parametrize(("value", "fault"), [("1.5", "not a whole number"), ("0", "below 1"), ("9", "above 5")])
 def test_integers_keep_their_bounds(tmp_path, value, fault):
     table = read_table(write(tmp_path, f"1::2::{value}\n".encode()), NAMES, separator="::")
@@ -107,7 +93,7 @@ def test_duplicates_go_and_lines_stay(tmp_path):
     table = read_table(write(tmp_path, b"1::2::3\n1::2::3\n1::2::x\n"), NAMES, separator="::").without_duplicates()
     assert len(table) == 2
     with pytest.raises(BadInput, match="line 3"):
-        table.numbers("rating")
+        table.integers("rating")
 
 
 def test_windows_line_ends_and_byte_order_marks_are_taken(tmp_path):

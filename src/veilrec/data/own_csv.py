@@ -55,14 +55,12 @@ _KNOWN = {
         " video videoid app appid game gameid content contentid show showid business businessid page pageid document"
         " documentid docid recipe recipeid listing listingid hotel hotelid offer offerid post postid course courseid",
         "rating": "rating ratings score scores stars star overall reviewrating preference bewertung wertung"
-        " sterne punkte note",
+        " sterne punkte",
         "time": "time timestamp ts unixtime unixreviewtime unixtimestamp datetime createdat eventtime eventtimestamp"
         " ratedat date zeit zeitpunkt zeitstempel datum",
     }.items()
 }
 _NEEDED = ("user", "item")
-_MARK_OR_REMARK = "note"  # a rating in German, words in English
-_LOOKED_AT = 20  # values of a column that may be one or the other
 _LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time
 
 
@@ -309,8 +307,6 @@ def _asked_column(raw: RawRows, role: str, asked: str) -> int:
 
 def _known_column(raw: RawRows, plain: list[str], role: str) -> int | None:
     candidates = [name for name in _KNOWN[role] if name in plain]
-    if candidates == [_MARK_OR_REMARK] and not _numbers(_text(raw, plain.index(_MARK_OR_REMARK))):
-        return None
     if not candidates:
         return None
     if plain.count(candidates[0]) > 1:
@@ -322,12 +318,6 @@ def _known_column(raw: RawRows, plain: list[str], role: str) -> int | None:
             " (`veilrec data import`)"
         )
     return plain.index(candidates[0])
-
-
-def _numbers(column: pl.Series) -> bool:
-    """Whether the first texts that say something are numbers, with a point or a comma."""
-    filled = column.str.strip_chars().filter(column.str.strip_chars() != "")[:_LOOKED_AT]
-    return 2 * int(filled.str.contains(r"^[-+]?\d+([.,]\d+)?$").sum()) > len(filled)
 
 
 def _missing(raw: RawRows, roles: list[str]) -> BadInput:
