@@ -202,7 +202,7 @@ def test_the_check_shows_features_and_who_is_unknown(tmp_path: Path) -> None:
     packed.save(population, tmp_path / "packed")
     for each in (population, packed.load(tmp_path / "packed")):
         report = check(each)
-        assert [feature.told() for feature in report.features] == [
+        assert [feature.summary() for feature in report.features] == [
             "number from 0 to 99, 66.7% unknown",
             "categories, 3 values, 33.3% unknown",
         ]

@@ -1,4 +1,4 @@
-"""What is in a data set, what is odd about it, and what a model that reads its news will make of their text."""
+"""Data report: counts, histograms and oddities of a data set, of its news texts and of its features."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class FeatureReport:
     high: float
     unknown: float  # the share of users or items of whom it is not known
 
-    def told(self) -> str:
-        """In words."""
+    def summary(self) -> str:
+        """Describe kind, values or range, and the unknown share."""
         if self.kind == "number":
             what = f"number from {self.low:g} to {self.high:g}"
         else:
@@ -44,7 +44,7 @@ class FeatureReport:
 
 
 def check_features(population: Population) -> tuple[FeatureReport, ...]:
-    """The features of users, then those of items."""
+    """Report every feature of users, then of items."""
     if population.features is None:
         return ()
     found = []
@@ -119,7 +119,7 @@ class TextReport:
     history_without_title: int  # clicks of distinct histories
 
     def odd(self) -> Iterator[str]:
-        """What is odd, and what comes of it, in words."""
+        """Yield a sentence for every oddity and its consequence."""
         found = (
             (self.without_title, "news without a title: read as one unknown word"),
             (self.without_any_text, "news with neither title nor abstract: models of text rank them by their category"),
@@ -137,11 +137,11 @@ class TextReport:
                 f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
             ),
         )
-        return (_told(count, what) for count, what in found if count)
+        return (_count_phrase(count, what) for count, what in found if count)
 
 
-def _told(count: int, what: str) -> str:
-    """So many things with what is odd about them; `what` begins with the plural."""
+def _count_phrase(count: int, what: str) -> str:
+    """Return the count and a description that begins with a plural; singular for one."""
     if count == 1:
         what = re.sub(r"^((?:shown |published test )?)(?!news|of)(\w+)s\b", r"\1\2", what)
         what = what.replace("and were merged", "and was merged").replace(
@@ -257,7 +257,7 @@ def _odd(
             (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
             (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
         ]
-    odd = [_told(count, what) for count, what in found if count]
+    odd = [_count_phrase(count, what) for count, what in found if count]
     odd += text.odd() if text is not None else ()
     odd += about_times(last)
     if population.n_users == 1:
@@ -276,8 +276,8 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     said = []
     if "rows_left_out" in facts:
         kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
-        told = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
-        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {told}")
+        listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
+        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {listed}")
     if "blank_lines" in facts:
         said.append(f"{counted(int(facts['blank_lines']), 'blank line')} passed over")
     if "ids_stripped" in facts:
@@ -414,7 +414,7 @@ def _summary(report: DataReport) -> list[tuple[str, str]]:
         rows.append(
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
-    rows += [(f"{feature.side}: {feature.name}", feature.told()) for feature in report.features]
+    rows += [(f"{feature.side}: {feature.name}", feature.summary()) for feature in report.features]
     for key, value in report.facts.items():
         if key not in _SAID_ALREADY and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))

@@ -145,7 +145,7 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "synthetic-news": Dataset(
         name="synthetic-news",
-        title="made-up news with impressions and a known best score: synthetic-news:users=5000,seed=1",
+        title="synthetic news with impressions and a known best score: synthetic-news:users=5000,seed=1",
         kind="synthetic",
         module="synthetic_news",
         function="generate",
@@ -154,7 +154,7 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "synthetic-ratings": Dataset(
         name="synthetic-ratings",
-        title="made-up uses of items with a known best score: synthetic-ratings:users=5000,items=2000,seed=1",
+        title="synthetic uses of items with a known best score: synthetic-ratings:users=5000,items=2000,seed=1",
         kind="synthetic",
         module="synthetic_ratings",
         function="generate",
@@ -170,7 +170,7 @@ def find_dataset(name: str) -> Dataset:
 
 
 def full_spec(spec: str) -> str:
-    """The same specification with the name of its data set as `DATASETS` writes it."""
+    """Normalise the name of the data set in a specification to its spelling in `DATASETS`."""
     name, colon, rest = spec.strip().partition(":")
     return f"{written_name(name, DATASETS) or name}{colon}{rest}"
 
@@ -209,7 +209,7 @@ def parse(spec: str) -> Spec:
 
 
 def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions | None = None) -> Population:
-    """Read or make up the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
+    """Read or generate the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
     asked = parse(spec)
     if csv is not None and (asked.dataset.name != "csv" or (asked.path is not None and asked.path.is_dir())):
         raise BadInput(

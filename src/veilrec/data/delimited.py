@@ -40,11 +40,11 @@ class Fault:
 
     @property
     def kind(self) -> str:
-        """What it is, without any row."""
+        """Column and problem, without any row."""
         return self.what if self.column is None else f"{self.column} {self.what}"
 
-    def told(self) -> str:
-        """One line for all rows."""
+    def summary(self) -> str:
+        """Describe the fault in one line: kind, number of rows, examples, advice."""
         few: dict[str | int, str] = {}  # by value, or by line where nothing stands there
         for value, line in zip(self.values[:_LOOKED_AT], self.lines[:_LOOKED_AT].tolist(), strict=True):
             few.setdefault(value or line, f"{self._shown(value)} (line {line})" if value else f"line {line}")
@@ -53,13 +53,13 @@ class Fault:
         return f"{self.kind}: {counted(len(self.lines), 'row')}, such as {', '.join(few.values())}{self._advice()}"
 
     def alone(self, path: Path) -> str:
-        """The same where only one row has it, and no other fault is in the file."""
+        """Describe a fault that only one row of the file has, as an error of that line."""
         value = self._shown(self.values[0])
         if self.column is None:
-            told = f"{self.what}, {value}" if value else self.what
+            problem = f"{self.what}, {value}" if value else self.what
         else:
-            told = f"{self.column} {value} {self.what}" if self.values[0] else self.kind
-        return str(bad_line(path, int(self.lines[0]), told + self._advice()))
+            problem = f"{self.column} {value} {self.what}" if self.values[0] else self.kind
+        return str(bad_line(path, int(self.lines[0]), problem + self._advice()))
 
     def _shown(self, value: str) -> str:
         if self.column is None:
@@ -72,7 +72,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultyFile:
-    """A file, what is wrong with it, and how many of its rows are bad or good."""
+    """A file with its faults and the numbers of its bad and good rows."""
 
     path: Path
     faults: Sequence[Fault]
@@ -81,7 +81,7 @@ class FaultyFile:
 
 
 def refusal(found: Sequence[FaultyFile]) -> BadInput:
-    """The error that tells every fault of every file: a line where there is one, else a line for each kind."""
+    """Return one error with every fault of every file: a single line for a single fault, else a line for each kind."""
     leave_out = ", or leave such rows out with --skip-bad (`veilrec data import`)"
     if not any(file.good_rows for file in found):
         leave_out = ": no row is without a fault"
@@ -89,12 +89,12 @@ def refusal(found: Sequence[FaultyFile]) -> BadInput:
     if len(every) == 1 and len(every[0][1].lines) == 1:
         path, fault = every[0]
         return BadInput(f"{fault.alone(path)}; put it right{leave_out}")
-    told = []
+    report = []
     for file in found:
         if file.faults:
-            told.append(f"{file.path} has faults in {counted(file.bad_rows, 'row')}")
-            told += [f"  {fault.told()}" for fault in file.faults]
-    return BadInput("\n".join([*told, f"Put them right{leave_out}"]))
+            report.append(f"{file.path} has faults in {counted(file.bad_rows, 'row')}")
+            report += [f"  {fault.summary()}" for fault in file.faults]
+    return BadInput("\n".join([*report, f"Put them right{leave_out}"]))
 
 
 SEPARATORS = (",", "\t", ";", "|")  # candidates for the one that splits the header most

@@ -44,7 +44,7 @@ class _Split:
     def impressions(
         self, users: Indices, shown: Indices, clicked: Indices, histories: Indices
     ) -> tuple[Impressions, int]:
-        """The same with codes, and how many clicks went to articles that were not shown."""
+        """Impressions with codes in place of ids, and how many clicks went to articles that were not shown."""
         rows = Csr(offsets_of(self.behaviours["article_ids_inview"].list.len()), shown)
         clicks = Csr(offsets_of(self.behaviours["article_ids_clicked"].list.len()), clicked)
         times = self.behaviours["impression_time"].dt.epoch("s").to_numpy()

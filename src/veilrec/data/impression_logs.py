@@ -196,7 +196,7 @@ def read_impressions(path: Path) -> Population:
     )
     refuse_unlearnable(path, items, len(clicked.items))
     marked = labels(shown, clicked)
-    _tell_clicks_on_others(log, shown, clicked, faults)
+    _check_clicks(log, shown, clicked, faults)
     faults.refuse()
 
     histories, history_of = _histories(
@@ -217,7 +217,7 @@ def read_impressions(path: Path) -> Population:
 
 
 def _without_blanks(log: JsonLines) -> tuple[JsonLines, int]:
-    """The same with no blanks around ids, and how many had some."""
+    """Strip blanks around ids; return how many ids had some."""
     singles = [pl.col(name).str.strip_chars() for name in ("user", "item")]
     lists = [pl.col(name).list.eval(pl.element().str.strip_chars()) for name in ("shown", "clicked", "history")]
     clean = log.frame.with_columns(*singles, *lists)
@@ -231,7 +231,7 @@ def _without_blanks(log: JsonLines) -> tuple[JsonLines, int]:
 
 
 def _refuse_tables(path: Path) -> None:
-    """Call a table of text what it is, instead of every line of it no JSON."""
+    """Refuse a CSV file as a whole instead of reporting every line as invalid JSON."""
     first = next((line for line in read_utf8(path).split(b"\n") if line.strip()), b"").strip()
     if first[:1] not in (b"{", b"[") and any(mark in first for mark in (b",", b";", b"\t", b"|")):
         raise BadInput(
@@ -257,7 +257,7 @@ def _items_and_impressions(everything: JsonLines, faults: LineFaults) -> tuple[J
 
 
 def _impression_times(log: JsonLines, faults: LineFaults) -> Offsets:
-    """Seconds since 1970 of every impression; those without are told, and the result is then good for nothing."""
+    """Seconds since 1970 of every impression; invalid ones are added to `faults` and become 0."""
     texts = log.frame["time"]
     distinct = texts.unique(maintain_order=True)
     known: dict[str, int] = {}
@@ -291,7 +291,7 @@ def _without_duplicates(log: JsonLines, times: Offsets) -> tuple[JsonLines, Offs
     return log.where(first), times[first.to_numpy()], int((~first).sum())
 
 
-def _tell_clicks_on_others(log: JsonLines, shown: Csr, clicked: Csr, faults: LineFaults) -> None:
+def _check_clicks(log: JsonLines, shown: Csr, clicked: Csr, faults: LineFaults) -> None:
     for row in clicked.row_numbers()[labels(clicked, shown) == 0].tolist():
         faults.add(int(log.lines[row]), 'an item under "clicked" is not among those "shown"')
 

@@ -58,7 +58,7 @@ class _Behaviours:
     duplicates: int
 
     def impressions(self, users: Indices, shown: Indices, histories: Indices) -> Impressions:
-        """The same with codes in place of ids."""
+        """Impressions with codes in place of ids."""
         return Impressions(
             users,
             self.times,

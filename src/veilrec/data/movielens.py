@@ -36,7 +36,7 @@ _FILM = (Feature("genres", "categories", GENRES), Feature("year", "category", _Y
 
 
 def people_of_1m(path: Path | None, users: Strings) -> Side | None:
-    """Those of users.dat; None without the file."""
+    """Age group, gender and occupation of the users from users.dat; None without the file."""
     if path is None:
         return None
     listing = read_table(path, ("user", "gender", "age", "occupation", "zip"), separator="::", encoding="latin-1")
@@ -46,7 +46,7 @@ def people_of_1m(path: Path | None, users: Strings) -> Side | None:
 
 
 def people_of_100k(path: Path | None, users: Strings) -> Side | None:
-    """Those of u.user; None without the file."""
+    """Age group, gender and occupation of the users from u.user; None without the file."""
     if path is None:
         return None
     listing = read_table(path, ("user", "age", "gender", "occupation", "zip"), separator="|", encoding="latin-1")
@@ -149,7 +149,7 @@ def _population(
 
 
 def _described(population: Population, people: Side | None) -> Population:
-    """The same with what is known of people and of films; nothing where the files are not there."""
+    """Add features of users and films where their files exist."""
     films = None if population.catalogue is None else film_side(population.catalogue)
     if people is None and films is None:
         return population

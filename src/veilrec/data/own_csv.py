@@ -87,19 +87,19 @@ class CsvOptions:
 
     @property
     def layout(self) -> Layout:
-        """What finds the fields."""
+        """Layout options of the file."""
         return Layout(self.separator, self.encoding, self.header, self.skip_bad)
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """What the user called each column."""
+        """Given column names by role."""
         names = (self.user_column, self.item_column, self.rating_column, self.time_column)
         return dict(zip(_KNOWN, names, strict=True))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One file: its good rows, and all that was noticed."""
+    """One file: its good rows, faults and counts."""
 
     path: Path
     frame: pl.DataFrame  # user, item and what else there is
@@ -111,8 +111,8 @@ class _Part:
     time_unit: str  # of times that are numbers; "": seconds
 
     @property
-    def told(self) -> FaultyFile:
-        """What has to be said if it is refused."""
+    def faulty_file(self) -> FaultyFile:
+        """Faults of this file for the report."""
         return FaultyFile(self.path, self.faults, self.bad_rows, len(self.frame))
 
     ignored: tuple[str, ...]
@@ -122,14 +122,14 @@ class _Part:
 def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
     """Read files of uses as one log; users are numbered by first appearance, items by name.
 
-    A model shows the order of its items, and whose use of an item came first is nobody's business. `features` is a YAML
-    file that names columns: see feature_schema.
+    Items are sorted because a model publishes their order, which must not depend on who used one first.
+    `features` is a YAML file that names columns: see own_features.
     """
     chosen = options or CsvOptions()
     schema = None if features is None else read_schema(features)
     parts = [_read_part(path, chosen, schema) for path in paths]
     if not chosen.skip_bad and any(part.faults for part in parts):
-        raise refusal([part.told for part in parts])
+        raise refusal([part.faulty_file for part in parts])
     for part in parts:
         if part.frame.columns != parts[0].frame.columns:
             raise BadInput(
@@ -138,8 +138,8 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
             )
     rows = pl.concat([part.frame for part in parts])
     if not len(rows):
-        told = "; ".join(fault.told() for part in parts for fault in part.faults)
-        raise BadInput(f"{paths[0]}: no row is left without its bad ones ({told}): give other options, or other data")
+        faults = "; ".join(fault.summary() for part in parts for fault in part.faults)
+        raise BadInput(f"{paths[0]}: no row is left without its bad ones ({faults}): give other options, or other data")
     user_codes, users = encode(rows["user"])
     item_codes, items = encode(rows["item"], by_name=True)
     if len(items) < 2:
@@ -165,7 +165,7 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
 
 
 def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
-    """What is worth saying of how the files were read."""
+    """Facts about how the files were read."""
     facts: dict[str, int | float | str] = {}
     used = {role: name for part in parts for role, name in part.used.items()}
     if any(name.lower() != role for role, name in used.items()):

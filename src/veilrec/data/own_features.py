@@ -260,8 +260,8 @@ def modal(owners: Offsets | Indices, column: pl.Series, count: int) -> pl.Series
     said = rows.filter(pl.col("value").is_not_null() & ~pl.col("value").is_in(UNSAID))
     ranked = said.group_by("owner", "value").len().sort("owner", "len", "value", descending=[False, True, False])
     first = ranked.unique("owner", keep="first", maintain_order=True)
-    everybody = pl.DataFrame({"owner": np.arange(count, dtype=np.int64)})
-    return everybody.join(first, on="owner", how="left", maintain_order="left")["value"]
+    owners_all = pl.DataFrame({"owner": np.arange(count, dtype=np.int64)})
+    return owners_all.join(first, on="owner", how="left", maintain_order="left")["value"]
 
 
 UNKNOWN_NUMBERS = "unknown_numbers: "  # how the facts begin that say how many rows lack a number
@@ -283,7 +283,7 @@ class _SideColumns:
 
     where: str
     frame: pl.DataFrame  # texts, by the names of the features
-    owners: Indices  # [rows], -1 for one that the log does not have: its values exist, and are nobody's
+    owners: Indices  # [rows], -1 for one that the log does not have: its values count, without an owner
     ids: Strings
 
     @property

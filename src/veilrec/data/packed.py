@@ -63,7 +63,7 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
 
 
 def _reason(error: OSError) -> str:
-    """Why a file could not be written; numpy tells of a full disk by what it could not write."""
+    """Return why a file could not be written; numpy reports a full disk as a short write."""
     if error.errno is None and "requested and" in str(error):
         return os.strerror(errno.ENOSPC)
     return error.strerror or str(error)

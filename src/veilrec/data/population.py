@@ -201,7 +201,7 @@ def _interactions_of(log: Interactions, users: Offsets) -> Interactions:
 
 
 def _impressions_of(split: Impressions, users: Offsets) -> Impressions:
-    """Histories that nobody is left for go too."""
+    """Impressions of these users; histories that no impression refers to any more are dropped."""
     chosen = np.flatnonzero(np.isin(split.users, users))
     entries = Csr(split.shown.offsets, np.arange(len(split.shown.items), dtype=np.int32)).take(chosen)
     kept, history_of = np.unique(split.history_of[chosen], return_inverse=True)

@@ -9,8 +9,8 @@ Every use is drawn from
 without repeating an item. What is known beside ids carries some of that: a user's group is most often the genre of
 the strongest interest, an item has its two genres in no order, and a mark of critics who see its quality dimly.
 
-All draws are keyed by (seed, user), so a user's rows depend on nobody else and the probabilities can be computed again
-later: see `RatingsWorld.oracle_scores`.
+All draws are keyed by (seed, user), so a user's rows depend on no other user and the probabilities can be computed
+again later: see `RatingsWorld.oracle_scores`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from veilrec.features import Feature, Features, assembled
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
 _LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM, _GROUP_STREAM, _MARK_STREAM = 1, 2, 3, 4, 5, 6
-_TELLING = 0.7  # the share of users whose group is that of their strongest interest; the others have any
+_GROUP_SIGNAL = 0.7  # the share of users whose group is that of their strongest interest; the others have any
 _ORACLE_SAMPLE = 2_000
 _WORDS = read_words("films")
 GENRES = tuple(_WORDS["genres"])
@@ -236,8 +236,8 @@ def _draw_groups(seed: int, clusters: int, groups: Indices) -> None:
         draw_interests(state, clusters, interests, at_start, at_end)
         strongest = interests[np.argmax(at_start + at_end)]
         draws.start(state, seed, _GROUP_STREAM, user)
-        telling = draws.uniform(state) < _TELLING
-        groups[user] = strongest if telling else draws.integer(state, clusters)
+        informative = draws.uniform(state) < _GROUP_SIGNAL
+        groups[user] = strongest if informative else draws.integer(state, clusters)
 
 
 @jit

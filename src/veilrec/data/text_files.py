@@ -47,9 +47,11 @@ class LineFaults:
         if len(self._found) == 1:
             raise bad_line(self._path, *next(iter(self._found.items())))
         if self._found:
-            told = [f"  line {line}: {self._found[line]}" for line in sorted(self._found)[:_SHOWN_LINES]]
+            listed = [f"  line {line}: {self._found[line]}" for line in sorted(self._found)[:_SHOWN_LINES]]
             more = [f"  and {len(self._found) - _SHOWN_LINES:,} more"] if len(self._found) > _SHOWN_LINES else []
-            raise BadInput("\n".join([f"{self._path} has faults in {counted(len(self._found), 'line')}", *told, *more]))
+            raise BadInput(
+                "\n".join([f"{self._path} has faults in {counted(len(self._found), 'line')}", *listed, *more])
+            )
 
 
 UNIT_SEPARATOR = "\x1f"  # stands in for separators of several bytes, which polars cannot split on
@@ -291,7 +293,7 @@ class JsonLines:
             raise bad_line(self.path, int(self.lines[int(faulty.arg_max() or 0)]), problem)
 
     def sorted_out(self, faulty: pl.Series, problem: str, faults: LineFaults) -> JsonLines:
-        """The rows that are not faulty; the others are told."""
+        """Keep the rows that are not faulty; add the others to `faults`."""
         if not faulty.any():
             return self
         for line in self.lines[faulty.to_numpy()].tolist():
@@ -306,7 +308,7 @@ class JsonLines:
 def read_json_lines(path: Path, schema: JsonSchema, faults: LineFaults | None = None) -> JsonLines:
     """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over.
 
-    Lines that cannot be read are left out and told to `faults`; without, they are refused.
+    Lines that cannot be read are left out and added to `faults`; without it, they raise BadInput.
     """
     content = read_utf8(path)
     if not content.strip():
@@ -318,15 +320,15 @@ def read_json_lines(path: Path, schema: JsonSchema, faults: LineFaults | None = 
     texts = content.split(b"\n")
     lines = [line for line, text in enumerate(texts, 1) if text.strip()]
     if frame is None or len(frame) != len(lines):
-        told = LineFaults(path) if faults is None else faults
+        found = LineFaults(path) if faults is None else faults
         rows = {}
         for line in lines:
             try:
                 rows[line] = _read_object(texts[line - 1], schema)
             except _BadObject as error:
-                told.add(line, str(error))
+                found.add(line, str(error))
         if faults is None:
-            told.refuse()
+            found.refuse()
         frame, lines = pl.DataFrame(list(rows.values()), schema=dict(schema), orient="row"), list(rows)
     return JsonLines(path, frame, np.array(lines, np.int64))
 
@@ -346,11 +348,11 @@ def _read_objects(content: bytes, schema: JsonSchema) -> pl.DataFrame | None:
 
 
 class _BadObject(Exception):
-    """What is wrong with a line."""
+    """Problem of a line."""
 
 
 def _read_object(text: bytes, schema: JsonSchema) -> list[str | list[str] | None]:
-    """One line read by itself; a _BadObject says what is wrong with it."""
+    """Parse one line; raise _BadObject with the problem."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
