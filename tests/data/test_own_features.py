@@ -290,7 +290,7 @@ def one(column: str) -> str:
         ("users: {file: 3, features: {a: {kind: number}}}", "file is 3"),
         ("users: {file: gone.csv, features: {a: {kind: number}}}", "gone.csv is not there"),
         ("users: {key: id, features: {a: {kind: number}}}", "key is for a second file"),
-        ("users: {file: test_feature_schema.py, key: [1], features: {a: {kind: number}}}", r"key is \[1\]"),
+        ("users: {file: test_own_features.py, key: [1], features: {a: {kind: number}}}", r"key is \[1\]"),
         (one("number"), "users, age: expected is kind:"),
         (one("{kind: colour}"), "unknown kind 'colour'.*known are categories, category, number"),
         (one("{kind: [number]}"), "unknown kind"),
