@@ -136,8 +136,9 @@ def test_missing_files_say_what_is_expected(tmp_path: Path) -> None:
         mind.read(tmp_path)
 
 
-def test_a_malformed_line_is_named(tmp_path: Path) -> None:
-    for row, problem in [
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
         (["4", "U1", "11/13/2019 8:36:57 AM", "N1"], "expected 5 fields"),
         (["4", "U1", "2019-11-13", "N1", "N1-0"], "time '2019-11-13' is not like"),
         (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 N2"], "candidate 'N2' does not end in -0"),
@@ -146,10 +147,12 @@ def test_a_malformed_line_is_named(tmp_path: Path) -> None:
         (["4", "U1", "11/13/2019 8:36:57 AM", "N1", "N1-0 -1"], "candidate '-1' does not end"),
         (["4", "U1", "11/13/2019 8:36:57 AM", "N1", ""], "candidates is empty"),
         (["4", "", "11/13/2019 8:36:57 AM", "N1", "N1-0"], "user is empty"),
-    ]:
-        write_split(tmp_path / "train", [*TRAIN, row])
-        with pytest.raises(BadInput, match=rf"behaviors\.tsv, line 4: .*{problem}"):
-            mind.read(tmp_path)
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, row: list[str], problem: str) -> None:
+    write_split(tmp_path / "train", [*TRAIN, row])
+    with pytest.raises(BadInput, match=rf"behaviors\.tsv, line 4: .*{problem}"):
+        mind.read(tmp_path)
 
 
 def test_logs_without_clicks_or_with_one_item_are_refused(tmp_path: Path) -> None:
