@@ -12,7 +12,7 @@ import torch
 
 from veilrec._arrays import Floats, Indices
 from veilrec.data.datasets import load
-from veilrec.data.population import Catalogue as Texts
+from veilrec.data.population import ItemTable as Texts
 from veilrec.errors import VeilrecError
 from veilrec.methods.news.ranker import NewsScorer, encode_all
 from veilrec.methods.news.users import NewsUsers

@@ -16,7 +16,7 @@ from veilrec._csr import Csr
 from veilrec.data import mind
 from veilrec.data.check import check, check_text, render
 from veilrec.data.movielens import read_100k
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
 from .test_mind import write_split
 
@@ -70,7 +70,7 @@ def test_what_is_odd_is_said():
 
 
 def test_impressions_are_counted():
-    catalogue = Catalogue(titles=Strings.of(["A", "", "C", "D"]), categories=Strings.of([""] * 4))
+    catalogue = ItemTable(titles=Strings.of(["A", "", "C", "D"]), categories=Strings.of([""] * 4))
     facts = {"unknown_candidates": 7, "columns_ignored": "age"}
     report = check(population(impressions={"train": impressions()}, catalogue=catalogue, facts=facts))
     split = report.splits["train"]

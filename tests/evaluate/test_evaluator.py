@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Impressions, Strings
+from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.errors import VeilrecError
 from veilrec.evaluate import evaluator
 from veilrec.evaluate.evaluator import Judgement, evaluate, judge, judge_ties
@@ -284,7 +284,7 @@ def everything_of(protocol: str, table: Floats) -> tuple[Cases, Csr, Judgement]:
     people = random_population(40, 130, 3, 20, seed=1)
     kinds = Strings.of("abc"[number % 3] for number in range(130))
     split = make_split(people, protocol, seed=1)
-    items = describe_items(split.train, 130, Catalogue(kinds, kinds))
+    items = describe_items(split.train, 130, ItemTable(kinds, kinds))
     return split.test, split.train, judge(split.test, split.train, TableModel(table, table), items)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluate.lists import Items, ListJudge, describe_items, gini, top_of_all, top_of_lists
 
 from .toys import csr, rows_of
@@ -117,7 +117,7 @@ def test_the_information_of_items_by_hand() -> None:
 
 
 def kinds_of(titles: list[str], categories: list[str]) -> list[list[int]] | None:
-    catalogue = Catalogue(Strings.of(titles), Strings.of(categories))
+    catalogue = ItemTable(Strings.of(titles), Strings.of(categories))
     kinds = describe_items(Csr(np.zeros(1, np.int64), np.zeros(0, np.int32)), len(titles), catalogue).kinds
     return None if kinds is None else rows_of(kinds)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.errors import BadInput
 from veilrec.evaluate.evaluator import evaluate
 from veilrec.methods.base import configure, make_trainer, preset_names
@@ -29,7 +29,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
 
     monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)

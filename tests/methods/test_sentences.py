@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.methods.news import sentences
 from veilrec.models import minilm
 
@@ -25,8 +25,8 @@ class _FakeModel:
         return np.array([[len(text), 1.0, 0.0] for text in texts], np.float32)
 
 
-def catalogue(*titles: str) -> Catalogue:
-    return Catalogue(Strings.of(titles), Strings.of(titles), abstracts=Strings.of(["more"] * len(titles)))
+def catalogue(*titles: str) -> ItemTable:
+    return ItemTable(Strings.of(titles), Strings.of(titles), abstracts=Strings.of(["more"] * len(titles)))
 
 
 def vectors_of(*titles: str) -> Any:

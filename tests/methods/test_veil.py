@@ -12,7 +12,7 @@ import pytest
 from tests.simulate.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, all_but_the_last, exact_votes, noisy
 from tests.simulate.planted_bugs import protect as protecting
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS
 from veilrec.features import Features, Side
 from veilrec.methods.audit import small_problem
@@ -178,7 +178,7 @@ def test_a_new_item_is_ranked_by_its_content() -> None:
 
 def test_titles_are_read_where_there_are_any() -> None:
     titles = Strings.of(f"the {word} story ({1950 + n % 40})" for n, word in enumerate(["green", "old", "last"] * 100))
-    with_titles = replace(problem(), features=None, catalogue=Catalogue(titles, Strings.of([""] * 300)))
+    with_titles = replace(problem(), features=None, catalogue=ItemTable(titles, Strings.of([""] * 300)))
     content = plan(configured(), with_titles).learner.content  # type: ignore[attr-defined]
     assert content.texts.shape[1] > 0
     assert len(content.starts) == 2  # the year, wide and narrow

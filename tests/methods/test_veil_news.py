@@ -13,7 +13,7 @@ from tests.methods.tiny_news import population, problem
 from tests.simulate.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
 from tests.simulate.planted_bugs import protect as protecting
 from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.device.veil_history import OwnHistory
 from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
 from veilrec.errors import BadInput
@@ -40,7 +40,7 @@ from .tiny_news import split as tiny_split
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model; they follow from the titles."""
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
         return np.array(own, np.float32)
 
@@ -155,7 +155,7 @@ def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> 
     assert catalogue is not None
     again = model.on(catalogue).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
     assert again == pytest.approx(model.fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
-    strange = Catalogue(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
+    strange = ItemTable(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
     scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
     assert scores.shape == (1, 2)
     assert np.isfinite(scores).all()
@@ -167,7 +167,7 @@ def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
     assert catalogue is not None
     assert catalogue.subcategories is not None
     some = range(0, len(catalogue.titles), 3)
-    fewer = Catalogue(
+    fewer = ItemTable(
         *(Strings.of(column[n] for n in some) for column in (catalogue.titles, catalogue.categories)),
         Strings.of(catalogue.subcategories[n] for n in some),
         None if catalogue.abstracts is None else Strings.of(catalogue.abstracts[n] for n in some),
@@ -185,7 +185,7 @@ def test_a_part_of_the_news_is_read_as_among_all(titles: str) -> None:
 def test_words_that_are_learnt_again_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, read = trained("privacy.epsilon=100"), NewsReading.read
 
-    def relearnt(self: NewsReading, other: Catalogue) -> NewsContent:
+    def relearnt(self: NewsReading, other: ItemTable) -> NewsContent:
         names = {name: getattr(self, name) for name in ("categories", "subcategories", "rarity")}
         return read(replace(reading_of(other, self.titles), **names), other)
 
@@ -206,7 +206,7 @@ def test_a_saved_ranker_reads_as_before() -> None:
 
 
 def test_titles_that_nobody_wrote_are_not_read() -> None:
-    bare = Catalogue(Strings.of([""] * 4), Strings.of(["a", "a", "b", ""]))
+    bare = ItemTable(Strings.of([""] * 4), Strings.of(["a", "a", "b", ""]))
     content = reading_of(bare, "words").read(bare)
     assert (content.vectors.shape[1], content.appeal.shape[1], content.n_features) == (0, 0, 2)
     assert content.categories.tolist() == [0, 0, 1, -1]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.methods.audit import small_problem, tiny_plan
 from veilrec.methods.registry import METHODS, get
 from veilrec.methods.template import write_template
@@ -50,7 +50,7 @@ def _cases() -> list[object]:
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
 
     monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)

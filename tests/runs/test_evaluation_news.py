@@ -15,7 +15,7 @@ from tests.methods.tiny_news import SMALL, WITHOUT_SENTENCES, method
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.data import mind
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.synthetic_news import generate
 from veilrec.errors import BadInput
 from veilrec.runs.evaluation import evaluate_run
@@ -32,7 +32,7 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     """Sentence vectors that depend on the title alone, without the language model; and a cache of our own."""
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         seeds = [zlib.crc32(title.encode()) for title in catalogue.titles]
         return np.stack([np.random.default_rng(seed).standard_normal(384, np.float32) for seed in seeds])
 
@@ -62,7 +62,7 @@ def renamed(whole: Population) -> Population:
         users=Strings.of(f"other{user}" for user in whole.users),
         items=Strings.of(f"X{place}" for place in range(whole.n_items)),
         impressions={name: moved(part) for name, part in whole.impressions.items()},
-        catalogue=Catalogue(
+        catalogue=ItemTable(
             listed(catalogue.titles),
             listed(catalogue.categories),
             listed(catalogue.subcategories),

@@ -317,8 +317,8 @@ def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, feat
     from veilrec.errors import BadInput
 
     if kind is OwnKind.csv:
-        from veilrec.data.feature_schema import beside
         from veilrec.data.own_csv import read_csv
+        from veilrec.data.own_features import beside
 
         return read_csv(*files, options=options, features=features or beside(files[0]))
     if features is not None:
@@ -327,7 +327,7 @@ def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, feat
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
     if options is not None:
         raise BadInput("options for columns, times and encodings are for --kind csv: leave them out for impressions")
-    from veilrec.data.own_logs import read_impressions
+    from veilrec.data.impression_logs import read_impressions
 
     return read_impressions(files[0])
 

@@ -108,7 +108,7 @@ def _address(base: str, file: str) -> str:
 
 
 def _by_hand(dataset: Dataset, folder: Path) -> str:
-    if dataset.kind in {"made up", "own file"}:
+    if dataset.kind in {"synthetic", "own file"}:
         return f"{dataset.name} is not downloaded: {dataset.how_to_get}"
     return (
         f"{dataset.name} cannot be fetched by a program: get {dataset.how_to_get}; "

@@ -20,9 +20,9 @@ from veilrec._arrays import Bytes, Floats, Indices, Offsets
 from veilrec._csr import Csr, offsets_of
 from veilrec._files import new_folder
 from veilrec.data.impression_logs import count_facts, interactions_of, refuse_unlearnable
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import (
-    Table,
+    TextTable,
     blanks,
     encode_together,
     find_file,
@@ -58,7 +58,7 @@ class _Behaviours:
     duplicates: int
 
     def impressions(self, users: Indices, shown: Indices, histories: Indices) -> Impressions:
-        """The same with codes in place of ids."""
+        """Impressions with codes in place of ids."""
         return Impressions(
             users,
             self.times,
@@ -169,7 +169,7 @@ def _read_behaviours(path: Path) -> _Behaviours:
     )
 
 
-def _read_times(table: Table) -> Offsets:
+def _read_times(table: TextTable) -> Offsets:
     moments = table.frame["time"].str.to_datetime(_READ_TIME, time_unit="ms", strict=False)
     if moments.has_nulls():
         row = int(moments.is_null().arg_max() or 0)
@@ -193,9 +193,9 @@ def _read_news(path: Path) -> pl.DataFrame:
     return table.frame.drop("url", "abstract_entities")
 
 
-def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> Catalogue:
+def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> ItemTable:
     columns = {name: pack_padded(news[name], n_items) for name in news.columns if name != "id"}
-    return Catalogue(
+    return ItemTable(
         titles=columns["title"],
         categories=columns["category"],
         subcategories=columns["subcategory"],

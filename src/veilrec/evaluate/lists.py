@@ -20,7 +20,7 @@ import numpy as np
 from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec._csr import Csr, offsets_of
 from veilrec._jit import jit
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 
 _NO_KINDS = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 
@@ -36,7 +36,7 @@ class Items:
         return len(self.information)
 
 
-def describe_items(train: Csr, n_items: int, catalogue: Catalogue | None) -> Items:
+def describe_items(train: Csr, n_items: int, catalogue: ItemTable | None) -> Items:
     """The self-information of every item in the training part, and what kinds of item it is.
 
     An item that c of U users with any training items have used has -log2(max(c, 1) / U) bits.
@@ -120,7 +120,7 @@ def gini(counts: Offsets) -> float:
     return float(np.sum((2 * np.arange(1, n + 1) - n - 1) * ascending) / (n * ascending.sum()))
 
 
-def _kinds(catalogue: Catalogue) -> Csr | None:
+def _kinds(catalogue: ItemTable) -> Csr | None:
     """The categories of items (between `|` where there are several); the words of titles where no item has any."""
     import polars as pl
 

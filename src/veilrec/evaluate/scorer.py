@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue, Impressions
+from veilrec.data.population import Impressions, ItemTable
 from veilrec.models.scores import Model
 
 
@@ -21,5 +21,5 @@ class ImpressionScorer(Protocol):
 class Reader(Protocol):
     """A model that knows items by their text, and so can rank those of another data set."""
 
-    def on(self, catalogue: Catalogue) -> Model:
+    def on(self, catalogue: ItemTable) -> Model:
         """The same model for the items of another catalogue."""

@@ -16,8 +16,7 @@ from veilrec._files import new_folder, write_text
 from veilrec._words import counted
 from veilrec.data import packed
 from veilrec.data.datasets import load
-from veilrec.data.population import Population, Strings
-from veilrec.data.some_users import some_users
+from veilrec.data.population import Population, Strings, some_users
 from veilrec.device.device import plan_digest
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput, VeilrecError

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
 from veilrec.data.datasets import DATASETS
-from veilrec.data.population import Catalogue, Impressions
+from veilrec.data.population import Impressions, ItemTable
 from veilrec.device.learner import LocalData, OwnItems
 from veilrec.device.rankers import Ranker
 from veilrec.errors import BadInput, known_name, unknown_name
@@ -40,7 +40,7 @@ LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts t
 class NewsData:
     """What methods that read text learn from: the catalogue is public, the impressions are those of training."""
 
-    catalogue: Catalogue
+    catalogue: ItemTable
     impressions: Impressions
 
 
@@ -55,7 +55,7 @@ class Problem:
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
     features: Features | None = None  # of everybody: a device has its own row of the users' side
     ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
-    catalogue: Catalogue | None = None  # titles and categories of the items, where they are known
+    catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:

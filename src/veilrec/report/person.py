@@ -11,7 +11,7 @@ import numpy as np
 
 from veilrec._arrays import Bools, Doubles, Indices, Offsets
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Population, Strings
+from veilrec.data.population import ItemTable, Population, Strings
 from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.saved import SavedModel
@@ -216,5 +216,5 @@ def _popular(used: Csr, n_items: int, some: int | None = None) -> list[Indices]:
     return [(head := order[:longest])[~np.isin(head, used.row(user))][:K] for user in range(len(used))[:some]]
 
 
-def _item(ids: Strings, known: Catalogue, item: int) -> Item:
+def _item(ids: Strings, known: ItemTable, item: int) -> Item:
     return Item(ids[item], known.titles[item], known.categories[item])

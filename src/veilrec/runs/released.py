@@ -7,7 +7,7 @@ from pathlib import Path
 
 from veilrec._arrays import Floats
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.device.client import Allowance, Client, Texts, open_client
 from veilrec.device.rankers import FactorModel, FcfModel
 from veilrec.device.released import (
@@ -65,7 +65,7 @@ def embedder(release: Release) -> Embed | None:
         raise BadRelease(f"release {release.name} is of the family news and ranks in another way")
 
     def embed(title: str, abstract: str = "", category: str = "", subcategory: str = "") -> Floats:
-        one = Catalogue(
+        one = ItemTable(
             Strings.of([title]),
             Strings.of([category]),
             Strings.of([subcategory]),

@@ -11,7 +11,7 @@ from torch import nn
 from veilrec import _draws
 from veilrec._arrays import Floats
 from veilrec.data.news_text import NewsNames, NewsText, all_words, news_text, occurring, other_news_text
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.methods.base import NewsData
 from veilrec.methods.news.common import Sentences, SizeConfig, TextConfig
 from veilrec.methods.news.sentences import SentenceAxes, learnt_sentences, sentence_vectors
@@ -31,7 +31,7 @@ class NewsReader:
     axes: SentenceAxes | TitleAxes | None = None  # of the sentence vectors; None: all dimensions
     pad_word: int | None = None  # the code that short texts are filled with; None: they stay short
 
-    def read(self, catalogue: Catalogue) -> NewsInput:
+    def read(self, catalogue: ItemTable) -> NewsInput:
         """What the model reads of these news."""
         sentences = None if self.sentences == "none" else _vectors_of(catalogue, self.axes)
         return _filled(_input(other_news_text(catalogue, self.names), sentences), self.pad_word)
@@ -128,11 +128,11 @@ def _filled(news: NewsInput, pad_word: int | None) -> NewsInput:
     return replace(news, title=title, abstract=abstract)
 
 
-def _vectors_of(catalogue: Catalogue, axes: SentenceAxes | TitleAxes | None) -> Floats:
+def _vectors_of(catalogue: ItemTable, axes: SentenceAxes | TitleAxes | None) -> Floats:
     return axes.vectors(catalogue) if isinstance(axes, TitleAxes) else sentence_vectors(catalogue, axes)
 
 
-def _word_vectors(source: str, catalogue: Catalogue, abstracts: bool) -> WordVectors:
+def _word_vectors(source: str, catalogue: ItemTable, abstracts: bool) -> WordVectors:
     return read_word_vectors(source, all_words(catalogue, abstracts=abstracts))
 
 

@@ -18,7 +18,7 @@ from veilrec._arrays import Bools, Floats, Indices, Offsets
 from veilrec._csr import Csr
 from veilrec._jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary
-from veilrec.data.population import Catalogue, Impressions, Strings
+from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.device.rankers import Arrays
 from veilrec.methods.news.common import Sentences
 from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
@@ -81,7 +81,7 @@ class NewsScorer:
         """New users need nothing but their history."""
         return NewsScorer(self.news, histories, self.longest, self.reader)
 
-    def on(self, catalogue: Catalogue) -> NewsScorer:
+    def on(self, catalogue: ItemTable) -> NewsScorer:
         """The same model for other news; its users come with their histories."""
         news = EncodedNews(self.model, encode_all(self.model, self.reader.read(catalogue)))
         nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -14,7 +14,7 @@ import numpy as np
 
 from veilrec._arrays import Doubles, Floats
 from veilrec._files import cache_folder, replacing, sha256
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 
 _log = logging.getLogger("veilrec")
 
@@ -34,13 +34,13 @@ class SentenceAxes:
         return scaled
 
 
-def sentence_vectors(catalogue: Catalogue, axes: SentenceAxes | None) -> Floats:
+def sentence_vectors(catalogue: ItemTable, axes: SentenceAxes | None) -> Floats:
     """Vectors of MiniLM, of length 1: all 384 dimensions, or fewer on the given axes."""
     whole = whole_vectors(catalogue)
     return whole if axes is None else axes.reduced(whole)
 
 
-def learnt_sentences(catalogue: Catalogue, dim: int) -> tuple[Floats, SentenceAxes | None]:
+def learnt_sentences(catalogue: ItemTable, dim: int) -> tuple[Floats, SentenceAxes | None]:
     """Vectors of the news of a training, and the axes that all other news go by; None: no dimension is left out."""
     whole = whole_vectors(catalogue)
     if dim >= whole.shape[1]:
@@ -59,7 +59,7 @@ def principal_axes(vectors: Floats, dim: int) -> SentenceAxes:
     return SentenceAxes(mean, axes)
 
 
-def texts_of(catalogue: Catalogue) -> Strings:
+def texts_of(catalogue: ItemTable) -> Strings:
     """Title and abstract of every news."""
     if catalogue.abstracts is None:
         return catalogue.titles
@@ -68,7 +68,7 @@ def texts_of(catalogue: Catalogue) -> Strings:
     )
 
 
-def whole_vectors(catalogue: Catalogue) -> Floats:
+def whole_vectors(catalogue: ItemTable) -> Floats:
     """Vectors of MiniLM, [news, 384]: computed once."""
     from veilrec.models.minilm import MiniLm, model_folder
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from veilrec._arrays import Floats
 from veilrec.data.news_text import Vocabulary, tokenise
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.data.text_files import unpack
 from veilrec.methods.news.sentences import texts_of
 
@@ -35,12 +35,12 @@ class TitleAxes:
     rarity: Floats  # [words]
     axes: Floats  # [words, dim]
 
-    def vectors(self, catalogue: Catalogue) -> Floats:
+    def vectors(self, catalogue: ItemTable) -> Floats:
         """Vectors of any news, of length 1; zero where no word is known: [news, dim]."""
         return _unit(_weighed(_counted(_texts(catalogue), self.words), self.rarity) @ self.axes)
 
 
-def learnt_titles(catalogue: Catalogue, dim: int) -> tuple[Floats, TitleAxes]:
+def learnt_titles(catalogue: ItemTable, dim: int) -> tuple[Floats, TitleAxes]:
     """Vectors of the news of a training, and what all other news are read with."""
     texts = _texts(catalogue)
     words, rarity = _known(texts)
@@ -49,7 +49,7 @@ def learnt_titles(catalogue: Catalogue, dim: int) -> tuple[Floats, TitleAxes]:
     return _unit(weighed @ axes), TitleAxes(words, rarity, axes)
 
 
-def _texts(catalogue: Catalogue) -> pl.Series:
+def _texts(catalogue: ItemTable) -> pl.Series:
     return tokenise(unpack(texts_of(catalogue)))
 
 

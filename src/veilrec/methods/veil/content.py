@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from veilrec._arrays import Bools, Doubles, Floats, Indices, Offsets
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import unpack
 from veilrec.features import UNKNOWN, Side
 from veilrec.methods.news.sentences import learnt_sentences
@@ -57,7 +57,7 @@ class _Found:
         return places
 
 
-def content_of(items: Side | None, catalogue: Catalogue | None, n_items: int, *, dim: int, titles: Titles) -> Content:
+def content_of(items: Side | None, catalogue: ItemTable | None, n_items: int, *, dim: int, titles: Titles) -> Content:
     """All that features and titles say."""
     found = _Found()
     sets = [] if items is None else _sets(found, items)
@@ -140,7 +140,7 @@ def _number(found: _Found, values: Doubles) -> int:
     return places[0]
 
 
-def _years(catalogue: Catalogue) -> Doubles | None:
+def _years(catalogue: ItemTable) -> Doubles | None:
     """The year in brackets at the end of titles, where most have one."""
     year = unpack(catalogue.titles).str.extract(r"\((\d{4})\)[^()]*(?:\([^()]*\))?\s*$").cast(pl.Float64)
     values = year.fill_null(float("nan")).to_numpy()
@@ -148,7 +148,7 @@ def _years(catalogue: Catalogue) -> Doubles | None:
     return values if known.mean() > 0.5 and np.ptp(values[known]) > 0.0 else None
 
 
-def _texts(catalogue: Catalogue, titles: Titles) -> Floats:
+def _texts(catalogue: ItemTable, titles: Titles) -> Floats:
     """Vectors of length 1, or 0 where nothing is known: [items, d]."""
     if titles == "words":
         return learnt_titles(catalogue, _TEXT_DIM)[0]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec._csr import Csr
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.device.rankers import Arrays
 from veilrec.device.veil_news_ranker import VeilNewsModel
 from veilrec.methods.veil.news_reading import NewsReading
@@ -62,6 +62,6 @@ class ReadingModel(VeilNewsModel):
         """New users do what all others do."""
         return super().fold_in(histories).reading(self._reader)
 
-    def on(self, catalogue: Catalogue) -> ReadingModel:
+    def on(self, catalogue: ItemTable) -> ReadingModel:
         """The same model for other news; its users come with their histories."""
         return ReadingModel(self._reader.read(catalogue), self.weights, _NOBODY, self.latest).reading(self._reader)

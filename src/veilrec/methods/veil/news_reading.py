@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from veilrec._arrays import Doubles, Floats, Indices
 from veilrec.data.news_text import Vocabulary
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 from veilrec.methods.news.sentences import whole_vectors
 from veilrec.methods.news.title_vectors import TitleAxes, learnt_titles
 from veilrec.methods.veil.content import Titles
@@ -70,7 +70,7 @@ class NewsReading:
     subcategories: tuple[str, ...]
     rarity: Floats  # [subcategories]: ln(news / news in it)
 
-    def read(self, catalogue: Catalogue) -> NewsContent:
+    def read(self, catalogue: ItemTable) -> NewsContent:
         """What is known of these news."""
         components = [
             view.components(vectors) for view, vectors in zip(self.views, self._vectors(catalogue), strict=True)
@@ -90,13 +90,13 @@ class NewsReading:
             start=start,
         )
 
-    def _vectors(self, catalogue: Catalogue) -> list[Floats]:
+    def _vectors(self, catalogue: ItemTable) -> list[Floats]:
         if self.words is None:
             return []
         own = self.words.vectors(catalogue)
         return [own] if self.titles == "words" else [own, *_sentences(catalogue)]
 
-    def _appeal(self, catalogue: Catalogue, components: list[Doubles]) -> Floats:
+    def _appeal(self, catalogue: ItemTable, components: list[Doubles]) -> Floats:
         """The whitened vector of the title, as a sentence where it is read so, and how long it is."""
         if not components:
             return np.zeros((len(catalogue.titles), 0), np.float32)
@@ -137,7 +137,7 @@ class NewsReading:
         return cls(titles, words, views, (mean, spread), named("categories"), named("subcategories"), own["rarity"])
 
 
-def reading_of(catalogue: Catalogue, titles: Titles) -> NewsReading:
+def reading_of(catalogue: ItemTable, titles: Titles) -> NewsReading:
     """Learnt from all news of a catalogue, whoever read them; titles that nobody wrote are not read."""
     if len(catalogue.titles.data) == 0:
         titles = "off"
@@ -164,7 +164,7 @@ def reading_of(catalogue: Catalogue, titles: Titles) -> NewsReading:
     )
 
 
-def names_of(catalogue: Catalogue) -> tuple[list[str], list[str]]:
+def names_of(catalogue: ItemTable) -> tuple[list[str], list[str]]:
     """Category, and category with subcategory, of every news; empty where there is none."""
     own = list(catalogue.categories)
     if catalogue.subcategories is None:
@@ -173,11 +173,11 @@ def names_of(catalogue: Catalogue) -> tuple[list[str], list[str]]:
     return own, [f"{category}/{name}" if name else category for category, name in both]
 
 
-def _sentences(catalogue: Catalogue) -> list[Floats]:
+def _sentences(catalogue: ItemTable) -> list[Floats]:
     return [whole_vectors(replace(catalogue, abstracts=None)), whole_vectors(catalogue)]
 
 
-def _lengths(catalogue: Catalogue) -> Doubles:
+def _lengths(catalogue: ItemTable) -> Doubles:
     return np.array([len(title) for title in catalogue.titles], np.float64)
 
 

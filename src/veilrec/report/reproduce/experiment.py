@@ -166,7 +166,7 @@ class ExperimentPanel:
 
     def is_other_data(self, dataset: str) -> bool:
         """Whether the paper's numbers, where it prints any, are of other data than this."""
-        synthetic = find_dataset(self.dataset).kind == "made up"  # no paper's
+        synthetic = find_dataset(self.dataset).kind == "synthetic"  # no paper's
         return bool(self.published_on) and (synthetic or dataset != self.dataset)
 
 

@@ -290,7 +290,7 @@ def _panels(experiment: Experiment, options: StudyOptions, notes: list[str]) -> 
     found = []
     for panel in experiment.panels:
         try:
-            if find_dataset(panel.dataset).kind != "made up":
+            if find_dataset(panel.dataset).kind != "synthetic":
                 locate(parse(panel.data))
         except BadInput as error:
             if panel.required:

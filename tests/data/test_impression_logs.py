@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilrec.data.own_logs import LONGEST_HISTORY, read_impressions
+from veilrec.data.impression_logs import LONGEST_HISTORY, read_impressions
 from veilrec.data.population import Impressions, Population
 from veilrec.errors import BadInput
 
