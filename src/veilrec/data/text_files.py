@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Indices, Offsets
+from veilrec._arrays import Doubles, Indices, Offsets
 from veilrec._csr import offsets_of
 from veilrec._quotes import without_blanks_behind
 from veilrec._words import counted
@@ -162,6 +162,14 @@ class TextTable:
         if high is not None:
             self._refuse(name, column > high, f"is above {high}")
         return np.ascontiguousarray(column.to_numpy(), dtype=np.int64)
+
+    def numbers(self, name: str) -> Doubles:
+        """A column of finite numbers."""
+        column = self.frame[name].cast(pl.Float64, strict=False)
+        self._refuse(name, column.is_null(), "is not a number")
+        # numbers end up in float32, where a larger one would become infinite
+        self._refuse(name, ~column.cast(pl.Float32, strict=False).is_finite(), "is not a finite number")
+        return np.ascontiguousarray(column.to_numpy(), dtype=np.float64)
 
     def codes(self, name: str) -> tuple[Indices, Strings]:
         """A text column as codes and the distinct values in the order of their first appearance."""
