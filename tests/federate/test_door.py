@@ -46,8 +46,8 @@ class Open:
 
     @property
     def counted(self) -> int:
-        assert self.control.conductor is not None
-        return len(self.control.conductor.coordinator.came("messages"))
+        assert self.control.driver is not None
+        return len(self.control.driver.coordinator.came("messages"))
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +106,8 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
 def test_a_message_counts_for_whoever_signed_it_whatever_it_holds(open_round: Open) -> None:
     message = open_round.message(0)
     assert open_round.links[1].send(open_round.task, message) == "taken"  # it is then the one message of the second
-    assert open_round.control.conductor is not None
-    assert open_round.control.conductor.coordinator.came("messages") == (open_round.places[1].name,)
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.came("messages") == (open_round.places[1].name,)
 
 
 def test_without_the_key_of_a_device_nothing_is_taken(open_round: Open) -> None:
@@ -153,8 +153,8 @@ def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round:
     assert refused(link, Task("round", 5), message) == 409
     assert refused(link, Task("report", 0), message) == 409
     assert refused(link, open_round.task, b"garbage") == 409
-    assert open_round.control.conductor is not None
-    assert open_round.control.conductor.coordinator.refused["bad bytes"] == 1
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.refused["bad bytes"] == 1
     assert open_round.counted == 0
 
 

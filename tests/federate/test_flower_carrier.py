@@ -70,12 +70,12 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
         places = sorted((folder / DEVICES).glob("*"))
         devices = [held.enter_context(LetterDevice(place, known, said.append)) for place in places]
         post = MadeUpPost(devices, change)
-        assert control.conductor is not None
-        carrier = Carrier(control.conductor, post, said.append, largest_answer=largest_answer(known))
+        assert control.driver is not None
+        carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()
-            if control.conductor.board.over and carrier.everybody_knows:
+            if control.driver.board.over and carrier.everybody_knows:
                 break
             if is_done is not None and is_done(carrier):
                 break

@@ -355,8 +355,8 @@ def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path:
     federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
     known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
     with coordinating(tmp_path, known) as control:
-        assert control.conductor is not None
-        server = control.conductor.coordinator
+        assert control.driver is not None
+        server = control.driver.coordinator
 
         def come() -> None:
             while server.stage != "open":

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate.coordinator.paired import PairedRounds
+from veilrec.federate.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.coordinator.trips import Trips
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.loop import Answers
 from veilrec.federate.federation import COORDINATOR, DEVICES
@@ -30,7 +29,7 @@ from veilrec.federate.tasks import Task
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
 from veilrec.server.coordinator import Coordinator, Refused
-from veilrec.server.round_store import Place
+from veilrec.server.round_store import RunPosition
 from veilrec.server.standing import Standing
 from veilrec.updates import Round
 
@@ -105,20 +104,20 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     vectors: dict[int, dict[int, np.ndarray]] = {}
-    mask, total, ask = PairDevice.mask, PairedRounds.total, Trips.ask
+    mask, total, ask = PairDevice.mask, PairwiseAggregation.total, SecAggRpc.ask
 
     def noted(self: PairDevice, boxes: bytes, values: np.ndarray) -> bytes:
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
         return mask(self, boxes, values)
 
-    def summed(self: PairedRounds, invitation: bytes, messages: list[bytes]) -> Any:
+    def summed(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
         got = total(self, invitation, messages)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
         return got
 
-    def some(self: Trips, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
+    def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
         return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
 
     def is_complete(self: Coordinator) -> bool:
@@ -128,8 +127,8 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
         return len(self.came("messages")) >= min(able, len(stay))
 
     monkeypatch.setattr(PairDevice, "mask", noted)
-    monkeypatch.setattr(PairedRounds, "total", summed)
-    monkeypatch.setattr(Trips, "ask", some)
+    monkeypatch.setattr(PairwiseAggregation, "total", summed)
+    monkeypatch.setattr(SecAggRpc, "ask", some)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
     run_all(tmp_path, wrap=Lossy)
     ended = read_end(tmp_path, known_in(tmp_path))
@@ -162,7 +161,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
     came = {"asked": 0}
-    take, receive = Trips.take, Coordinator.receive
+    take, receive = SecAggRpc.take, Coordinator.receive
 
     def until_half() -> None:
         if not ended.is_set():
@@ -171,7 +170,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
                 raise Refused("nothing is open", "the coordinator is about to end")
             came["asked"] += 1
 
-    def taking(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         if kind == trip:
             until_half()
         return take(self, who, kind, number, content)
@@ -181,7 +180,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
             until_half()
         return receive(self, device_id, message)
 
-    monkeypatch.setattr(Trips, "take", taking)
+    monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known):
@@ -212,9 +211,9 @@ def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_
     """A device speaks as another one, of another round, and says something else a second time: none of it is taken."""
     lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
     told: dict[str, set[str]] = {}
-    take, receive = Trips.take, Coordinator.receive
+    take, receive = SecAggRpc.take, Coordinator.receive
 
-    def twice(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def twice(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         at = 4 if kind == "sign" else 0
         other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
         forged = content[:at] + other + content[at + 4 :]
@@ -231,7 +230,7 @@ def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_
         told.setdefault("vector", set()).add(refusal(lambda: receive(self, device_id, other + message[4:])))
         return receive(self, device_id, message)
 
-    monkeypatch.setattr(Trips, "take", twice)
+    monkeypatch.setattr(SecAggRpc, "take", twice)
     monkeypatch.setattr(Coordinator, "receive", of_another)
     run_all(tmp_path)
     assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
@@ -245,7 +244,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
     """A vector that comes while others sign is refused, and is in no sum: its device's key is what they reveal."""
     basis, late = clear(5, 1), dict[str, bytes]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    receive, total, outcome = Coordinator.receive, PairedRounds.total, dict[str, Any]()
+    receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
 
     def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
         if device_id == "d00002" and self.stage == "open":
@@ -253,7 +252,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
             raise Refused("nothing is open", "held back")
         return receive(self, device_id, message)
 
-    def in_between(self: PairedRounds, invitation: bytes, messages: list[bytes]) -> Any:
+    def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
         return total(self, invitation, messages)
@@ -263,7 +262,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
         return len(self.came("messages")) >= 4 and bool(late)
 
     monkeypatch.setattr(Coordinator, "receive", held_back)
-    monkeypatch.setattr(PairedRounds, "total", in_between)
+    monkeypatch.setattr(PairwiseAggregation, "total", in_between)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
     run_all(tmp_path)
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
@@ -272,9 +271,9 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
 
 
 def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = list[Place]()
-    opening = Coordinator._open_secure
-    monkeypatch.setattr(Coordinator, "_open_secure", lambda *args: places.append(opening(*args)) or places[-1])
+    places = list[RunPosition]()
+    opening = Coordinator.open_sum
+    monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
     lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG / 3)
     names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
     for name in names:

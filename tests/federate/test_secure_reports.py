@@ -15,7 +15,7 @@ from veilrec.device.device import Device
 from veilrec.device.veil import VOTES
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
-from veilrec.federate.coordinator.trips import Trips
+from veilrec.federate.coordinator.aggregation import SecAggRpc
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
@@ -90,7 +90,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     federation.write(replace(made, report_seconds=2.0), tmp_path)
     known, ended, said = known_in(tmp_path), threading.Event(), list[str]()
     requests, trips = list[bytes](), list[str]()
-    answer, report, ask = Helper.answer, Device.report, Trips.ask
+    answer, report, ask = Helper.answer, Device.report, SecAggRpc.ask
 
     def lost(self: Helper, request: bytes) -> bytes:
         if Request.decode(request).round_number >= FIRST_REPORT_SUM:
@@ -104,21 +104,21 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
             raise VeilrecError("not yet")
         return report(self, *arguments, **other)
 
-    def noted(self: Trips, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
+    def noted(self: SecAggRpc, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
         trips.append(kind)
         return ask(self, kind, *arguments, **other)
 
     monkeypatch.setattr(Helper, "answer", lost)
     monkeypatch.setattr(Device, "report", late)
-    monkeypatch.setattr(Trips, "ask", noted)
+    monkeypatch.setattr(SecAggRpc, "ask", noted)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known) as control:
         devices.start()
         until = time.monotonic() + LONG
         while trips.count("sum") < 2 and time.monotonic() < until:  # the helpers had all the time of a round
             time.sleep(0.02)
-        assert control.conductor is not None
-        assert control.conductor.coordinator._store.place.stage == "counting"
+        assert control.driver is not None
+        assert control.driver.coordinator._store.place.stage == "counting"
     ended.set()
     with coordinating(tmp_path, known):
         devices.join(LONG)
@@ -137,22 +137,22 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     basis = veil(users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
-    ask, take, asked = Trips.ask, Trips.take, list[tuple[str, int]]()
+    ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
 
-    def lossy(self: Trips, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
+    def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
         attempt = number - FIRST_REPORT_SUM
         asked.append((kind, attempt))
         lost = (attempt, kind) in ((0, "advertise"), (1, "sign"))
         return ask(self, kind, number, sorted(names)[:1] if lost else names, **other)
 
-    def taking(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
             half.set()
             raise Refused("nothing is open", "the coordinator is about to end")
         return take(self, who, kind, number, content)
 
-    monkeypatch.setattr(Trips, "ask", lossy)
-    monkeypatch.setattr(Trips, "take", taking)
+    monkeypatch.setattr(SecAggRpc, "ask", lossy)
+    monkeypatch.setattr(SecAggRpc, "take", taking)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known):
         devices.start()

@@ -22,7 +22,7 @@ from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
 from tests.web.test_browser import save
 from veilrec._arrays import Offsets
-from veilrec.federate.coordinator.helped import HelpedRounds
+from veilrec.federate.coordinator.aggregation import HelperAggregation
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.device.folder import INVITATION
 from veilrec.federate.facts import Known
@@ -61,8 +61,8 @@ def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
 
 
 def counts(control: Control) -> list[tuple[int, int]]:
-    assert control.conductor is not None
-    return [(report.messages, report.devices) for report in control.conductor.coordinator.history()]
+    assert control.driver is not None
+    return [(report.messages, report.devices) for report in control.driver.coordinator.history()]
 
 
 def test_a_browser_and_devices_in_python_finish_rounds_together(
@@ -150,15 +150,15 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")
     first, *others_of = sorted((folder / DEVICES).iterdir())
-    add_up = HelpedRounds.total
+    add_up = HelperAggregation.total
 
-    def watched(self: HelpedRounds, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def watched(self: HelperAggregation, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         total = add_up(self, invitation, messages)
         came.extend(messages)
         totals.extend([] if total is None else [total])
         return total
 
-    monkeypatch.setattr(HelpedRounds, "total", watched)
+    monkeypatch.setattr(HelperAggregation, "total", watched)
     assert known.plan.reports is not None
     votes = known.plan.reports.mechanism
     expected = np.zeros(votes.length, np.int64)

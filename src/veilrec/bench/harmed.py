@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from veilrec._files import replacing
 from veilrec.bench.killing import dying_at, forked
 from veilrec.device import device as device_module
-from veilrec.federate.coordinator import board, conducting, https_door, process, registry
+from veilrec.federate.coordinator import aggregation, driver, https_door, process, registry
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device import https_link, loop
 from veilrec.federate.facts import Known
@@ -30,7 +30,7 @@ from veilrec.server.http.logs import Log
 
 COORDINATOR_FILES = frozenset(
     module.__file__
-    for module in (coordinator, drawing, round_store, standing, board, conducting, https_door, process, registry)
+    for module in (coordinator, drawing, round_store, standing, aggregation, driver, https_door, process, registry)
     if module.__file__
 ) | {replacing.__code__.co_filename}
 DEVICE_FILES = frozenset(

@@ -147,6 +147,7 @@ def run_everybody(
     say: Callable[[str], None],
     names: Sequence[str] | None = None,
     *,
+    helpers: Sequence[str] | None = None,
     wrap: Wrap = lambda _, answers: answers,
     given_up: threading.Event | None = None,
 ) -> None:
@@ -163,9 +164,9 @@ def run_everybody(
         return wrap(name, _Alone(answers, alone))
 
     devices = [p for p in sorted((folder / DEVICES).iterdir()) if names is None or p.name in names]
-    helpers = sorted((folder / HELPERS).glob("*"))
+    helping = [p for p in sorted((folder / HELPERS).glob("*")) if helpers is None or p.name in helpers]
     work: list[Callable[[], object]] = [
-        *(lambda place=place: run_helper(place, folder, say, stop) for place in helpers),
+        *(lambda place=place: run_helper(place, folder, say, stop) for place in helping),
         *(lambda place=place: run_device(place, known, say, stop, apart) for place in devices),
     ]
     threads = [threading.Thread(target=guarded, args=(each,), daemon=True) for each in work]

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from veilrec.federate.coordinator.conducting import added
+from veilrec.federate.coordinator.driver import added
 from veilrec.federate.coordinator.process import last_status
 from veilrec.federate.coordinator.registry import FILE as REGISTRY
 from veilrec.federate.federation import COORDINATOR, Federation

@@ -1,4 +1,4 @@
-"""What a coordinator asks, carried by Flower: letters to the nodes that are there, answers to the conductor.
+"""What a coordinator asks, carried by Flower: letters to the nodes that are there, answers to the driver.
 
 Nodes are asked who they are; a node counts as a device only by a signature of the device's key over a number that was
 drawn for it, and an answer only by one over the answer. So Flower, and whoever runs it, can lose letters and cannot
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from veilrec.errors import VeilrecError
 from veilrec.federate import identity
-from veilrec.federate.coordinator.conducting import Busy, Conductor
+from veilrec.federate.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federate.coordinator.registry import NotInvited
 from veilrec.federate.flower_letters import HELLO, BadLetter, Letter, raw, task_letter, text
 from veilrec.federate.tasks import Task
@@ -51,11 +51,11 @@ class _Sent:
 
 
 class Carrier:
-    """Moves letters between a conductor and Flower; one thread calls `turn`, again and again."""
+    """Moves letters between a driver and Flower; one thread calls `turn`, again and again."""
 
-    def __init__(self, conductor: Conductor, post: Post, say: Callable[[str], None], *, largest_answer: int) -> None:
-        self._conductor, self._post, self._say, self._cap = conductor, post, say, largest_answer
-        self._federation = conductor.federation
+    def __init__(self, driver: RoundDriver, post: Post, say: Callable[[str], None], *, largest_answer: int) -> None:
+        self._driver, self._post, self._say, self._cap = driver, post, say, largest_answer
+        self._federation = driver.federation
         self._devices: dict[int, str] = {}  # by node
         self._sent: dict[str, _Sent] = {}
         self._not_before: dict[int, float] = {}
@@ -97,7 +97,7 @@ class Carrier:
                 self._sent[name] = sent
 
     def _task_for(self, node: int, device: str, now: float) -> list[tuple[Letter, _Sent]]:
-        board = self._conductor.board
+        board = self._driver.board
         task = board.task_for(device)
         if task is None:
             return []
@@ -105,12 +105,12 @@ class Carrier:
             if node in self._told_over:
                 return []
             self._told_over.add(node)
-            self._conductor.see(device)
+            self._driver.see(device)
             return [(task_letter(task, b""), _Sent(node, device, task, b"", now + _AGAIN_SECONDS))]
         content = board.content(device, task.sha256) if task.sha256 else b""
         if content is None or task.seconds <= 0.0:  # the round has ended meanwhile
             return []
-        self._conductor.see(device)
+        self._driver.see(device)
         return [(task_letter(task, content), _Sent(node, device, task, b"", now + task.seconds))]
 
     def _collect(self, now: float) -> None:
@@ -123,7 +123,7 @@ class Carrier:
                 continue
             try:
                 self._take(sent, letter)
-            except Busy:
+            except StoreBusy:
                 self._later(sent.node, now)
             except VeilrecError as error:
                 self._say(f"an answer by way of Flower is not taken: {error}")
@@ -140,13 +140,13 @@ class Carrier:
             return
         if text(letter, "device") != sent.device:
             raise BadLetter("a node answers for another device than it said it is")
-        entry = self._conductor.registry.find(sent.device)
+        entry = self._driver.registry.find(sent.device)
         if entry is None or entry.key is None or entry.revoked:
             raise NotInvited("this device was revoked")
         answer, task = raw(letter, "answer", self._cap), sent.task
         signed = raw(letter, "signature", _SMALL)
         identity.check(entry.key, self._federation.id, sent.device, task.kind, task.number, answer, signed)
-        self._conductor.take(sent.device, task.kind, task.number, answer)
+        self._driver.take(sent.device, task.kind, task.number, answer)
 
     def _meet(self, sent: _Sent, letter: Letter) -> None:
         """A node says which device it is: by the device's own key, which its invitation vouches for."""
@@ -155,7 +155,7 @@ class Carrier:
             raise BadLetter("a node is of another federation, or has another version of the plan")
         key = raw(letter, "key", _SMALL)
         identity.check(key, made.id, device, HELLO, 0, sent.nonce, raw(letter, "signature", _SMALL))
-        place = self._conductor.registry.enrol(made.id, device, key, raw(letter, "endorsement", _SMALL))
+        place = self._driver.registry.enrol(made.id, device, key, raw(letter, "endorsement", _SMALL))
         self._devices[sent.node] = place.device
-        self._conductor.see(place.device)
-        self._conductor.enrolled()
+        self._driver.see(place.device)
+        self._driver.enrolled()

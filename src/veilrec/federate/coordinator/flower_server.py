@@ -78,17 +78,17 @@ def carry(folder: Path, known: Known, grid: Grid) -> None:
     thread = threading.Thread(target=work, name="coordinator")
     thread.start()
     control.ready.wait()
-    if control.conductor is not None:
-        carrier = Carrier(control.conductor, GridPost(grid), _say, largest_answer=largest_answer(known))
+    if control.driver is not None:
+        carrier = Carrier(control.driver, GridPost(grid), _say, largest_answer=largest_answer(known))
         until = float("inf")
         while thread.is_alive() and time.monotonic() < until:
             carrier.turn()
-            if control.conductor.board.over and until == float("inf"):
+            if control.driver.board.over and until == float("inf"):
                 until = time.monotonic() + _GOODBYE_SECONDS
-            if control.conductor.board.over and carrier.everybody_knows:
+            if control.driver.board.over and carrier.everybody_knows:
                 break
             time.sleep(_TURN_SECONDS)
-        if control.conductor.board.over:
+        if control.driver.board.over:
             control.stop()
     thread.join()
     if failure:

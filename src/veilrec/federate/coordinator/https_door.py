@@ -31,7 +31,7 @@ from starlette.routing import Route, Router
 
 from veilrec.errors import VeilrecError
 from veilrec.federate import identity
-from veilrec.federate.coordinator.conducting import Busy, Conductor
+from veilrec.federate.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federate.coordinator.page_door import PageDoor, asking
 from veilrec.federate.coordinator.registry import Entry, NotInvited
 from veilrec.federate.tasks import WITH_CONTENT, Task
@@ -65,12 +65,12 @@ class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
 class Coming:
     """The routes of a coordinator."""
 
-    def __init__(self, conductor: Conductor, *, largest_answer: int, operator: bytes, rate: float) -> None:
-        self._conductor, self._cap, self._operator = conductor, largest_answer, operator
-        self._federation = conductor.federation
+    def __init__(self, driver: RoundDriver, *, largest_answer: int, operator: bytes, rate: float) -> None:
+        self._driver, self._cap, self._operator = driver, largest_answer, operator
+        self._federation = driver.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._bodies = 0
-        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * conductor.trips_a_round)
+        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * driver.tasks_per_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
 
@@ -95,7 +95,7 @@ class Coming:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._wake)
 
-        self._conductor.board.watch(wake)
+        self._driver.board.watch(wake)
 
     def _wake(self) -> None:
         self._news.set()
@@ -119,10 +119,10 @@ class Coming:
         if asked.plan != made.plan:
             raise Refused(409, "the device has another version of the plan: copy federation.yaml and facts again")
         try:
-            place = await self._store(self._conductor.registry.enrol, made.id, asked.device, key, endorsement)
+            place = await self._store(self._driver.registry.enrol, made.id, asked.device, key, endorsement)
         except NotInvited as error:
             raise Refused(403, str(error)) from None
-        self._conductor.enrolled()
+        self._driver.enrolled()
         return _json({"device": place.device, "role": place.role, "place": place.number})
 
     async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
@@ -130,13 +130,13 @@ class Coming:
         body = await self._signed(scope, receive, "poll", 0, _SMALL)
         device, wait = _text(scope, DEVICE), _seconds(body)
         until = perf_counter() + wait
-        self._conductor.see(device)
+        self._driver.see(device)
         while True:
             news = self._news  # before looking: what comes in between is not missed
-            task: Task | None = self._conductor.board.task_for(device)
+            task: Task | None = self._driver.board.task_for(device)
             left = until - perf_counter()
             if task is not None or left <= 0:
-                self._conductor.see(device)
+                self._driver.see(device)
                 content = self._small_content(device, task) if _wants_content(body) else None
                 return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
@@ -147,12 +147,12 @@ class Coming:
         """What a device need not ask for by itself; None where there is nothing, or too much."""
         if task is None or not 0 < task.size <= _SENT_ALONG:
             return None
-        return self._conductor.board.content(device, task.sha256)
+        return self._driver.board.content(device, task.sha256)
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """What belongs to a device's task."""
         body = await self._signed(scope, receive, "content", 0, _SMALL)
-        found = self._conductor.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
+        found = self._driver.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
         if found is None:
             raise Refused(410, "nothing of this kind is asked for any more")
         return found, b"application/octet-stream"
@@ -166,13 +166,13 @@ class Coming:
         try:
             body = await self._signed(scope, receive, kind, number, self._cap)
             device = _text(scope, DEVICE)
-            if self._conductor.is_trip(kind):  # never behind those who wait for what is said on it
-                receipt = self._conductor.take_on_trip(device, kind, number, body)
+            if self._driver.is_rpc(kind):  # never behind those who wait for what is said on it
+                receipt = self._driver.take_reply(device, kind, number, body)
             else:
-                receipt = await self._store(self._conductor.take, device, kind, number, body)
+                receipt = await self._store(self._driver.take, device, kind, number, body)
         except NotCounted as refusal:
             raise Refused(409, str(refusal)) from None
-        except Busy:
+        except StoreBusy:
             raise Refused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
         finally:
             self._bodies -= 1
@@ -183,7 +183,7 @@ class Coming:
         given = header(request.scope, b"authorization") or b""
         if not hmac.compare_digest(given, b"Bearer " + self._operator):
             raise Refused(401, "this is for the operator of the federation")
-        return _json(await self._store(self._conductor.status))
+        return _json(await self._store(self._driver.status))
 
     async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
         """The body of a request that an enrolled device has signed for this."""
@@ -199,7 +199,7 @@ class Coming:
     def _entry(self, scope: Scope) -> Entry:
         """Who a request says it is from, before anything of it is read."""
         name = _text(scope, DEVICE)
-        entry = self._conductor.registry.find(name)
+        entry = self._driver.registry.find(name)
         if entry is None or entry.key is None:
             raise Refused(401, "this device is not enrolled")
         if entry.revoked:
@@ -215,7 +215,7 @@ class Coming:
 
 
 def make_app(
-    conductor: Conductor,
+    driver: RoundDriver,
     *,
     largest_answer: int,
     operator: bytes,
@@ -224,8 +224,8 @@ def make_app(
     page: str | None = None,
 ) -> Door:
     """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
-    rate *= conductor.trips_a_round
-    coming = Coming(conductor, largest_answer=largest_answer, operator=operator, rate=rate)
+    rate *= driver.tasks_per_round
+    coming = Coming(driver, largest_answer=largest_answer, operator=operator, rate=rate)
     routes = coming.routes() if page is None else [*coming.routes(), *asking()]
     kind = Door if page is None else PageDoor
     door = kind(coming.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
