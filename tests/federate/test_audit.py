@@ -11,8 +11,8 @@ import pytest
 from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
 from veilrec.federate.audit import audit_with_shares
+from veilrec.federate.distributed_noise import guarantee_of, with_shares
 from veilrec.federate.making import least_of_shares
-from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.methods.audit import tiny_plan
 from veilrec.methods.registry import get
 from veilrec.privacy.events import GaussianEvent

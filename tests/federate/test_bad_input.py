@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from veilrec.cli.federate import app
 from veilrec.errors import BadInput
-from veilrec.federate import certificates, federation
+from veilrec.federate import federation, identity
 from veilrec.federate.coordinator.process import coordinate, locked
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.loop import live
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
 from veilrec.federate.helper import Helping
+from veilrec.federate.identity import read_invitation
+from veilrec.federate.link import live
 from veilrec.federate.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
 from veilrec.federate.making import Wishes
 from veilrec.federate.running import Up
@@ -141,11 +142,11 @@ def test_the_coordinator_refuses_a_device_with_another_plan(made: Path) -> None:
         link = link_of(first(made), known)
         link._federation = other
         with pytest.raises(TurnedAway, match="another version of the plan"):
-            link.enrol(device_folder.read_invitation(first(made)))
+            link.enrol(read_invitation(first(made)))
         changed(made, plan=known.federation.plan, id="0" * 32)
         link._federation = federation.read(made)
         with pytest.raises(TurnedAway, match="another federation"):
-            link.enrol(device_folder.read_invitation(first(made)))
+            link.enrol(read_invitation(first(made)))
 
 
 def test_facts_that_are_missing_or_others(made: Path) -> None:
@@ -195,13 +196,13 @@ def test_a_device_of_a_real_federation_does_not_take_part_in_a_rehearsal(made: P
 def test_an_invitation_that_is_none(made: Path) -> None:
     (first(made) / "invitation").write_text("come in\n")
     with pytest.raises(BadInput, match="no invitation"):
-        device_folder.read_invitation(first(made))
+        read_invitation(first(made))
 
 
 def test_another_authority_vouches_for_nobody(made: Path, tmp_path: Path) -> None:
     known = known_in(made)
     with coordinating(made, known):
-        certificates.make(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
+        identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
         link, said = link_of(first(made), known), list[str]()
         with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
             live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))  # type: ignore[arg-type]
@@ -220,7 +221,7 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
             coordinate(made, Known(made, federation.read(made)), lambda _: None)
     changed(made, address=f"https://127.0.0.1:{free_port()}")
     with coordinating(made, known_in(made)):  # as it says, another port in the file is all it takes
-        link_of(first(made), known_in(made)).enrol(device_folder.read_invitation(first(made)))
+        link_of(first(made), known_in(made)).enrol(read_invitation(first(made)))
     assert known.federation.devices == 3
 
 

@@ -15,7 +15,7 @@ import pytest
 from veilrec.federate import processes
 from veilrec.federate.device import process
 from veilrec.federate.facts import Known
-from veilrec.federate.locks import alone_in
+from veilrec.federate.processes import alone_in
 
 
 @pytest.fixture(autouse=True)

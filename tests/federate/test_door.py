@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilrec.federate.coordinator import https_door
+from veilrec.federate.coordinator import https
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
 from veilrec.federate.facts import Known, largest_answer
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import Invitation, identity_of, read_invitation
+from veilrec.federate.link import HttpsLink
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.federate.running import live_status
 from veilrec.federate.tasks import Away, Task, TurnedAway
@@ -32,7 +31,7 @@ class Open:
         self.places = sorted((folder / DEVICES).iterdir())
         self.links = [link_of(place, known) for place in self.places]
         for link, place in zip(self.links, self.places, strict=True):
-            link.enrol(device_folder.read_invitation(place))
+            link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
     def asked(self, device: int) -> Task:
@@ -95,7 +94,7 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         (task.size, b"0 x", b""),
         (task.size - 1, b"0 x with-content", b""),
     ):
-        monkeypatch.setattr(https_door, "_SENT_ALONG", largest)
+        monkeypatch.setattr(https, "_SENT_ALONG", largest)
         told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
         asked = Task.from_json(told)
         assert asked is not None
@@ -126,7 +125,7 @@ def test_a_signature_is_for_one_kind_and_one_round(open_round: Open) -> None:
     link, message = open_round.links[0], open_round.message(0)
     from veilrec.federate import identity
 
-    key = device_folder.identity_of(open_round.places[0])
+    key = identity_of(open_round.places[0])
     for kind, number in (("report", 0), ("round", 1)):
         signed = identity.sign(key, open_round.known.federation.id, open_round.places[0].name, kind, number, message)
         headers = {
@@ -164,12 +163,12 @@ def test_a_revoked_device_is_turned_away_at_once(open_round: Open) -> None:
         registry.revoke(open_round.places[0].name)
     assert refused(open_round.links[0], open_round.task, message) == 403
     with pytest.raises(TurnedAway, match="revoked"):
-        open_round.links[0].enrol(device_folder.read_invitation(open_round.places[0]))
+        open_round.links[0].enrol(read_invitation(open_round.places[0]))
 
 
 def test_an_invitation_is_for_one_key(open_round: Open) -> None:
     known, place = open_round.known, open_round.places[0]
-    invitation = device_folder.read_invitation(place)
+    invitation = read_invitation(place)
     stranger = SigningKey(Ed25519PrivateKey.generate())
     other = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
     with pytest.raises(TurnedAway, match="used already"):
@@ -195,7 +194,7 @@ def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
     with coordinating(folder, known, rate=400.0):
         place = sorted((folder / DEVICES).iterdir())[0]
         link = link_of(place, known)
-        link.enrol(device_folder.read_invitation(place))
+        link.enrol(read_invitation(place))
         with pytest.raises(Away, match="429"):
             for _ in range(200):
                 link.poll(0.0)

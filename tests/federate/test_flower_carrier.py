@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.federate.coordinator.flower_carrier import Carrier
-from veilrec.federate.device.flower_answers import LetterDevice
-from veilrec.federate.device.folder import identity_of
+from veilrec.federate.coordinator.flower_link import Carrier
+from veilrec.federate.device.flower_client import LetterDevice
 from veilrec.federate.facts import largest_answer
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
-from veilrec.federate.flower_letters import DECLINED, Letter, task_letter
-from veilrec.federate.identity import sign
+from veilrec.federate.flower_messages import DECLINED, Letter, task_letter
+from veilrec.federate.identity import identity_of, sign
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
 from veilrec.federate.tasks import Task
 from veilrec.runs.contract_subject import same, subjects
@@ -93,7 +92,7 @@ def test_letters_give_the_weights_of_the_simulation(tmp_path: Path) -> None:
 
 
 def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.coordinator.flower_carrier._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("veilrec.federate.coordinator.flower_link._AGAIN_SECONDS", 0.05)
     basis = federation(tmp_path / "f")
     wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
     lost: set[int] = set()

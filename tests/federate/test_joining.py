@@ -22,17 +22,15 @@ from veilrec.features import Features
 from veilrec.federate import federation, helper
 from veilrec.federate.coordinator.registry import NotInvited, Registry
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import local_data
-from veilrec.federate.device.loop import Answers
+from veilrec.federate.distributed_noise import with_shares
 from veilrec.federate.federation import COORDINATOR, DEVICES, HELPERS, Federation
 from veilrec.federate.finishing import read_end
 from veilrec.federate.helper import Helping
-from veilrec.federate.identity import Invitation
-from veilrec.federate.joining import bring, invite, take_place
+from veilrec.federate.identity import Invitation, identity_of, read_invitation
+from veilrec.federate.joining import bring, invite, own_data, take_place
+from veilrec.federate.link import Answers
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_device, run_everybody, simulated
 from veilrec.federate.making import Basis, Wishes, make
-from veilrec.federate.own_data import own_data
-from veilrec.federate.shares import with_shares
 from veilrec.federate.tasks import BadTask, Task, joined
 from veilrec.methods.base import promised
 from veilrec.privacy.mechanisms.shared import Shares
@@ -237,7 +235,7 @@ def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
     basis = free_one(tmp_path / "trial")
     known = known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
-    assert not (invited.folder / local_data.DATA).exists()
+    assert not (invited.folder / device_folder.DATA).exists()
     with pytest.raises(BadInput, match="federate bring"):
         device_folder.open_device(invited.folder, known)
     row = basis.problem.train.row(3).tolist()
@@ -276,8 +274,8 @@ def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_ha
     basis = with_ratings(basis_of(Subject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
     lay_out_in(tmp_path, fewer, places=1)
-    found = local_data.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
-    wanted = local_data.arrays_of(basis.data.take(np.array([4])))
+    found = device_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
+    wanted = device_folder.arrays_of(basis.data.take(np.array([4])))
     assert found.keys() == wanted.keys()
     assert wanted["people.codes"].size
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
@@ -322,8 +320,8 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
     assert invited.told == ("helper-0", "helper-1")
     (place / helper.REGISTER).write_text(hidden)  # as on another host, where nobody has announced it yet
     helping = Helping(place, made)
-    key = device_folder.identity_of(invited.folder).public
-    endorsement = device_folder.read_invitation(invited.folder).endorse(made.id, key)
+    key = identity_of(invited.folder).public
+    endorsement = read_invitation(invited.folder).endorse(made.id, key)
     register = json.dumps([{"place": 3, "key": key.hex(), "endorsement": endorsement.hex()}]).encode()
     with pytest.raises(BadTask, match="federate admit"):
         helping.answer(Task("open", 0), joined(b"", register))
@@ -336,7 +334,7 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
     with pytest.raises(BadInput, match="nobody is replaced"):
         helper.admit(place, another)
     with pytest.raises(BadInput, match="another place"):
-        helper.admit(place, helper.announcement("d00003", 4, device_folder.read_invitation(invited.folder).public))
+        helper.admit(place, helper.announcement("d00003", 4, read_invitation(invited.folder).public))
     for odd in ("d00003", "d00003:x:00", f"d00003:-1:{'0' * 64}"):
         with pytest.raises(BadInput, match="announces nobody"):
             helper.admit(place, odd)

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilrec.federate import certificates
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import live
+from veilrec.federate import identity
 from veilrec.federate.federation import Federation
+from veilrec.federate.link import HttpsLink, live
 from veilrec.federate.tasks import Away, BadTask, Task, TurnedAway
 from veilrec.wire.signing import SigningKey
 
@@ -44,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
-    certificates.make(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
+    identity.make_certificates(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert", tmp_path / "key")

@@ -15,11 +15,10 @@ from veilrec.data.population import Strings
 from veilrec.errors import BadInput
 from veilrec.federate import facts, federation
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import local_data
+from veilrec.federate.distributed_noise import with_shares
 from veilrec.federate.federation import COORDINATOR, DEVICES, FACTS
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.making import Basis, spending_of
-from veilrec.federate.shares import with_shares
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
@@ -59,7 +58,7 @@ def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
         number = device_folder.read_about(place).number
         mine = device_folder.data_of(place, known, number)
         wanted = basis.data.take(np.array([number]))
-        found, asked = local_data.arrays_of(mine), local_data.arrays_of(wanted)
+        found, asked = device_folder.arrays_of(mine), device_folder.arrays_of(wanted)
         assert found.keys() == asked.keys()
         assert all(np.array_equal(found[name], asked[name]) for name in found)
         content = Seal(key_in(place / "key")).open((place / "data").read_bytes(), "data")

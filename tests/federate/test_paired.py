@@ -14,17 +14,16 @@ import pytest
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.loop import Answers
+from veilrec.federate.distributed_noise import terms_of, with_shares
 from veilrec.federate.federation import COORDINATOR, DEVICES
 from veilrec.federate.finishing import read_end
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import Answers
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.masks import RoundKey
-from veilrec.federate.secagg.pair_messages import BOX_BYTES
+from veilrec.federate.secagg.pair_messages import BOX_BYTES, SHARE_BYTES
 from veilrec.federate.secagg.pairs import PairDevice
-from veilrec.federate.secagg.shamir import SHARE_BYTES
-from veilrec.federate.shares import terms_of, with_shares
 from veilrec.federate.tasks import Task
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
@@ -39,8 +38,8 @@ LONG = 120.0  # seconds: no trip of these tests ends by its deadline
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federate.device.loop._POLL_SECONDS", 1.0)
+    monkeypatch.setattr("veilrec.federate.link._DECLINED_PAUSE", 0.1)
+    monkeypatch.setattr("veilrec.federate.link._POLL_SECONDS", 1.0)
     monkeypatch.setattr("veilrec.federate.federation.Federation.trip_seconds", LONG)
 
 
@@ -278,7 +277,7 @@ def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, mo
     names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
     for name in names:
         place = tmp_path / DEVICES / name
-        key, invitation = device_folder.identity_of(place).public, device_folder.read_invitation(place)
+        key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))

@@ -17,13 +17,13 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.coordinator.aggregation import SecAggRpc
 from veilrec.federate.device import folder as device_folder
+from veilrec.federate.distributed_noise import terms_in
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.helpers import Request
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.sums import terms_in
 from veilrec.runs.contract_subject import Subject, same
 from veilrec.server.coordinator import Refused
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum
@@ -33,8 +33,8 @@ LONG = 120.0  # seconds: no trip of these tests ends by its deadline
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federate.device.loop._POLL_SECONDS", 1.0)
+    monkeypatch.setattr("veilrec.federate.link._DECLINED_PAUSE", 0.1)
+    monkeypatch.setattr("veilrec.federate.link._POLL_SECONDS", 1.0)
     monkeypatch.setattr("veilrec.federate.federation.Federation.trip_seconds", LONG)
 
 

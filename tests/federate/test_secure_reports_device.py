@@ -14,17 +14,17 @@ from veilrec.device.device import Device, RoundIsOver
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.process import answers_of
+from veilrec.federate.distributed_noise import ATTEMPTS, report_sum, terms_in, width_for
 from veilrec.federate.facts import largest_answer
 from veilrec.federate.federation import DEVICES, HELPERS
 from veilrec.federate.helper import Helping
+from veilrec.federate.identity import identity_of, listed, read_invitation
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.secagg.helpers import HelpedSum, Proposal
 from veilrec.federate.secagg.helping import Refusal
 from veilrec.federate.secagg.pairs import PairSum
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.sums import ATTEMPTS, report_sum, terms_in, width_for
 from veilrec.federate.tasks import BadTask, Kind, Task, joined
-from veilrec.federate.vouching import listed
 from veilrec.runs.contract_subject import Subject
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round
 from veilrec.wire import bits
@@ -43,7 +43,7 @@ class Table:
         assert self.plan.reports is not None
         self.mechanism = self.plan.reports.mechanism
         self.folders = sorted((folder / DEVICES).iterdir())
-        self.keys = {place: device_folder.identity_of(path).public for place, path in enumerate(self.folders)}
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.opened: dict[int, Device] = {}
         self.devices = {place: self.start(place) for place in range(AT_TABLE)}
         self.helpers = [Helping(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
@@ -54,10 +54,10 @@ class Table:
             self.opened[place].close()
         path = self.folders[place]
         self.opened[place] = device_folder.open_device(path, self.known)
-        return answers_of(self.opened[place], self.known, place, device_folder.identity_of(path))
+        return answers_of(self.opened[place], self.known, place, identity_of(path))
 
     def named(self) -> bytes:
-        invitations = [device_folder.read_invitation(path) for path in self.folders]
+        invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
     def wanted(self, *places: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from tests.federate.secagg.rounds import FEDERATION, Helped, registry
 from tests.simulate.test_simulation import N_ITEMS, private_plan, simulated
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
+from veilrec.federate.distributed_noise import guarantee_of, terms_of, with_shares
 from veilrec.federate.secagg.helpers import HelpedSum, Proposal
-from veilrec.federate.shares import guarantee_of, terms_of, with_shares
 from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, repeated

@@ -14,12 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.web.learner_vectors import ID
 from veilrec._arrays import Offsets
 from veilrec.device.veil import MAP, WEIGHTS
+from veilrec.federate.distributed_noise import width_for
 from veilrec.federate.secagg import helpers
-from veilrec.federate.secagg.checksum import check_value
 from veilrec.federate.secagg.helpers import HelpedDevice, Invitation, Proposal
-from veilrec.federate.secagg.masks import RoundKey, public_half
+from veilrec.federate.secagg.masks import RoundKey, check_value, public_half
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.sums import width_for
 from veilrec.lattice import Lattice
 from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.updates import ReportSum, Schema, Tensor, Uploads

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.browsing import Browser
-from veilrec.federate.coordinator.page_door import HEADERS
-from veilrec.federate.device.folder import identity_of
+from veilrec.federate.coordinator.https import PAGE_HEADERS
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import COORDINATOR, HELPERS
+from veilrec.federate.identity import identity_of
 from veilrec.federate.secagg.helpers import Invitation, Proposal
 from veilrec.federate.secagg.masks import RoundKey, public_half
 from veilrec.federate.secagg.terms import Terms
@@ -182,7 +182,7 @@ def asking(folder: Path, known: Known, page: str) -> Iterator[Asking]:
         def _tell(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Access-Control-Allow-Origin", page)
-            self.send_header("Access-Control-Allow-Headers", ", ".join(HEADERS))
+            self.send_header("Access-Control-Allow-Headers", ", ".join(PAGE_HEADERS))
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -24,9 +24,9 @@ from tests.web.test_browser import save
 from veilrec._arrays import Offsets
 from veilrec.federate.coordinator.aggregation import HelperAggregation
 from veilrec.federate.coordinator.process import Control
-from veilrec.federate.device.folder import INVITATION
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
+from veilrec.federate.identity import INVITATION
 from veilrec.federate.loopback import coordinating, free_port, known_in, opened, run_everybody
 from veilrec.federate.making import Wishes, make
 from veilrec.federate.page import write_page

@@ -15,13 +15,13 @@ import pytest
 from tests.web.browsing import Browser, browsing
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
-from veilrec.federate.device.folder import INVITATION
+from veilrec.federate.distributed_noise import terms_in
 from veilrec.federate.facts import Known
 from veilrec.federate.federation import DEVICES
+from veilrec.federate.identity import INVITATION
 from veilrec.federate.loopback import free_port, known_in
 from veilrec.federate.making import Wishes, make
 from veilrec.federate.page import about, write_page
-from veilrec.federate.sums import terms_in
 from veilrec.federate.tasks import joined
 from veilrec.updates import ReportSum
 

@@ -17,9 +17,10 @@ from typing import Any, BinaryIO
 from veilrec._files import replacing
 from veilrec.bench.killing import dying_at, forked
 from veilrec.device import device as device_module
-from veilrec.federate.coordinator import aggregation, driver, https_door, process, registry
+from veilrec.federate import link
+from veilrec.federate.coordinator import aggregation, driver, https, process, registry
+from veilrec.federate.device import answers
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import https_link, loop
 from veilrec.federate.facts import Known
 from veilrec.federate.finishing import Ended, read_end
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, run_device, run_everybody
@@ -30,13 +31,11 @@ from veilrec.server.http.logs import Log
 
 COORDINATOR_FILES = frozenset(
     module.__file__
-    for module in (coordinator, drawing, round_store, standing, aggregation, driver, https_door, process, registry)
+    for module in (coordinator, drawing, round_store, standing, aggregation, driver, https, process, registry)
     if module.__file__
 ) | {replacing.__code__.co_filename}
 DEVICE_FILES = frozenset(
-    module.__file__
-    for module in (device_module, ledger, ledger_store, loop, https_link, device_folder)
-    if module.__file__
+    module.__file__ for module in (device_module, ledger, ledger_store, link, answers, device_folder) if module.__file__
 )
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
@@ -61,7 +60,7 @@ QUICK = Load(coordinator_kills=12, device_kills=30, replays=500, garbage=500, lo
 
 def quick_to_come_back() -> None:
     """Devices of trials do not wait for half a minute: thousands of connections break in them."""
-    loop._LONGEST_PAUSE, loop._FIRST_PAUSE, loop._DECLINED_PAUSE = 0.1, 0.02, 0.1
+    link._LONGEST_PAUSE, link._FIRST_PAUSE, link._DECLINED_PAUSE = 0.1, 0.02, 0.1
 
 
 @contextmanager
@@ -100,7 +99,7 @@ def coordinating(folder: Path, known: Known, log: BinaryIO | None = None) -> Non
 def hosting(folder: Path, known: Known) -> None:
     """All devices of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
-    loop._POLL_SECONDS = 2.0
+    link._POLL_SECONDS = 2.0
     run_everybody(folder, known, lambda _: None)
 
 

@@ -268,7 +268,7 @@ def device(
     run: RunDevice = run_device
     if link is not None:
         _need_flower()
-        from veilrec.federate.device.flower_node import node_at
+        from veilrec.federate.device.flower_client import node_at
 
         run = node_at(link)
     if not run_devices(folders, known, say, run):
@@ -291,7 +291,7 @@ def run_link(
     from veilrec.federate.coordinator.flower_link import Link
     from veilrec.federate.coordinator.process import last_status
     from veilrec.federate.facts import Known
-    from veilrec.federate.flower_app import door_of
+    from veilrec.federate.flower_messages import door_of
     from veilrec.federate.running import live_status
 
     made = federation.read(folder)
@@ -309,7 +309,7 @@ def flower_app(
 ) -> None:
     """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
     from veilrec.federate import federation
-    from veilrec.federate.flower_app import write_app
+    from veilrec.federate.flower_messages import write_app
 
     federation.read(folder)
     write_app(out, folder)

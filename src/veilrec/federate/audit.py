@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from veilrec.errors import BadInput
+from veilrec.federate.distributed_noise import guarantee_of, terms_of, with_shares
 from veilrec.federate.making import least_of_shares
-from veilrec.federate.shares import guarantee_of, terms_of, with_shares
 from veilrec.methods.audit import FULL, QUICK, MethodAudit, fitting, small_problem, tiny_plan
 from veilrec.methods.base import configure, promised
 from veilrec.methods.private import devices_with_data

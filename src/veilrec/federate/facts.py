@@ -23,8 +23,8 @@ from veilrec.device.device import plan_digest
 from veilrec.device.news_log import pack_logs
 from veilrec.errors import BadInput
 from veilrec.features import Features, without_rows
+from veilrec.federate.distributed_noise import with_shares
 from veilrec.federate.federation import CA, FACTS, FILE, Federation
-from veilrec.federate.shares import with_shares
 from veilrec.methods.base import Config, Method, NewsData, Problem
 from veilrec.methods.registry import get
 from veilrec.plan import Plan

@@ -6,7 +6,7 @@ import hashlib
 import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -15,8 +15,10 @@ from veilrec._files import write_text
 from veilrec._version import __version__
 from veilrec.errors import BadInput, unknown_name
 from veilrec.federate.secagg.graph import Neighbourhood
-from veilrec.privacy.budget import Budget
 from veilrec.wire.addresses import checked_host
+
+if TYPE_CHECKING:
+    from veilrec.privacy.budget import Budget
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
@@ -73,7 +75,9 @@ class Federation:
             raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
 
     def spending(self) -> Budget:
-        """What a device may spend."""
+        """What a client may spend."""
+        from veilrec.privacy.budget import Budget  # accounting, which an aggregation helper does not need
+
         return Budget(**self.budget)
 
 

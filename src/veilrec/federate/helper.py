@@ -14,14 +14,22 @@ from pathlib import Path
 
 from veilrec.errors import BadInput
 from veilrec.federate import federation
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import live
 from veilrec.federate.federation import CA, Federation
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import (
+    IDENTITY,
+    INVITATION,
+    Invitation,
+    Invited,
+    Vouched,
+    identity_of,
+    invited_text,
+    keep,
+    read_invitation,
+    read_invited,
+)
+from veilrec.federate.link import HttpsLink, live
 from veilrec.federate.secagg.helping import Helper
 from veilrec.federate.tasks import BadTask, Task, parted
-from veilrec.federate.vouching import Invited, Vouched, invited_text, read_invited
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"
@@ -37,9 +45,9 @@ def name_of(place: int) -> str:
 def write(folder: Path, invitation: Invitation, invited: Invited) -> bytes:
     """A folder that is ready to be handed to its operator; the helper's lasting public key."""
     folder.mkdir(mode=0o700, parents=True)
-    device_folder.keep(folder / device_folder.INVITATION, invitation.text())
-    device_folder.keep(folder / REGISTER, invited_text(invited))
-    return new_key(folder / device_folder.IDENTITY).public
+    keep(folder / INVITATION, invitation.text())
+    keep(folder / REGISTER, invited_text(invited))
+    return new_key(folder / IDENTITY).public
 
 
 def announcement(name: str, place: int, public: bytes) -> str:
@@ -61,7 +69,7 @@ def admit(folder: Path, announced: str) -> str:
         raise BadInput(f"place {number} is that of {invited[number][0]}, with another invitation: nobody is replaced")
     if name in {known for other, (known, _) in invited.items() if other != number}:
         raise BadInput(f"{name} has another place already: a device has one")
-    device_folder.keep(folder / REGISTER, invited_text({**invited, number: entry}))
+    keep(folder / REGISTER, invited_text({**invited, number: entry}))
     return name
 
 
@@ -70,7 +78,7 @@ class Helping:
 
     def __init__(self, folder: Path, made: Federation) -> None:
         self._vouched = Vouched(made.id, _register(folder), again=lambda: _register(folder))
-        identity = device_folder.identity_of(folder)
+        identity = identity_of(folder)
         if identity.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
         self._helper = Helper(folder, identity, federation=made.digest, registered=self._vouched.keys, least=made.least)
@@ -99,7 +107,7 @@ def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: thre
         raise BadInput(f"{folder} is no helper: it has no {REGISTER}; give a folder below helpers/ of a federation")
     made = federation.read(place)
     helping = Helping(folder, made)
-    invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
+    invitation, identity = read_invitation(folder), identity_of(folder)
     link = HttpsLink(made, place / CA, invitation.device, identity, largest_content=_LARGEST)
     try:
         return live(link, helping, say, stop, lambda: link.enrol(invitation))

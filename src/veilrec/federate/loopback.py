@@ -22,12 +22,12 @@ from veilrec.errors import VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.coordinator.process import Control, coordinate
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import Answers, live
 from veilrec.federate.device.process import answers_of
 from veilrec.federate.facts import Known, largest_content
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation
 from veilrec.federate.helper import run_helper
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import Answers, HttpsLink, live
 from veilrec.federate.making import Basis, Wishes, lay_out
 from veilrec.federate.tasks import Task
 from veilrec.methods.audit import small_problem
@@ -118,7 +118,7 @@ class _Alone:
 
 def link_of(folder: Path, known: Known) -> HttpsLink:
     """The way of a device, or of a helper, to its coordinator."""
-    key, name = device_folder.identity_of(folder), device_folder.read_invitation(folder).device
+    key, name = identity_of(folder), read_invitation(folder).device
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
@@ -126,9 +126,9 @@ def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: thr
     """One device, until it is over or stopped."""
     with device_folder.open_device(folder, known) as device:
         link, place = link_of(folder, known), device_folder.read_about(folder).place
-        answers = wrap(folder.name, answers_of(device, known, place, device_folder.identity_of(folder)))
+        answers = wrap(folder.name, answers_of(device, known, place, identity_of(folder)))
         try:
-            return live(link, answers, say, stop, lambda: link.enrol(device_folder.read_invitation(folder)))
+            return live(link, answers, say, stop, lambda: link.enrol(read_invitation(folder)))
         finally:
             link.close()
 

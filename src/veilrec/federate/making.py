@@ -21,15 +21,14 @@ from veilrec.data.some_users import some_users
 from veilrec.device.device import plan_digest
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate import certificates, facts, federation, helper
+from veilrec.federate import facts, federation, helper, identity
 from veilrec.federate.coordinator.registry import Place, Registry, Role
 from veilrec.federate.device import folder as device_folder
+from veilrec.federate.distributed_noise import guarantee_of, with_shares
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
-from veilrec.federate.identity import Invitation
-from veilrec.federate.places import Places, check_places, places_in
+from veilrec.federate.identity import Invitation, Invited, invited_text, list_digest
+from veilrec.federate.joining import Places, check_places, places_in
 from veilrec.federate.secagg.graph import Neighbourhood, choose
-from veilrec.federate.shares import guarantee_of, with_shares
-from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.private import SERVER_SEES, SIMULATED
 from veilrec.methods.registry import get
@@ -160,7 +159,7 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
         if made.secagg == "pairs":
             text = invited_text(invited)
             write_text(folder / INVITED, text)
-            made = replace(made, invited=digest_of(text))
+            made = replace(made, invited=list_digest(text))
         if made.secagg == "helpers":
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
     federation.write(made, folder)  # last: without it the folder is none
@@ -411,8 +410,10 @@ def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str)
     folder.mkdir(mode=0o700)
     _write_secret(folder / "secret", secret)
     _write_secret(folder / "operator.token", secrets.token_hex(32).encode())
-    hosts = () if host in certificates.ALWAYS else (host,)
-    certificates.make(folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id)
+    hosts = () if host in identity.ALWAYS else (host,)
+    identity.make_certificates(
+        folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id
+    )
 
 
 def _write_secret(path: Path, content: bytes) -> None:

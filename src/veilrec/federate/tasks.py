@@ -1,7 +1,7 @@
 """What crosses between a coordinator and its devices, whichever way it travels: tasks, contents and answers.
 
 A transport carries opaque bytes both ways and knows nothing of models. Over HTTPS it is `device.https_link` on one
-side and `coordinator.https_door` on the other; another one (a message queue, Flower) has to do no more than this:
+side and `coordinator.https` on the other; another one (a message queue, Flower) has to do no more than this:
 
     device                                        coordinator
     link.poll(seconds)  -> Task | None            board.task_for(device), and a note when that changes

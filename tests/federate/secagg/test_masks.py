@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.federate.secagg.rounds import identity
-from veilrec.federate.secagg.checksum import check_value, missed
-from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
+from veilrec.federate.secagg.masks import (
+    MaskStream,
+    RoundKey,
+    agreed_key,
+    check_value,
+    derived_key,
+    missed,
+    public_half,
+)
 from veilrec.federate.secagg.terms import Reader
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature

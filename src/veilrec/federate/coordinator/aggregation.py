@@ -34,13 +34,13 @@ from typing import TypeAlias
 from veilrec._arrays import Offsets
 from veilrec.errors import VeilrecError
 from veilrec.federate.coordinator.registry import Entry, Registry
+from veilrec.federate.distributed_noise import ATTEMPTS, Summed, terms_in
 from veilrec.federate.federation import Federation
+from veilrec.federate.identity import listed
 from veilrec.federate.secagg.helpers import HelpedSum, Invitation, Proposal, check_claim, read_upload
 from veilrec.federate.secagg.pairs import PairSum
 from veilrec.federate.secagg.terms import Void, packed
-from veilrec.federate.sums import ATTEMPTS, Summed, terms_in
 from veilrec.federate.tasks import Away, Kind, Receipt, Task, Trip, head, joined
-from veilrec.federate.vouching import listed
 from veilrec.plan import Plan
 from veilrec.server.refusals import Refused
 from veilrec.updates import FIRST_REPORT_SUM

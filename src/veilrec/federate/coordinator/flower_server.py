@@ -18,11 +18,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
-from veilrec.federate.coordinator.flower_carrier import Carrier
+from veilrec.federate.coordinator.flower_link import Carrier
 from veilrec.federate.coordinator.process import Control, coordinate
 from veilrec.federate.facts import Known, largest_answer
-from veilrec.federate.flower_letters import BadLetter, Letter
-from veilrec.federate.flower_records import letter_of, record_of
+from veilrec.federate.flower_messages import BadLetter, Letter, letter_of, record_of
 
 _TURN_SECONDS = 0.1
 _GOODBYE_SECONDS = 10.0  # for nodes to hear that it is over

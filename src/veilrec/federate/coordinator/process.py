@@ -20,14 +20,14 @@ from veilrec.federate.coordinator.aggregation import (
     TaskBoard,
 )
 from veilrec.federate.coordinator.driver import RoundDriver
-from veilrec.federate.coordinator.https_door import RATE_OF_ADDRESS, make_app
+from veilrec.federate.coordinator.https import RATE_OF_ADDRESS, make_app
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.facts import Known, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
-from veilrec.federate.locks import alone_in
+from veilrec.federate.processes import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.http.logs import Log
-from veilrec.server.http.running import Place, serve_app
+from veilrec.server.http.running import ListenAddress, serve_app
 
 STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0
@@ -101,11 +101,11 @@ def _secure(board: TaskBoard, registry: Registry, known: Known, log: Log) -> Sec
     return kind(board, registry, made, known.plan, log.event)
 
 
-def _offered(made: Federation, place: Path) -> Place:
+def _offered(made: Federation, place: Path) -> ListenAddress:
     address = urlsplit(made.address)
     host, port = address.hostname or "127.0.0.1", address.port or 0
     keys = (place / "tls.pem", place / "tls.key")
-    return Place(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
+    return ListenAddress(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
 
 
 class _Life:

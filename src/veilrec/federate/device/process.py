@@ -23,13 +23,12 @@ import numpy as np
 from veilrec.device.device import Device
 from veilrec.errors import VeilrecError
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import OfDevice, live
-from veilrec.federate.device.paired import OfPairedDevice
-from veilrec.federate.device.secure import OfHelpedDevice
+from veilrec.federate.device.answers import OfDevice, OfHelpedDevice, OfPairedDevice
 from veilrec.federate.facts import Known, largest_content
 from veilrec.federate.federation import CA
-from veilrec.federate.locks import alone_in
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import HttpsLink, live
+from veilrec.federate.processes import alone_in
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
 from veilrec.wire.signing import SigningKey
@@ -45,7 +44,7 @@ RunDevice: TypeAlias = Callable[[Path, Known, Callable[[str], None], threading.E
 def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: threading.Event) -> bool:
     """One device until the federation is over; whether it is."""
     with device_folder.open_device(folder, known) as device:
-        invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
+        invitation, identity = read_invitation(folder), identity_of(folder)
         most = largest_content(known)
         link = HttpsLink(known.federation, known.folder / CA, invitation.device, identity, largest_content=most)
         try:

@@ -30,8 +30,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
-from veilrec.federate.secagg.checksum import CHECK_KEY_BYTES, check_value
-from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, public_half
+from veilrec.federate.secagg.masks import CHECK_KEY_BYTES, MaskStream, RoundKey, agreed_key, check_value, public_half
 from veilrec.federate.secagg.terms import MOST_DEVICES, Broken, Reader, Terms, TooFew, Void, digest, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature

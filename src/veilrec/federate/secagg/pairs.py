@@ -35,10 +35,13 @@ from veilrec.federate.secagg.graph import Neighbourhood, neighbours
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
 from veilrec.federate.secagg.pair_messages import (
     KEYS,
+    SECRET_BYTES,
+    SHARE_BYTES,
     Group,
     Kind,
     Reveal,
     Shares,
+    combine,
     decode_advert,
     decode_boxes,
     decode_masked,
@@ -48,8 +51,8 @@ from veilrec.federate.secagg.pair_messages import (
     encode_masked,
     encode_numbers,
     encode_signatures,
+    split,
 )
-from veilrec.federate.secagg.shamir import SECRET_BYTES, SHARE_BYTES, combine, split
 from veilrec.federate.secagg.terms import MOST_DEVICES, Broken, Reader, Terms, TooFew, Words, digest, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature

@@ -32,16 +32,57 @@ from starlette.routing import Route, Router
 from veilrec.errors import VeilrecError
 from veilrec.federate import identity
 from veilrec.federate.coordinator.driver import RoundDriver, StoreBusy
-from veilrec.federate.coordinator.page_door import PageDoor, asking
 from veilrec.federate.coordinator.registry import Entry, NotInvited
 from veilrec.federate.tasks import WITH_CONTENT, Task
 from veilrec.server.http.door import Door, Hot
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
-from veilrec.server.http.receiving import BUSY, Receive, Refused, Scope, header, read_body
+from veilrec.server.http.receiving import BUSY, Headers, Message, Receive, Refused, Scope, Send, header, read_body
 from veilrec.server.refusals import Refused as NotCounted
 from veilrec.wire.addresses import checked_origin
+
+PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
+PAGE_HEADERS = ("content-type", "x-veilrec-device", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
+_REMEMBERED_SECONDS = 3600
+_OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
+
+
+class PageDoor(Door):
+    """A door that lets the pages of one origin read what devices are answered, and no other page."""
+
+    page: bytes = b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request: as at any door, and answers for devices say which page may read them."""
+        if scope["type"] != "http" or scope["path"] not in PATHS:
+            await super().__call__(scope, receive, send)
+            return
+        own: Headers = [_OF_ORIGIN]
+        if header(scope, b"origin") == self.page:
+            own.append((b"access-control-allow-origin", self.page))
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        await super().__call__(scope, receive, telling)
+
+
+def asking() -> list[Route]:
+    """What browsers ask before a page may send: the same answer to all, which only the page of the door may read."""
+    return [Route(path, _permission, methods=["OPTIONS"]) for path in PATHS]
+
+
+async def _permission(request: Request) -> Response:
+    told = {
+        "access-control-allow-methods": "POST",
+        "access-control-allow-headers": ", ".join(PAGE_HEADERS),
+        "access-control-max-age": str(_REMEMBERED_SECONDS),
+    }
+    return Response(status_code=204, headers=told)
+
 
 DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
 _LONGEST_POLL_SECONDS = 25.0

@@ -1,12 +1,17 @@
-"""A device that masks against other devices: five trips a round, and no answer of it is ever given in two ways.
+"""How a client answers tasks: in plaintext, or under the masks of helper-based or pairwise secure aggregation.
 
-- Which devices there are it knows from the list of invitations of the federation. A key that the coordinator names
-  counts if the invitation of its place vouches for it; who masks with whom, and how few may be added up, comes from
-  the federation's file.
-- Asked the same again on a trip, it says the same; asked something else, it has left the round. A reveal hangs on the
-  list that was signed, and on nothing else.
+Under masks, what would be sent becomes whole numbers first. Reports before the first round are masked as well where
+they trust the server: which sum they go into, and its terms, the client works out itself; it takes part in no other.
+
+What a client does in pairwise secure aggregation:
+
+- Whose key is whose it knows from the list of invitations of the federation. A key that the coordinator names counts if
+  the invitation of its place endorses it; who masks with whom, and how few may be added up, comes from the
+  federation's file.
+- Asked the same again by an RPC, it replies the same; asked something else, it has left the round. A reveal depends on
+  the list that was signed, and on nothing else.
 - What it enters a round with, and the secrets of others, are in memory alone. That it has entered is on disk before its
-  keys leave: a device that was killed never comes back into that round, so it signs no second list and reveals nothing
+  keys leave: a client that was killed never comes back into that round, so it signs no second list and reveals nothing
   of anybody twice. Its vector it sends again, the same bytes, for that is paid for and on disk.
 - The ledger is charged, and the vector on disk, in one transaction, before it leaves (`Device.take_part`).
 """
@@ -20,19 +25,99 @@ from typing import Any
 from veilrec._arrays import Offsets
 from veilrec.device.device import Device
 from veilrec.errors import BadInput
-from veilrec.federate.device.loop import OfDevice
-from veilrec.federate.device.secure import agree, hides_reports, whole_numbers
+from veilrec.federate.distributed_noise import Summed, report_sum, terms_in
 from veilrec.federate.facts import Known
-from veilrec.federate.federation import INVITED
+from veilrec.federate.federation import INVITED, Federation
+from veilrec.federate.identity import Vouched, read_invited
+from veilrec.federate.secagg.helpers import HelpedDevice, Invitation
 from veilrec.federate.secagg.pairs import PairDevice
 from veilrec.federate.secagg.terms import Reader, Terms
-from veilrec.federate.sums import Summed, report_sum, terms_in
 from veilrec.federate.tasks import BadTask, Kind, Task, parted
-from veilrec.federate.vouching import Vouched, read_invited
+from veilrec.plan import Plan
 from veilrec.privacy.events import Event
+from veilrec.privacy.mechanisms.shared import SharedSum
 from veilrec.privacy.randomness import Source
 from veilrec.updates import FIRST_REPORT_SUM, Round, Schema, Uploads
+from veilrec.wire import codec
 from veilrec.wire.signing import SigningKey
+
+
+class OfDevice:
+    """A device that answers tasks."""
+
+    def __init__(self, device: Device[Any]) -> None:
+        self.device = device
+
+    def answer(self, task: Task, content: bytes) -> bytes:
+        """Learn, report or judge."""
+        if task.kind == "round":
+            return self.device.take_part(content, task.number)
+        if task.kind == "report":
+            return self.device.report(task.number, task.period)
+        if task.kind == "judge":
+            start, trained = parted(content)
+            return self.device.judge(start, trained, task.number)
+        raise BadTask(f"a device does not do this: {task.kind}")
+
+
+class OfHelpedDevice(OfDevice):
+    """A device of a federation with helpers; which these are it knows from the federation's file, not from servers."""
+
+    def __init__(
+        self, device: Device[Any], plan: Plan, federation: Federation, place: int, identity: SigningKey
+    ) -> None:
+        super().__init__(device)
+        self._plan, self._made = plan, federation
+        self._masking = HelpedDevice(
+            place,
+            identity,
+            federation=federation.digest,
+            helpers=[bytes.fromhex(key) for key in federation.helpers],
+            least=federation.least,
+        )
+
+    def answer(self, task: Task, content: bytes) -> bytes:
+        """As any device, but for the messages of rounds, and for reports that the server must not see."""
+        if task.kind == "round":
+            return self._take_part(task, *parted(content))
+        if task.kind == "report" and hides_reports(self._plan):
+            invitation, about = parted(content)[0], report_sum(task.number)
+            return self.device.report(
+                about.number, task.period, mask=lambda values: self._masked(invitation, about, values)
+            )
+        return super().answer(task, content)
+
+    def _take_part(self, task: Task, invitation: bytes, broadcast: bytes) -> bytes:
+        def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
+            values, event = whole_numbers(self._plan, uploads, about, view, source)
+            return self._masked(invitation, about, values), event
+
+        return self.device.take_part(broadcast, task.number, make=masked)
+
+    def _masked(self, invitation: bytes, about: Summed, values: Offsets) -> bytes:
+        agree(Invitation.decode(invitation).proposal.terms, self._made, self._plan, about)
+        return self._masking.upload(invitation, values)
+
+
+def agree(terms: Terms, made: Federation, plan: Plan, about: Summed) -> None:
+    """Refuse terms that are not those which this device makes of the federation's file for this very sum."""
+    if terms != terms_in(made, plan, about):
+        raise BadInput("the terms are not those of this plan's round: nothing is sent")
+
+
+def hides_reports(plan: Plan) -> bool:
+    """Whether what a device reports leaves under masks alone."""
+    return plan.reports is not None and plan.reports.mechanism.under_masks
+
+
+def whole_numbers(plan: Plan, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
+    """What is added up, with the device's share of the noise where it adds one."""
+    mechanism, lattice = plan.mechanism, plan.lattice(about)
+    if isinstance(mechanism, SharedSum):
+        shared = mechanism.share(uploads, about, lattice, source)
+        return shared.value, shared.event
+    released = mechanism.message(uploads, about, source)
+    return lattice.integers(codec.rounded(released.value, view))[0], released.event
 
 
 @dataclass
