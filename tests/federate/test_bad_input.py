@@ -16,13 +16,13 @@ from veilrec.errors import BadInput
 from veilrec.federate import federation, identity
 from veilrec.federate.coordinator.process import coordinate, locked
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
-from veilrec.federate.helper import Helping
+from veilrec.federate.helper import HelperAnswers
 from veilrec.federate.identity import read_invitation
 from veilrec.federate.link import live
 from veilrec.federate.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
-from veilrec.federate.making import Wishes
+from veilrec.federate.making import FederationOptions
 from veilrec.federate.running import Up
 from veilrec.federate.tasks import TurnedAway
 from veilrec.runs.contract_subject import Subject
@@ -218,7 +218,7 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         taken.listen()
         changed(made, address=f"https://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(BadInput, match=r"cannot be used \(.*\): end what uses it, or write another port into"):
-            coordinate(made, Known(made, federation.read(made)), lambda _: None)
+            coordinate(made, FederationFacts(made, federation.read(made)), lambda _: None)
     changed(made, address=f"https://127.0.0.1:{free_port()}")
     with coordinating(made, known_in(made)):  # as it says, another port in the file is all it takes
         link_of(first(made), known_in(made)).enrol(read_invitation(first(made)))
@@ -272,10 +272,10 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Pat
         lay_out_in(folders[-1], basis, secagg="helpers")
     helpers = [folder / "helpers" / "helper-0" for folder in folders]
     with pytest.raises(BadInput, match="no helper of this federation"):
-        Helping(helpers[1], federation.read(folders[0]))
+        HelperAnswers(helpers[1], federation.read(folders[0]))
     (helpers[0] / "register.json").unlink()
     with pytest.raises(BadInput, match="is no helper"):
-        Helping(helpers[0], federation.read(folders[0]))
+        HelperAnswers(helpers[0], federation.read(folders[0]))
 
 
 def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(making, "_write_devices", fails)
-    wishes = Wishes(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", devices=5, rounds=1)
+    wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", devices=5, rounds=1)
     with pytest.raises(OSError, match="No space"):
         making.make(tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []

@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from veilrec.federate.coordinator import https
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.facts import Known, largest_answer
+from veilrec.federate.facts import FederationFacts, largest_answer
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES
 from veilrec.federate.identity import Invitation, identity_of, read_invitation
 from veilrec.federate.link import HttpsLink
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.federate.running import live_status
-from veilrec.federate.tasks import Away, Task, TurnedAway
+from veilrec.federate.tasks import Away, FederationTask, TurnedAway
 from veilrec.runs.contract_subject import Subject
 from veilrec.wire.signing import SigningKey
 
@@ -26,7 +26,7 @@ from veilrec.wire.signing import SigningKey
 class Open:
     """A round of three devices that is open; each has its link."""
 
-    def __init__(self, folder: Path, known: Known, control: Control) -> None:
+    def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
         self.folder, self.known, self.control = folder, known, control
         self.places = sorted((folder / DEVICES).iterdir())
         self.links = [link_of(place, known) for place in self.places]
@@ -34,7 +34,7 @@ class Open:
             link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
-    def asked(self, device: int) -> Task:
+    def asked(self, device: int) -> FederationTask:
         task = self.links[device].poll(10.0)
         assert task is not None
         return task
@@ -68,7 +68,7 @@ def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
             link.close()
 
 
-def refused(link: HttpsLink, task: Task, content: bytes) -> int:
+def refused(link: HttpsLink, task: FederationTask, content: bytes) -> int:
     with pytest.raises(TurnedAway) as turned:
         link.send(task, content)
     return turned.value.status
@@ -96,7 +96,7 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
     ):
         monkeypatch.setattr(https, "_SENT_ALONG", largest)
         told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
-        asked = Task.from_json(told)
+        asked = FederationTask.from_json(told)
         assert asked is not None
         assert asked.sha256 == task.sha256
         assert came == expected
@@ -149,8 +149,8 @@ def test_a_body_beyond_any_message_is_refused_before_it_is_read(open_round: Open
 
 def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
     link, message = open_round.links[0], open_round.message(0)
-    assert refused(link, Task("round", 5), message) == 409
-    assert refused(link, Task("report", 0), message) == 409
+    assert refused(link, FederationTask("round", 5), message) == 409
+    assert refused(link, FederationTask("report", 0), message) == 409
     assert refused(link, open_round.task, b"garbage") == 409
     assert open_round.control.driver is not None
     assert open_round.control.driver.coordinator.refused["bad bytes"] == 1

@@ -14,7 +14,7 @@ import pytest
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.distributed_noise import terms_of, with_shares
+from veilrec.federate.distributed_noise import terms_of, with_distributed_noise
 from veilrec.federate.federation import COORDINATOR, DEVICES
 from veilrec.federate.finishing import read_end
 from veilrec.federate.identity import identity_of, read_invitation
@@ -23,11 +23,11 @@ from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.masks import RoundKey
 from veilrec.federate.secagg.pair_messages import BOX_BYTES, SHARE_BYTES
-from veilrec.federate.secagg.pairs import PairDevice
-from veilrec.federate.tasks import Task
+from veilrec.federate.secagg.pairs import PairwiseSumClient
+from veilrec.federate.tasks import FederationTask
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
-from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition
 from veilrec.server.standing import Standing
 from veilrec.updates import Round
@@ -57,7 +57,7 @@ def test_sums_among_devices_alone_are_those_of_the_simulation(wishes: dict[str, 
     assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
     assert ("sums before it adds the noise" in told) is not made.shares
     if made.shares:
-        basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, Shares(made.least, made.silent)))
     else:
         assert "helpers" not in told
     run_all(tmp_path)
@@ -89,7 +89,7 @@ class Lossy:
     def __init__(self, name: str, answers: Answers) -> None:
         self._name, self._answers = name, answers
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         answer = self._answers.answer(task, content)
         if task.kind == "round" and lost(self._name, "round", task.number):
             raise VeilrecError("lost")
@@ -103,9 +103,9 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     vectors: dict[int, dict[int, np.ndarray]] = {}
-    mask, total, ask = PairDevice.mask, PairwiseAggregation.total, SecAggRpc.ask
+    mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self: PairDevice, boxes: bytes, values: np.ndarray) -> bytes:
+    def noted(self: PairwiseSumClient, boxes: bytes, values: np.ndarray) -> bytes:
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
         return mask(self, boxes, values)
 
@@ -125,7 +125,7 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
         stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
         return len(self.came("messages")) >= min(able, len(stay))
 
-    monkeypatch.setattr(PairDevice, "mask", noted)
+    monkeypatch.setattr(PairwiseSumClient, "mask", noted)
     monkeypatch.setattr(PairwiseAggregation, "total", summed)
     monkeypatch.setattr(SecAggRpc, "ask", some)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
@@ -166,7 +166,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
         if not ended.is_set():
             if came["asked"] >= 2:
                 half.set()
-                raise Refused("nothing is open", "the coordinator is about to end")
+                raise MessageRefused("nothing is open", "the coordinator is about to end")
             came["asked"] += 1
 
     def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
@@ -199,7 +199,7 @@ def refusal(work: Callable[[], object]) -> str:
     """What somebody is told who is refused; empty where they are not."""
     try:
         work()
-    except Refused as error:
+    except MessageRefused as error:
         return str(error)
     return ""
 
@@ -248,7 +248,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
     def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
         if device_id == "d00002" and self.stage == "open":
             late[device_id] = message
-            raise Refused("nothing is open", "held back")
+            raise MessageRefused("nothing is open", "held back")
         return receive(self, device_id, message)
 
     def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:

@@ -12,16 +12,16 @@ from veilrec.device.device import Device, RoundIsOver
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.answers import OfPairedDevice
+from veilrec.federate.device.answers import PairwiseMaskedAnswers
 from veilrec.federate.distributed_noise import terms_of
 from veilrec.federate.federation import DEVICES, FILE, INVITED
 from veilrec.federate.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.secagg.masks import RoundKey
 from veilrec.federate.secagg.pair_messages import Group, Reveal, encode_numbers, encode_signatures
-from veilrec.federate.secagg.pairs import PairSum
+from veilrec.federate.secagg.pairs import PairwiseSum
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.tasks import BadTask, Kind, Task, joined
+from veilrec.federate.tasks import BadTask, FederationTask, TaskKind, joined
 from veilrec.runs.contract_subject import Subject
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
@@ -41,25 +41,25 @@ class Table:
         self.devices = {place: self.start(place) for place in range(DEVICES_AT_TABLE)}
         self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         terms = terms_of(self.known.plan, Round(0), self.made.digest, self.made.least)
-        self.sum = PairSum(terms, self.made.woven(), self.keys)
+        self.sum = PairwiseSum(terms, self.made.woven(), self.keys)
         plan = self.known.plan
         self.model = rounds.encode(Round(0), whole_model(plan.schema, plan.start, 0), plan.schema)
 
-    def start(self, place: int) -> OfPairedDevice:
+    def start(self, place: int) -> PairwiseMaskedAnswers:
         """The process of a device; killed before, if it was there."""
         if place in self.opened:
             self.opened[place].close()
         path = self.folders[place]
         self.opened[place] = device_folder.open_device(path, self.known)
-        return OfPairedDevice(self.opened[place], self.known, place, identity_of(path))
+        return PairwiseMaskedAnswers(self.opened[place], self.known, place, identity_of(path))
 
     def named(self) -> bytes:
         """What the coordinator says of keys."""
         invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
-    def ask(self, place: int, kind: Kind, content: bytes, number: int = 0) -> bytes:
-        return self.devices[place].answer(Task(kind, number), content)
+    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
+        return self.devices[place].answer(FederationTask(kind, number), content)
 
     def advertise(self) -> dict[int, bytes]:
         for place in self.devices:
@@ -228,7 +228,7 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table:
 
 
 def test_what_is_masked_has_the_terms_of_the_plan(table: Table) -> None:
-    table.sum = PairSum(
+    table.sum = PairwiseSum(
         Terms(**{**vars(table.sum.terms), "length": table.sum.terms.length + 1}), table.made.woven(), table.keys
     )
     contents = table.share()

@@ -22,10 +22,10 @@ from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federate.making import Basis
-from veilrec.federate.secagg.helpers import Request
+from veilrec.federate.secagg.helpers import MaskRequest
 from veilrec.federate.secagg.helping import Helper
 from veilrec.runs.contract_subject import Subject, same
-from veilrec.server.coordinator import Refused
+from veilrec.server.coordinator import MessageRefused
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum
 
 LONG = 120.0  # seconds: no trip of these tests ends by its deadline
@@ -93,7 +93,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     answer, report, ask = Helper.answer, Device.report, SecAggRpc.ask
 
     def lost(self: Helper, request: bytes) -> bytes:
-        if Request.decode(request).round_number >= FIRST_REPORT_SUM:
+        if MaskRequest.decode(request).round_number >= FIRST_REPORT_SUM:
             requests.append(request)
             if not ended.is_set():
                 raise BadInput("lost")
@@ -124,7 +124,7 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
         devices.join(LONG)
     assert len(requests) > 2
     assert len(set(requests)) == 1
-    assert [claim.number for claim in Request.decode(requests[0]).claims] == [0, 1, 2]
+    assert [claim.number for claim in MaskRequest.decode(requests[0]).claims] == [0, 1, 2]
     (history,) = read_end(tmp_path, known).history
     assert (history.messages, history.void) == (4, False)
     assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
@@ -148,7 +148,7 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
             half.set()
-            raise Refused("nothing is open", "the coordinator is about to end")
+            raise MessageRefused("nothing is open", "the coordinator is about to end")
         return take(self, who, kind, number, content)
 
     monkeypatch.setattr(SecAggRpc, "ask", lossy)

@@ -24,11 +24,11 @@ from tests.web.test_browser import save
 from veilrec._arrays import Offsets
 from veilrec.federate.coordinator.aggregation import HelperAggregation
 from veilrec.federate.coordinator.process import Control
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.identity import INVITATION
 from veilrec.federate.loopback import coordinating, free_port, known_in, opened, run_everybody
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.page import write_page
 from veilrec.privacy.mechanisms.reports import ItemReports
 
@@ -42,7 +42,7 @@ SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
 
 
 @contextmanager
-def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
+def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]]:
     """Every device but the first, in threads, until it is over."""
     names = [path.name for path in sorted((folder / DEVICES).iterdir())][1:]
     failures: list[BaseException] = []
@@ -145,7 +145,7 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
 ) -> None:
     folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
     settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
-    wishes = Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
+    wishes = FederationOptions(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
     make(folder, replace(wishes, port=free_port()))
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")

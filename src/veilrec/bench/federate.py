@@ -14,7 +14,7 @@ from veilrec.bench.measure import describe_machine
 from veilrec.federate import processes
 from veilrec.federate.coordinator.process import last_status
 from veilrec.federate.loopback import free_port
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.running import Up
 
 PROMISED_ROUND_SECONDS = 3.0
@@ -40,7 +40,7 @@ def run(load: Load, say: Callable[[str], None]) -> dict[str, Any]:
     machine = describe_machine()
     with tempfile.TemporaryDirectory() as place:
         folder, began = Path(place) / "federation", time.perf_counter()
-        wishes = Wishes(
+        wishes = FederationOptions(
             method=load.method,
             data=load.data,
             devices=load.devices,

@@ -21,7 +21,7 @@ from veilrec.federate import link
 from veilrec.federate.coordinator import aggregation, driver, https, process, registry
 from veilrec.federate.device import answers
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.finishing import Ended, read_end
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, run_device, run_everybody
 from veilrec.privacy import ledger, ledger_store
@@ -89,14 +89,14 @@ def die_at(line: int, watched: Collection[str]) -> None:
     sys.settrace(trace)
 
 
-def coordinating(folder: Path, known: Known, log: BinaryIO | None = None) -> None:
+def coordinating(folder: Path, known: FederationFacts, log: BinaryIO | None = None) -> None:
     """A coordinator's process, which limits nobody; what it says goes nowhere unless told otherwise."""
     process._LINGER_SECONDS = 0.5
     stream = log or open(os.devnull, "wb")  # noqa: SIM115, PTH123 - for as long as the process lives
     process.coordinate(folder, known, lambda _: None, log=Log(stream), rate=0.0)
 
 
-def hosting(folder: Path, known: Known) -> None:
+def hosting(folder: Path, known: FederationFacts) -> None:
     """All devices of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
     link._POLL_SECONDS = 2.0
@@ -146,7 +146,7 @@ def died_or_gone(pid: int) -> bool:
         return True
 
 
-def dying_device(place: Path, known: Known, line: int) -> None:
+def dying_device(place: Path, known: FederationFacts, line: int) -> None:
     """A device that dies at the n-th line of its own files; 0: that lives."""
     quick_to_come_back()
     if line:

@@ -29,7 +29,7 @@ _ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 
 
-def with_shares(plan: Plan, shares: Shares) -> Plan:
+def with_distributed_noise(plan: Plan, shares: Shares) -> Plan:
     """The same plan with the same noise, added by the devices; a round with fewer than `shares.least` is void."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, CohortSum):
@@ -45,7 +45,7 @@ def with_shares(plan: Plan, shares: Shares) -> Plan:
 
 
 def terms_of(plan: Plan, about: Round, federation: bytes, least: int | None = None) -> Terms:
-    """What a round is to secure sums; `least`: devices, where the plan's own noise does not say how many."""
+    """Terms of the secure sum of a round; `least`: devices, where the plan's own noise does not say how many."""
     lattice = plan.lattice(about)
     if least is not None and not isinstance(plan.mechanism, SharedSum):
         return Terms(federation, about.number, lattice.size, _WIDTH, least)
@@ -54,7 +54,7 @@ def terms_of(plan: Plan, about: Round, federation: bytes, least: int | None = No
 
 
 def guarantee_of(plan: Plan, delta: float) -> Guarantee:
-    """What a run of a plan with noise in shares promises whoever takes part, the server being one of the attackers."""
+    """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
     mechanism = _shared(plan)
     turns = plan.rounds if plan.most_turns is None else plan.most_turns
     error = turns * mechanism.draws_error

@@ -42,7 +42,7 @@ class Federation:
     judges: int  # that only judge, after the last round; places that nobody has yet are among both
     plan: str  # a digest: whoever makes another plan of this file does not take part
     facts: str  # a digest of the folder beside it
-    unprotected: bool  # whether messages leave in the clear
+    unprotected: bool  # whether messages leave in plaintext
     budget: dict[str, Any]  # what a device may spend, for good
     guarantee: dict[str, Any]
     places: int = 0  # that were kept free for devices that come later
@@ -60,11 +60,11 @@ class Federation:
     report_seconds: float = 60.0
     round_seconds: float = 60.0
     judge_seconds: float = 60.0
-    trip_seconds: float = 20.0  # of the small trips of a secure sum among devices alone
+    trip_seconds: float = 20.0  # of one RPC of pairwise secure aggregation
 
     @property
     def digest(self) -> bytes:
-        """The id as secure sums know it."""
+        """The id of the federation in secure aggregation."""
         return hashlib.sha256(self.id.encode()).digest()
 
     def woven(self) -> Neighbourhood:

@@ -29,55 +29,55 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from veilrec._files import new_folder, write_text
 from veilrec._version import __version__
 from veilrec.errors import VeilrecError
-from veilrec.federate.tasks import Task
+from veilrec.federate.tasks import FederationTask
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Message, RecordDict
 
 Value: TypeAlias = str | bytes | int
-Letter: TypeAlias = Mapping[str, Value]
-RECORD = "veilrec"  # the name of the record that holds a letter
+MessageFields: TypeAlias = Mapping[str, Value]
+RECORD = "veilrec"  # the name of the record that holds a message
 HELLO, TASK = "hello", "task"
-DECLINED: Letter = {"declined": 1}
+DECLINED: MessageFields = {"declined": 1}
 
 
-class BadLetter(VeilrecError):
-    """What came is no letter."""
+class BadFlowerMessage(VeilrecError):
+    """What came is no message of a federation."""
 
 
-def text(letter: Letter, name: str) -> str:
+def text(fields: MessageFields, name: str) -> str:
     """A field of words."""
-    value = letter.get(name)
+    value = fields.get(name)
     if not isinstance(value, str) or len(value) > 1000:
-        raise BadLetter(f"a letter without {name}")
+        raise BadFlowerMessage(f"a message without {name}")
     return value
 
 
-def raw(letter: Letter, name: str, most: int) -> bytes:
+def raw(fields: MessageFields, name: str, most: int) -> bytes:
     """A field of at most so many bytes."""
-    value = letter.get(name)
+    value = fields.get(name)
     if not isinstance(value, bytes) or len(value) > most:
-        raise BadLetter(f"a letter without {name}, or with more than {most:,} bytes of it")
+        raise BadFlowerMessage(f"a message without {name}, or with more than {most:,} bytes of it")
     return value
 
 
-def task_letter(task: Task, content: bytes) -> Letter:
+def task_fields(task: FederationTask, content: bytes) -> MessageFields:
     """What asks a device for something."""
     return {"ask": TASK, "task": json.dumps(task.to_json()), "content": content}
 
 
-def record_of(letter: Letter) -> RecordDict:
+def record_of(fields: MessageFields) -> RecordDict:
     """Encode fields as the content of a Flower message; needs the extra `flower`."""
     from flwr.app import ConfigRecord, RecordDict
 
-    return RecordDict({RECORD: ConfigRecord(dict(letter))})
+    return RecordDict({RECORD: ConfigRecord(dict(fields))})
 
 
-def letter_of(message: Message) -> Letter:
-    """The letter in a message."""
+def fields_of(message: Message) -> MessageFields:
+    """Decode the fields of a Flower message."""
     if message.has_error() or RECORD not in message.content.config_records:
-        raise BadLetter("a message of Flower without a letter")
-    found: Letter = dict(message.content.config_records[RECORD])
+        raise BadFlowerMessage("a message of Flower without fields of ours")
+    found: MessageFields = dict(message.content.config_records[RECORD])
     return found
 
 
@@ -157,7 +157,7 @@ def write_app(out: Path, federation: Path) -> None:
         write_text(part / "federation" / "client.py", _CLIENT)
 
 
-def door_of(address: str) -> str:
+def public_address(address: str) -> str:
     """Where nodes reach the link, unless somebody says otherwise: the port beside the coordinator's."""
     parts = urlsplit(address)
     return f"{parts.hostname or '127.0.0.1'}:{(parts.port or 8471) + 1}"

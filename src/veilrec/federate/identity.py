@@ -133,7 +133,7 @@ def check(public: bytes, federation: str, device: str, kind: str, number: int, c
 class Invitation:
     """What lets a device enrol, once: `DEVICE:SECRET` in a file that only the device's owner has.
 
-    The secret is a key. With it the device vouches for its own lasting key; whoever keeps places knows the public half,
+    The secret is a key. With it the client endorses its own lasting key; whoever keeps places knows the public half,
     so that nobody, the coordinator included, can put another key in the place of an invited device.
     """
 
@@ -170,15 +170,15 @@ class Invitation:
 
 
 def check_endorsement(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:
-    """Refuse a key that the invitation of a device does not vouch for."""
+    """Refuse a key that the invitation of a client does not endorse."""
     check(invitation, federation, device, "enrol", 0, key, endorsement)
 
 
-Invited = dict[int, tuple[str, bytes]]
+InvitationList = dict[int, tuple[str, bytes]]
 """The name of a device, and the public half of its invitation, by its place."""
 
 
-def invited_text(invited: Invited) -> str:
+def invited_text(invited: InvitationList) -> str:
     """As it is handed to those who check."""
     return json.dumps({str(place): [name, public.hex()] for place, (name, public) in invited.items()}) + "\n"
 
@@ -188,7 +188,7 @@ def list_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_invited(path: Path, whose: str, *, digest: str | None = None) -> Invited:
+def read_invited(path: Path, whose: str, *, digest: str | None = None) -> InvitationList:
     """What `invited_text` wrote; `digest`: refused unless it is that very list."""
     try:
         text = path.read_text()
@@ -204,23 +204,25 @@ def read_invited(path: Path, whose: str, *, digest: str | None = None) -> Invite
 
 
 def listed(keys: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """Places, keys and what vouches for them, as a coordinator names them."""
+    """Encode places, keys and endorsements, as a coordinator names them."""
     entries = [{"place": place, "key": key.hex(), "endorsement": endorsement.hex()} for place, key, endorsement in keys]
     return json.dumps(entries).encode()
 
 
-class Vouched:
-    """The lasting keys of devices, by place, that their invitations have vouched for.
+class EndorsedKeys:
+    """The lasting keys of clients, by place, that their invitations endorse.
 
     `again` reads the list of invitations once more, where somebody may be added to it.
     """
 
-    def __init__(self, federation: str, invited: Invited, again: Callable[[], Invited] | None = None) -> None:
+    def __init__(
+        self, federation: str, invited: InvitationList, again: Callable[[], InvitationList] | None = None
+    ) -> None:
         self._federation, self._invited, self._again = federation, invited, again
         self.keys: dict[int, bytes] = {}
 
     def learn(self, named: bytes, *, strangers: bool = False) -> None:
-        """Take in what a coordinator names, if it is vouched for; a place has one key, the first.
+        """Take in the keys that a coordinator names, if they are endorsed; a place has one key, the first.
 
         Those of strangers, whose places are in no list here, are refused, or count for nothing.
         """

@@ -30,7 +30,7 @@ from veilrec.federate import federation, helper
 from veilrec.federate.coordinator.registry import Registry, Role
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.folder import arrays_of
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import COORDINATOR, DEVICES, HELPERS, SecAgg
 from veilrec.federate.identity import Invitation, keep
 from veilrec.methods.base import NewsData, Problem
@@ -88,7 +88,7 @@ class OwnData:
     left_out: int  # items that the federation does not know
 
 
-def own_data(known: Known, number: int, people: Population, user: str | None = None) -> OwnData:
+def own_data(known: FederationFacts, number: int, people: Population, user: str | None = None) -> OwnData:
     """The data of one of these people, for the device of a number; without a name, of the only one there is."""
     who = _found(people, user)
     names = np.array([_place(known.people.items, name) for name in people.items], np.int32)
@@ -110,7 +110,7 @@ def own_data(known: Known, number: int, people: Population, user: str | None = N
     return OwnData(data, int((~there).sum()))
 
 
-def _judges(known: Known, data: Any) -> bool:
+def _judges(known: FederationFacts, data: Any) -> bool:
     return known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
 
 
@@ -218,7 +218,7 @@ def _stacked(rows: Sequence[Csr]) -> Csr:
 
 
 @dataclass(frozen=True)
-class Invited:
+class InvitedClient:
     """Somebody who may come now."""
 
     name: str
@@ -230,7 +230,9 @@ class Invited:
     free: int  # places that are left
 
 
-def invite(folder: Path, known: Known, people: Population | None = None, user: str | None = None) -> Invited:
+def invite(
+    folder: Path, known: FederationFacts, people: Population | None = None, user: str | None = None
+) -> InvitedClient:
     """Hand out the next free place, with a person's data in its folder, or none for the user to bring."""
     made = federation.read(folder)
     if made.rehearsal:
@@ -241,12 +243,12 @@ def invite(folder: Path, known: Known, people: Population | None = None, user: s
 
 def take_place(
     folder: Path,
-    known: Known,
+    known: FederationFacts,
     registry: Registry,
     people: Population | None,
     user: str | None,
     shared: bytes | None = None,
-) -> Invited:
+) -> InvitedClient:
     """The same with a list that is open; `shared` is the secret of a rehearsal."""
     free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.place.device)
     if not free:
@@ -272,12 +274,12 @@ def take_place(
     for each in helpers:
         helper.admit(each, announcement)
     told = tuple(each.name for each in helpers)
-    return Invited(name, place.role, target, brought, announcement, told, len(free) - 1)
+    return InvitedClient(name, place.role, target, brought, announcement, told, len(free) - 1)
 
 
-def bring(folder: Path, known: Known, people: Population, user: str | None = None) -> OwnData:
+def bring(folder: Path, known: FederationFacts, people: Population, user: str | None = None) -> OwnData:
     """Put a user's own data into the folder of their device, before it first takes part."""
-    about = device_folder.read_about(folder)
+    about = device_folder.read_record(folder)
     if Ledger.was_made(folder / device_folder.LEDGER) or (folder / device_folder.DATA).exists():
         raise BadInput(f"{folder} has data already: what a device has learnt from stays what it learns from")
     brought = own_data(known, about.number, people, user)

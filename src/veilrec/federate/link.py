@@ -26,7 +26,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import identity
 from veilrec.federate.federation import Federation
 from veilrec.federate.identity import Invitation
-from veilrec.federate.tasks import WITH_CONTENT, Away, BadTask, DeviceLink, Receipt, Task, TurnedAway
+from veilrec.federate.tasks import WITH_CONTENT, Away, BadTask, CoordinatorLink, FederationTask, Receipt, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 _TIMEOUT_SECONDS = 15.0  # beyond what was asked to wait for
@@ -80,13 +80,13 @@ class HttpsLink:
         answer = self._request("/v1/enrol", json.dumps(asked).encode(), {}, _SMALL, 0.0)
         return _field(answer, "role")
 
-    def poll(self, seconds: float) -> Task | None:
+    def poll(self, seconds: float) -> FederationTask | None:
         """What is asked of this device."""
         body = f"{seconds:.3f} {secrets.token_hex(8)} {WITH_CONTENT}".encode()
         told, _, self._came = self._signed("/v1/poll", "poll", 0, body, _SMALL, seconds).partition(b"\n")
-        return Task.from_json(told)
+        return FederationTask.from_json(told)
 
-    def fetch(self, task: Task) -> bytes:
+    def fetch(self, task: FederationTask) -> bytes:
         """What belongs to a task; other bytes than it names are refused."""
         if not task.sha256:
             return b""
@@ -99,7 +99,7 @@ class HttpsLink:
             raise Away("what came is not what was announced: fetching it again")
         return content
 
-    def send(self, task: Task, answer: bytes) -> Receipt:
+    def send(self, task: FederationTask, answer: bytes) -> Receipt:
         """Answer a task."""
         headers = {"X-Veilrec-Kind": task.kind, "X-Veilrec-Number": str(task.number)}
         content = self._signed("/v1/answer", task.kind, task.number, answer, _SMALL, 0.0, headers)
@@ -174,7 +174,7 @@ class HttpsLink:
 
 
 def client_context(ca: Path) -> ssl.SSLContext:
-    """TLS 1.3 with whoever this authority vouches for, and nobody else."""
+    """Make a TLS 1.3 context that trusts this authority and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -209,7 +209,7 @@ _jitter = random.SystemRandom()
 class Answers(Protocol):
     """What answers tasks: a device, or whatever stands for one."""
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         """The bytes that may leave; they are paid for."""
 
 
@@ -230,7 +230,11 @@ class Pause:
 
 
 def live(
-    link: DeviceLink, answers: Answers, say: Callable[[str], None], stop: threading.Event, enrol: Callable[[], object]
+    link: CoordinatorLink,
+    answers: Answers,
+    say: Callable[[str], None],
+    stop: threading.Event,
+    enrol: Callable[[], object],
 ) -> bool:
     """Until the federation is over (True), or somebody stops this device (False)."""
     pause, is_enrolled = Pause(stop), False
@@ -253,7 +257,9 @@ def live(
     return False
 
 
-def _serve(link: DeviceLink, answers: Answers, task: Task, say: Callable[[str], None], stop: threading.Event) -> None:
+def _serve(
+    link: CoordinatorLink, answers: Answers, task: FederationTask, say: Callable[[str], None], stop: threading.Event
+) -> None:
     try:
         content = link.fetch(task)
         answer = answers.answer(task, content)

@@ -28,7 +28,7 @@ from veilrec.federate.coordinator.process import last_status, read_token
 from veilrec.federate.coordinator.registry import FILE as REGISTRY
 from veilrec.federate.device.folder import DATA
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
-from veilrec.federate.flower_messages import door_of
+from veilrec.federate.flower_messages import public_address
 from veilrec.federate.helper import name_of
 from veilrec.federate.link import client_context
 from veilrec.privacy.guarantee import Guarantee
@@ -124,7 +124,7 @@ class Up:
             self._start_coordinator()
             for place in self._helpers():
                 self._start(place.name, "helper", str(place), "--federation", str(self.folder))
-            by = ("--link", door_of(self.made.address)) if self._transport == "flower" else ()
+            by = ("--link", public_address(self.made.address)) if self._transport == "flower" else ()
             places = (str(place) for place in self.devices)
             self._start("devices", "device", *places, "--federation", str(self.folder), *by)
             self._watch(on_status)

@@ -41,9 +41,9 @@ from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise
 from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
-from veilrec.server.coordinator_parts import Comparing, CoordinatorPart, Question, SecureSum, run_digest
+from veilrec.server.coordinator_parts import ComparisonTask, CoordinatorPart, ReportRequest, SecureSum, run_digest
 from veilrec.server.drawing import draw_cohort, over_selection_obstacle
-from veilrec.server.refusals import Reason, Refused, reason_of
+from veilrec.server.refusals import MessageRefused, Reason, reason_of
 from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
 from veilrec.server.secure_reports import SecureReports
 from veilrec.server.standing import Standing
@@ -177,7 +177,7 @@ class Coordinator:
 
     # Before a round
 
-    def ask(self) -> Question | None:
+    def ask(self) -> ReportRequest | None:
         """Draw the next cohort, and say who has to report before its round; None if nobody has to."""
         with self._lock:
             question = self._question()
@@ -187,7 +187,7 @@ class Coordinator:
         with self._lock:
             return replace(question, invitation=self._hidden.invitation)
 
-    def _question(self) -> Question | None:
+    def _question(self) -> ReportRequest | None:
         if self.stage not in (RoundState.IDLE, RoundState.REPORTING):
             raise BadInput(f"round {self.round_number} is {self.stage}: devices are asked before it")
         reports = self.plan.reports
@@ -196,7 +196,7 @@ class Coordinator:
         if self.stage is RoundState.IDLE:
             self._prepare()
         devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-        return Question(self.round_number, self._period, devices)
+        return ReportRequest(self.round_number, self._period, devices)
 
     @property
     def report_number(self) -> int:
@@ -209,9 +209,9 @@ class Coordinator:
             device = self._enrolled(device_id)
             is_open = self._hidden is None or self._hidden.invitation
             if self.stage is not RoundState.REPORTING or self.plan.reports is None or not is_open:
-                raise Refused("nothing is open", "no reports are asked for at this time")
+                raise MessageRefused("nothing is open", "no reports are asked for at this time")
             if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
-                raise Refused("not in the cohort", f"round {self.round_number} does not ask this device")
+                raise MessageRefused("not in the cohort", f"round {self.round_number} does not ask this device")
             hidden = self._hidden
             if hidden is not None:
                 return self._take("reports", device, message, lambda: hidden.check(device, message))
@@ -300,7 +300,7 @@ class Coordinator:
             store.place = place
             return place
 
-    def _count_reports(self, question: Question) -> None:
+    def _count_reports(self, question: ReportRequest) -> None:
         reports = self.plan.reports
         if reports is None or not question.devices:
             self._store.clear_tally()
@@ -335,11 +335,11 @@ class Coordinator:
         with self._lock, self._counting():
             device = self._enrolled(device_id)
             if self.stage is not RoundState.OPEN:
-                raise Refused("nothing is open", "no round is open")
+                raise MessageRefused("nothing is open", "no round is open")
             if not self._store.in_cohort(device):
-                raise Refused("not in the cohort", f"round {self.round_number} is not for this device")
+                raise MessageRefused("not in the cohort", f"round {self.round_number} is not for this device")
             if self._store.place.wanted and self.is_complete and self._store.content("messages", device) is None:
-                raise Refused("enough messages", f"round {self.round_number} has as many messages as it needs")
+                raise MessageRefused("enough messages", f"round {self.round_number} has as many messages as it needs")
             return self._take("messages", device, message, lambda: self._read(device, message))
 
     def _read(self, device: int, message: bytes) -> None:
@@ -352,7 +352,7 @@ class Coordinator:
     def _enrolled(self, device_id: str) -> int:
         device = self._store.number_of(device_id)
         if device is None:
-            raise Refused("not enrolled", "this device is not enrolled")
+            raise MessageRefused("not enrolled", "this device is not enrolled")
         return device
 
     def _take(self, inbox: Inbox, device: int, message: bytes, read: _Reader) -> Receipt:
@@ -360,11 +360,11 @@ class Coordinator:
         if known is not None:
             if known == message:
                 return "known already"
-            raise Refused("second message", "this device has sent something else for this round already")
+            raise MessageRefused("second message", "this device has sent something else for this round already")
         try:
             read()
         except VeilrecError as error:
-            raise Refused(reason_of(error), str(error)) from None
+            raise MessageRefused(reason_of(error), str(error)) from None
         self._store.put(inbox, device, message)
         return "taken"
 
@@ -372,7 +372,7 @@ class Coordinator:
     def _counting(self) -> Iterator[None]:
         try:
             yield
-        except Refused as refusal:
+        except MessageRefused as refusal:
             self.refused[refusal.reason] += 1
             raise
 
@@ -465,7 +465,7 @@ class Coordinator:
 
     # After the last round
 
-    def compare(self) -> Comparing | None:
+    def compare(self) -> ComparisonTask | None:
         """Ask those who only judge which model is better; None where nobody is asked, or the answer is known."""
         with self._lock:
             if self.plan.comparison is None or self.verdict is not None:
@@ -476,7 +476,7 @@ class Coordinator:
                 rounds.encode(Round(number), whole_model(schema, weights, number), schema)
                 for weights in ({**self.plan.start, **standing.known}, standing.weights)
             )
-            return Comparing(number, start, trained, self._store.judges())
+            return ComparisonTask(number, start, trained, self._store.judges())
 
     def _between(self, what: str) -> None:
         if self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
@@ -487,9 +487,9 @@ class Coordinator:
         with self._lock, self._counting():
             asked, device = self.plan.comparison, self._store.judge_of(device_id)
             if device is None:
-                raise Refused("not enrolled", "this device is not one of those who judge")
+                raise MessageRefused("not enrolled", "this device is not one of those who judge")
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
-                raise Refused("nothing is open", "nobody is asked to judge at this time")
+                raise MessageRefused("nothing is open", "nobody is asked to judge at this time")
             mechanism = asked.mechanism
             return self._take("gains", device, message, lambda: mechanism.check(gains.decode(message)))
 

@@ -114,7 +114,7 @@ class RunPosition:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round that is over: who took part, what crossed the door, and what was turned away."""
+    """One round that is over: who took part, bytes on the network, and what was refused."""
 
     number: int
     devices: int  # of the cohort

@@ -16,7 +16,7 @@ from veilrec.federate.secagg.masks import (
     missed,
     public_half,
 )
-from veilrec.federate.secagg.terms import Reader
+from veilrec.federate.secagg.terms import MessageReader
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -69,7 +69,7 @@ def test_keys_are_not_drawn_from_few():
 def test_a_round_key_is_bound_to_session_role_number_and_key():
     key = RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "device", 7)
     key.check(identity(1).public, b"s" * 32, "device")
-    assert RoundKey.read(Reader(key.encode())) == key
+    assert RoundKey.read(MessageReader(key.encode())) == key
     assert len(key.encode()) == RoundKey.size()
     bad = (
         (identity(2).public, b"s" * 32, "device", key),

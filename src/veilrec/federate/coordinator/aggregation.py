@@ -33,25 +33,25 @@ from typing import TypeAlias
 
 from veilrec._arrays import Offsets
 from veilrec.errors import VeilrecError
-from veilrec.federate.coordinator.registry import Entry, Registry
+from veilrec.federate.coordinator.registry import Registry, RegistryEntry
 from veilrec.federate.distributed_noise import ATTEMPTS, Summed, terms_in
 from veilrec.federate.federation import Federation
 from veilrec.federate.identity import listed
-from veilrec.federate.secagg.helpers import HelpedSum, Invitation, Proposal, check_claim, read_upload
-from veilrec.federate.secagg.pairs import PairSum
+from veilrec.federate.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_claim, read_upload
+from veilrec.federate.secagg.pairs import PairwiseSum
 from veilrec.federate.secagg.terms import Void, packed
-from veilrec.federate.tasks import Away, Kind, Receipt, Task, Trip, head, joined
+from veilrec.federate.tasks import Away, FederationTask, Receipt, RpcKind, TaskKind, head, joined
 from veilrec.plan import Plan
-from veilrec.server.refusals import Refused
+from veilrec.server.refusals import MessageRefused
 from veilrec.updates import FIRST_REPORT_SUM
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
-PAIRWISE_RPCS: tuple[Trip, ...] = ("advertise", "share", "sign", "reveal")  # and the vectors between them
+PAIRWISE_RPCS: tuple[RpcKind, ...] = ("advertise", "share", "sign", "reveal")  # and the vectors between them
 CheckReply: TypeAlias = Callable[[str, bytes], object]
 """Takes in the reply of a peer, by name; an error refuses it."""
 
-_decoded = lru_cache(maxsize=2)(Invitation.decode)  # every message of a round is checked by the same one
+_decoded = lru_cache(maxsize=2)(HelperInvitation.decode)  # every message of a round is checked by the same one
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TaskBoard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._task: Task | None = None
+        self._task: FederationTask | None = None
         self._devices: frozenset[str] = frozenset()
         self._answered: set[str] = set()
         self._content = b""  # what belongs to the task
@@ -85,7 +85,7 @@ class TaskBoard:
 
     def publish(
         self,
-        kind: Kind,
+        kind: TaskKind,
         number: int,
         devices: Collection[str],
         *,
@@ -97,7 +97,7 @@ class TaskBoard:
     ) -> None:
         """Ask these devices; those who have answered before, and died meanwhile or not, are left alone."""
         with self._lock:
-            self._task = Task(kind, number, period)
+            self._task = FederationTask(kind, number, period)
             self._devices, self._answered = frozenset(devices), set(answered)
             digest = hashlib.sha256(content)
             self._content, self._own = content, own or {}
@@ -122,10 +122,10 @@ class TaskBoard:
         for notify in self._watchers:
             notify()
 
-    def task_for(self, device: str) -> Task | None:
+    def task_for(self, device: str) -> FederationTask | None:
         """What a device is asked now."""
         if self.over:
-            return Task("over", 0)
+            return FederationTask("over", 0)
         with self._lock:
             if self._task is None or device not in self._devices or device in self._answered:
                 return None
@@ -162,7 +162,7 @@ class TaskBoard:
             return tuple(sorted(self._devices - self._answered))
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> TaskKind | None:
         """The kind of the current task; None while nothing is asked."""
         with self._lock:
             return None if self._task is None else self._task.kind
@@ -186,7 +186,7 @@ class SecAggRpc:
     def __init__(self, board: TaskBoard) -> None:
         self._board = board
         self._changed = threading.Condition()
-        self._asked: tuple[Trip, int, frozenset[str], CheckReply] | None = None
+        self._asked: tuple[RpcKind, int, frozenset[str], CheckReply] | None = None
         self._came: dict[str, bytes] = {}
         self.stopping = False
         self.down = self.up = 0  # bytes, until somebody sets them to 0
@@ -198,18 +198,18 @@ class SecAggRpc:
             self._changed.notify_all()
 
     def take(self, who: str, kind: str, number: int, content: bytes) -> Receipt:
-        """Take in the reply of a peer; `Refused` where it is not asked for, or not its first one."""
+        """Take in the reply of a peer; `MessageRefused` where it is not asked for, or not its first one."""
         with self._changed:
             if self._asked is None or self._asked[:2] != (kind, number) or who not in self._asked[2]:
-                raise Refused("nothing is open", "this is not asked for now")
+                raise MessageRefused("nothing is open", "this is not asked for now")
             known = self._came.get(who)
             if known is not None and known != content:
-                raise Refused("second message", "something else was said to this already")
+                raise MessageRefused("second message", "something else was said to this already")
             if known is None:
                 try:
                     self._asked[3](who, content)
                 except VeilrecError as error:
-                    raise Refused("bad bytes", str(error)) from None
+                    raise MessageRefused("bad bytes", str(error)) from None
                 self._came[who] = content
                 self.up += len(content)
                 if len(self._came) == len(self._asked[2]):
@@ -219,7 +219,7 @@ class SecAggRpc:
 
     def ask(
         self,
-        kind: Trip,
+        kind: RpcKind,
         number: int,
         names: Collection[str],
         *,
@@ -247,17 +247,17 @@ def _anything(_who: str, _content: bytes) -> None:
     pass
 
 
-def learners(registry: Registry) -> list[Entry]:
+def learners(registry: Registry) -> list[RegistryEntry]:
     """The enrolled clients that train."""
     return [entry for entry in registry.entries("learner") if entry.key is not None and not entry.revoked]
 
 
-def keys_of(entries: Collection[Entry]) -> dict[int, bytes]:
+def keys_of(entries: Collection[RegistryEntry]) -> dict[int, bytes]:
     """Lasting keys, by place."""
     return {entry.place.number: entry.key for entry in entries if entry.key is not None}
 
 
-def listed_keys(entries: Collection[Entry]) -> bytes:
+def listed_keys(entries: Collection[RegistryEntry]) -> bytes:
     """Lasting keys with their endorsements, encoded for peers that check them."""
     return listed(
         (entry.place.number, entry.key, entry.endorsement)
@@ -288,7 +288,7 @@ class HelperAggregation:
         if len(said) < len(self._names):
             raise Away(f"{len(said)} of {len(self._names)} helpers have come: the round waits for all of them")
         try:
-            return HelpedSum(proposal, self._registered()).invite(list(said.values()))
+            return HelperSum(proposal, self._registered()).invite(list(said.values()))
         except (Void, BadMessage, BadSignature) as error:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
@@ -317,7 +317,7 @@ class HelperAggregation:
         invited, everybody = _decoded(invitation), self._registry.entries("learner")
         number = invited.proposal.terms.round_number
         # Whoever was revoked since has sent a vector that counts.
-        adding = HelpedSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)
+        adding = HelperSum(invited.proposal, keys_of(everybody), check_key=invited.check_key)
         try:
             for message in messages:
                 adding.receive(message)
@@ -331,7 +331,7 @@ class HelperAggregation:
             self._say(str(error))
             return None
 
-    def _ask(self, kind: Trip, number: int, content: bytes) -> dict[str, bytes]:
+    def _ask(self, kind: RpcKind, number: int, content: bytes) -> dict[str, bytes]:
         seconds = self._federation.round_seconds
         return self.rpc.ask(kind, number, self._names, content=content, seconds=seconds)
 
@@ -354,13 +354,13 @@ class PairwiseAggregation:
         entries = registry.entries("learner")
         self._names = {entry.place.number: entry.place.device for entry in entries}
         self._places = {entry.place.device: entry.place.number for entry in entries}
-        self._last: tuple[bytes, PairSum] | None = None
+        self._last: tuple[bytes, PairwiseSum] | None = None
 
     def open(self, about: Summed, cohort: Sequence[str]) -> bytes | None:
         """Keys and shares of those who come: what the round goes on with; None if they are too few."""
         self.rpc.down = self.rpc.up = 0
         entries = learners(self._registry)
-        adding = PairSum(terms_in(self._federation, self._plan, about), self._woven, keys_of(entries))
+        adding = PairwiseSum(terms_in(self._federation, self._plan, about), self._woven, keys_of(entries))
         try:
             here = [entry.place.device for entry in entries if entry.place.device in set(cohort)]
             self._ask("advertise", about.number, here, adding.receive_advert, content=adding.propose())
@@ -411,7 +411,7 @@ class PairwiseAggregation:
 
     def _ask(
         self,
-        kind: Trip,
+        kind: RpcKind,
         number: int,
         names: Collection[str],
         receive: Callable[[bytes], object],
@@ -436,12 +436,12 @@ class PairwiseAggregation:
     def _named(self, contents: Mapping[int, bytes]) -> dict[str, bytes]:
         return {self._names[number]: content for number, content in contents.items()}
 
-    def _restored(self, invitation: bytes) -> PairSum:
+    def _restored(self, invitation: bytes) -> PairwiseSum:
         """The round before its vectors, to look at; what this process has heard itself it checks once."""
         if self._last is None or self._last[0] != invitation:
             # Whoever was revoked since has said what the others go on with.
             registered = keys_of(self._registry.entries("learner"))
-            self._last = (invitation, PairSum.restored(invitation, self._woven, registered))
+            self._last = (invitation, PairwiseSum.restored(invitation, self._woven, registered))
         return self._last[1]
 
 

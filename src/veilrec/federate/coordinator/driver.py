@@ -48,10 +48,10 @@ from veilrec.federate.coordinator.aggregation import (
 )
 from veilrec.federate.coordinator.registry import Registry
 from veilrec.federate.federation import Federation
-from veilrec.federate.tasks import TRIPS, Away, Receipt, joined
+from veilrec.federate.tasks import RPC_KINDS, Away, Receipt, joined
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.coordinator_parts import Question
-from veilrec.server.refusals import Refused
+from veilrec.server.coordinator_parts import ReportRequest
+from veilrec.server.refusals import MessageRefused
 from veilrec.server.round_store import Inbox, RoundState
 
 _DISK_ERRORS = (sqlite3.Error, OSError)
@@ -124,13 +124,13 @@ class RoundDriver:
             self._changed.notify_all()
 
     def take(self, client: str, kind: str, number: int, content: bytes) -> Receipt:
-        """Store the answer of an authenticated client; `Refused` where it does not count."""
+        """Store the answer of an authenticated client; `MessageRefused` where it does not count."""
         receive = self._receivers.get(kind)
         if receive is None:
-            raise Refused("nothing is open", "nothing of this kind is asked for")
+            raise MessageRefused("nothing is open", "nothing of this kind is asked for")
         server = self.coordinator
         if number != (server.report_number if kind == "report" else server.round_number):
-            raise Refused("another round", f"round {number} is not the one that is asked for")
+            raise MessageRefused("another round", f"round {number} is not the one that is asked for")
         try:
             receipt: Receipt = receive(client, content)
         except _DISK_ERRORS as error:
@@ -150,12 +150,12 @@ class RoundDriver:
 
     def is_rpc(self, kind: str) -> bool:
         """Whether an answer is the reply to a secagg RPC, which is not stored."""
-        return kind in TRIPS
+        return kind in RPC_KINDS
 
     def take_reply(self, peer: str, kind: str, number: int, content: bytes) -> Receipt:
-        """Take in the reply of a helper or client to a secagg RPC; `Refused` where none waits for it."""
+        """Take in the reply of a helper or client to a secagg RPC; `MessageRefused` where none waits for it."""
         if self.secure is None:
-            raise Refused("nothing is open", "nothing of this kind is asked for")
+            raise MessageRefused("nothing is open", "nothing of this kind is asked for")
         return self.secure.rpc.take(peer, kind, number, content)
 
     @property
@@ -263,7 +263,7 @@ class RoundDriver:
             return Broadcast(cohort, model)
         return self.secure.asked(invitation, model, cohort)
 
-    def _collect_reports(self, question: Question) -> None:
+    def _collect_reports(self, question: ReportRequest) -> None:
         """Publish the question until all reports have come, or enough of them by the deadline."""
         server, board = self.coordinator, self.board
         task = Broadcast(question.devices, b"")

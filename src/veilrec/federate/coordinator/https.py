@@ -32,14 +32,14 @@ from starlette.routing import Route, Router
 from veilrec.errors import VeilrecError
 from veilrec.federate import identity
 from veilrec.federate.coordinator.driver import RoundDriver, StoreBusy
-from veilrec.federate.coordinator.registry import Entry, NotInvited
-from veilrec.federate.tasks import WITH_CONTENT, Task
+from veilrec.federate.coordinator.registry import NotInvited, RegistryEntry
+from veilrec.federate.tasks import WITH_CONTENT, FederationTask
 from veilrec.server.http.door import Door, Hot
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
 from veilrec.server.http.receiving import BUSY, Headers, Message, Receive, Refused, Scope, Send, header, read_body
-from veilrec.server.refusals import Refused as NotCounted
+from veilrec.server.refusals import MessageRefused
 from veilrec.wire.addresses import checked_origin
 
 PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
@@ -48,13 +48,13 @@ _REMEMBERED_SECONDS = 3600
 _OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
 
 
-class PageDoor(Door):
-    """A door that lets the pages of one origin read what devices are answered, and no other page."""
+class PageApp(Door):
+    """An application whose answers to clients the pages of one origin may read, and no other page."""
 
     page: bytes = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request: as at any door, and answers for devices say which page may read them."""
+        """Handle a request; answers to clients name the page that may read them."""
         if scope["type"] != "http" or scope["path"] not in PATHS:
             await super().__call__(scope, receive, send)
             return
@@ -70,8 +70,8 @@ class PageDoor(Door):
         await super().__call__(scope, receive, telling)
 
 
-def asking() -> list[Route]:
-    """What browsers ask before a page may send: the same answer to all, which only the page of the door may read."""
+def preflight_routes() -> list[Route]:
+    """Routes of CORS preflight requests: the same answer to all."""
     return [Route(path, _permission, methods=["OPTIONS"]) for path in PATHS]
 
 
@@ -90,7 +90,7 @@ _SMALL = 4096  # bytes of a body that is not an answer
 _SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
 _JSON = b"application/json"
 _MOST_BODIES = 16  # answers that are read at once
-RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each trip of a round
+RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each task of a round
 
 
 class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,7 +103,7 @@ class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
     endorsement: str
 
 
-class Coming:
+class CoordinatorRoutes:
     """The routes of a coordinator."""
 
     def __init__(self, driver: RoundDriver, *, largest_answer: int, operator: bytes, rate: float) -> None:
@@ -120,7 +120,7 @@ class Coming:
         gets: dict[str, Callable[[Request], Awaitable[Response]]] = {"/healthz": self.health, "/v1/status": self.status}
         return [
             Route("/v1/enrol", self.enrol, methods=["POST"]),
-            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # the door has seen to it before
+            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # answered before the router
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
         ]
 
@@ -174,7 +174,7 @@ class Coming:
         self._driver.see(device)
         while True:
             news = self._news  # before looking: what comes in between is not missed
-            task: Task | None = self._driver.board.task_for(device)
+            task: FederationTask | None = self._driver.board.task_for(device)
             left = until - perf_counter()
             if task is not None or left <= 0:
                 self._driver.see(device)
@@ -184,7 +184,7 @@ class Coming:
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def _small_content(self, device: str, task: Task | None) -> bytes | None:
+    def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
         """What a device need not ask for by itself; None where there is nothing, or too much."""
         if task is None or not 0 < task.size <= _SENT_ALONG:
             return None
@@ -211,7 +211,7 @@ class Coming:
                 receipt = self._driver.take_reply(device, kind, number, body)
             else:
                 receipt = await self._store(self._driver.take, device, kind, number, body)
-        except NotCounted as refusal:
+        except MessageRefused as refusal:
             raise Refused(409, str(refusal)) from None
         except StoreBusy:
             raise Refused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
@@ -237,7 +237,7 @@ class Coming:
             raise Refused(401, "the request is not signed by this device's key") from None
         return body
 
-    def _entry(self, scope: Scope) -> Entry:
+    def _entry(self, scope: Scope) -> RegistryEntry:
         """Who a request says it is from, before anything of it is read."""
         name = _text(scope, DEVICE)
         entry = self._driver.registry.find(name)
@@ -266,14 +266,14 @@ def make_app(
 ) -> Door:
     """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
     rate *= driver.tasks_per_round
-    coming = Coming(driver, largest_answer=largest_answer, operator=operator, rate=rate)
-    routes = coming.routes() if page is None else [*coming.routes(), *asking()]
-    kind = Door if page is None else PageDoor
-    door = kind(coming.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
-    if page is not None and isinstance(door, PageDoor):
-        door.page = checked_origin(page).encode()
-    door.on_start = coming.start
-    return door
+    own = CoordinatorRoutes(driver, largest_answer=largest_answer, operator=operator, rate=rate)
+    routes = own.routes() if page is None else [*own.routes(), *preflight_routes()]
+    kind = Door if page is None else PageApp
+    app = kind(own.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
+    if page is not None and isinstance(app, PageApp):
+        app.page = checked_origin(page).encode()
+    app.on_start = own.start
+    return app
 
 
 def _json(value: object) -> Response:

@@ -22,7 +22,7 @@ from veilrec.federate.coordinator.aggregation import (
 from veilrec.federate.coordinator.driver import RoundDriver
 from veilrec.federate.coordinator.https import RATE_OF_ADDRESS, make_app
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.facts import Known, largest_answer
+from veilrec.federate.facts import FederationFacts, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
 from veilrec.federate.processes import alone_in
 from veilrec.server.coordinator import Coordinator
@@ -37,8 +37,8 @@ _WAY_OUT = (
 )
 
 
-def open_coordinator(folder: Path, known: Known, secure: SecureAggregation | None = None) -> Coordinator:
-    """The coordinator of a federation's folder; without its secure sums it can be looked at, and not go on."""
+def open_coordinator(folder: Path, known: FederationFacts, secure: SecureAggregation | None = None) -> Coordinator:
+    """Open the coordinator of a folder; without its secure aggregation it can be looked at, and not go on."""
     made, place = known.federation, folder / COORDINATOR
     if not (place / "secret").is_file():
         raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
@@ -66,7 +66,7 @@ class Control:
 
 def coordinate(
     folder: Path,
-    known: Known,
+    known: FederationFacts,
     announce: Callable[[str], None],
     *,
     stay: bool = False,
@@ -93,7 +93,7 @@ def coordinate(
             return life.end()
 
 
-def _secure(board: TaskBoard, registry: Registry, known: Known, log: Log) -> SecureAggregation | None:
+def _secure(board: TaskBoard, registry: Registry, known: FederationFacts, log: Log) -> SecureAggregation | None:
     made = known.federation
     if made.secagg == "none":
         return None

@@ -26,13 +26,13 @@ from veilrec._arrays import Offsets
 from veilrec.device.device import Device
 from veilrec.errors import BadInput
 from veilrec.federate.distributed_noise import Summed, report_sum, terms_in
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import INVITED, Federation
-from veilrec.federate.identity import Vouched, read_invited
-from veilrec.federate.secagg.helpers import HelpedDevice, Invitation
-from veilrec.federate.secagg.pairs import PairDevice
-from veilrec.federate.secagg.terms import Reader, Terms
-from veilrec.federate.tasks import BadTask, Kind, Task, parted
+from veilrec.federate.identity import EndorsedKeys, read_invited
+from veilrec.federate.secagg.helpers import HelperInvitation, HelperSumClient
+from veilrec.federate.secagg.pairs import PairwiseSumClient
+from veilrec.federate.secagg.terms import MessageReader, Terms
+from veilrec.federate.tasks import BadTask, FederationTask, TaskKind, parted
 from veilrec.plan import Plan
 from veilrec.privacy.events import Event
 from veilrec.privacy.mechanisms.shared import SharedSum
@@ -42,13 +42,13 @@ from veilrec.wire import codec
 from veilrec.wire.signing import SigningKey
 
 
-class OfDevice:
+class PlaintextAnswers:
     """A device that answers tasks."""
 
     def __init__(self, device: Device[Any]) -> None:
         self.device = device
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         """Learn, report or judge."""
         if task.kind == "round":
             return self.device.take_part(content, task.number)
@@ -60,7 +60,7 @@ class OfDevice:
         raise BadTask(f"a device does not do this: {task.kind}")
 
 
-class OfHelpedDevice(OfDevice):
+class HelperMaskedAnswers(PlaintextAnswers):
     """A device of a federation with helpers; which these are it knows from the federation's file, not from servers."""
 
     def __init__(
@@ -68,7 +68,7 @@ class OfHelpedDevice(OfDevice):
     ) -> None:
         super().__init__(device)
         self._plan, self._made = plan, federation
-        self._masking = HelpedDevice(
+        self._masking = HelperSumClient(
             place,
             identity,
             federation=federation.digest,
@@ -76,26 +76,26 @@ class OfHelpedDevice(OfDevice):
             least=federation.least,
         )
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         """As any device, but for the messages of rounds, and for reports that the server must not see."""
         if task.kind == "round":
             return self._take_part(task, *parted(content))
-        if task.kind == "report" and hides_reports(self._plan):
+        if task.kind == "report" and masks_reports(self._plan):
             invitation, about = parted(content)[0], report_sum(task.number)
             return self.device.report(
                 about.number, task.period, mask=lambda values: self._masked(invitation, about, values)
             )
         return super().answer(task, content)
 
-    def _take_part(self, task: Task, invitation: bytes, broadcast: bytes) -> bytes:
+    def _take_part(self, task: FederationTask, invitation: bytes, broadcast: bytes) -> bytes:
         def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
-            values, event = whole_numbers(self._plan, uploads, about, view, source)
+            values, event = quantised(self._plan, uploads, about, view, source)
             return self._masked(invitation, about, values), event
 
         return self.device.take_part(broadcast, task.number, make=masked)
 
     def _masked(self, invitation: bytes, about: Summed, values: Offsets) -> bytes:
-        agree(Invitation.decode(invitation).proposal.terms, self._made, self._plan, about)
+        agree(HelperInvitation.decode(invitation).proposal.terms, self._made, self._plan, about)
         return self._masking.upload(invitation, values)
 
 
@@ -105,12 +105,12 @@ def agree(terms: Terms, made: Federation, plan: Plan, about: Summed) -> None:
         raise BadInput("the terms are not those of this plan's round: nothing is sent")
 
 
-def hides_reports(plan: Plan) -> bool:
+def masks_reports(plan: Plan) -> bool:
     """Whether what a device reports leaves under masks alone."""
     return plan.reports is not None and plan.reports.mechanism.under_masks
 
 
-def whole_numbers(plan: Plan, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
+def quantised(plan: Plan, uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[Offsets, Event]:
     """What is added up, with the device's share of the noise where it adds one."""
     mechanism, lattice = plan.mechanism, plan.lattice(about)
     if isinstance(mechanism, SharedSum):
@@ -125,11 +125,11 @@ class _Round:
     """A round that the device is in: what it masks with, and what it has said on which question."""
 
     number: int
-    pairing: PairDevice
-    said: dict[Kind, tuple[bytes, bytes]] = field(default_factory=dict)
+    pairing: PairwiseSumClient
+    said: dict[TaskKind, tuple[bytes, bytes]] = field(default_factory=dict)
 
-    def once(self, kind: Kind, asked: bytes, say: Callable[[bytes], bytes]) -> bytes:
-        """The answer to a trip; `PairDevice` goes one step at a time, and leaves the round if it is asked otherwise."""
+    def once(self, kind: TaskKind, asked: bytes, say: Callable[[bytes], bytes]) -> bytes:
+        """Reply to an RPC; `PairwiseSumClient` goes one step at a time, and leaves the round if asked otherwise."""
         known = self.said.get(kind)
         if known is not None and (known[0] == asked or kind == "reveal"):
             return known[1]
@@ -139,30 +139,30 @@ class _Round:
 
     def advertise(self, terms: bytes) -> bytes:
         """Keys for this round, and for no other."""
-        if Terms.read(Reader(terms)).round_number != self.number:
+        if Terms.read(MessageReader(terms)).round_number != self.number:
             raise BadInput("the terms are those of another round: nothing is sent")
         return self.pairing.advertise(terms)
 
 
-class OfPairedDevice(OfDevice):
+class PairwiseMaskedAnswers(PlaintextAnswers):
     """A device of a federation whose devices mask against each other."""
 
-    def __init__(self, device: Device[Any], known: Known, place: int, identity: SigningKey) -> None:
+    def __init__(self, device: Device[Any], known: FederationFacts, place: int, identity: SigningKey) -> None:
         super().__init__(device)
         made = known.federation
         self._plan, self._made, self._place, self._identity = known.plan, made, place, identity
         self._woven = made.woven()
         path = known.folder / INVITED
-        self._vouched = Vouched(
-            made.id, read_invited(path, f"{known.folder} is no place for secure sums", digest=made.invited)
+        self._endorsed = EndorsedKeys(
+            made.id, read_invited(path, f"{known.folder} is no folder for secure aggregation", digest=made.invited)
         )
         self._round: _Round | None = None
 
-    def answer(self, task: Task, content: bytes) -> bytes:
-        """As any device, but for rounds and their trips."""
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
+        """Answer in plaintext, except rounds, masked reports and secagg RPCs."""
         if task.kind == "round":
             return self._take_part(task.number, content)
-        if task.kind == "report" and hides_reports(self._plan):
+        if task.kind == "report" and masks_reports(self._plan):
             about, (_, boxes) = report_sum(task.number), parted(content)
             return self.device.report(about.number, task.period, mask=lambda values: self._masked(about, boxes, values))
         if task.kind not in ("advertise", "share", "sign", "reveal"):
@@ -181,10 +181,10 @@ class OfPairedDevice(OfDevice):
         if self._round is None or self._round.number != number:
             self._enter(number)
             made = self._made
-            pairing = PairDevice(
+            pairing = PairwiseSumClient(
                 self._place,
                 self._identity,
-                self._vouched.keys,
+                self._endorsed.keys,
                 federation=made.digest,
                 neighbourhood=self._woven,
                 least=made.least,
@@ -206,7 +206,7 @@ class OfPairedDevice(OfDevice):
 
     def _share(self, own: _Round, told: bytes) -> bytes:
         named, group = parted(told)
-        self._vouched.learn(named)
+        self._endorsed.learn(named)
         return own.pairing.share(group)
 
     def _take_part(self, number: int, content: bytes) -> bytes:
@@ -214,7 +214,7 @@ class OfPairedDevice(OfDevice):
 
         def masked(uploads: Uploads, about: Round, view: Schema, source: Source) -> tuple[bytes, Event]:
             self._entered_before(number)
-            values, event = whole_numbers(self._plan, uploads, about, view, source)
+            values, event = quantised(self._plan, uploads, about, view, source)
             return self._masked(about, boxes, values), event
 
         return self.device.take_part(broadcast, number, make=masked)

@@ -15,25 +15,25 @@ from flwr.clientapp import ClientApp
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
-from veilrec.federate.device.flower_client import LetterDevice
-from veilrec.federate.facts import Known
+from veilrec.federate.device.flower_client import FlowerClient
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
-from veilrec.federate.flower_messages import DECLINED, letter_of, record_of
+from veilrec.federate.flower_messages import DECLINED, fields_of, record_of
 
 app = ClientApp()
 
 
 @app.query()  # type: ignore[untyped-decorator]
 def answer(message: Message, context: Context) -> Message:
-    """One letter, one answer."""
+    """Answer one message."""
     try:
         folder, place = folders_of(context)
-        with LetterDevice(folder, Known(place, federation.read(place)), _say) as device:
-            letter = device.reply(letter_of(message))
+        with FlowerClient(folder, FederationFacts(place, federation.read(place)), _say) as device:
+            fields = device.reply(fields_of(message))
     except (VeilrecError, OSError) as error:
         _say(str(error))
-        letter = DECLINED
-    return Message(record_of(letter), reply_to=message)
+        fields = DECLINED
+    return Message(record_of(fields), reply_to=message)
 
 
 def folders_of(context: Context) -> tuple[Path, Path]:

@@ -24,15 +24,15 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import identity
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.process import RunDevice, answers_of
-from veilrec.federate.facts import Known, largest_content
+from veilrec.federate.facts import FederationFacts, largest_content
 from veilrec.federate.federation import CA
 from veilrec.federate.flower_messages import (
     DECLINED,
     HELLO,
     TASK,
-    BadLetter,
-    Letter,
-    letter_of,
+    BadFlowerMessage,
+    MessageFields,
+    fields_of,
     node_key,
     raw,
     record_of,
@@ -40,7 +40,7 @@ from veilrec.federate.flower_messages import (
 )
 from veilrec.federate.identity import identity_of, read_invitation
 from veilrec.federate.link import Pause
-from veilrec.federate.tasks import Task
+from veilrec.federate.tasks import FederationTask
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Message
@@ -48,18 +48,18 @@ if TYPE_CHECKING:  # the extra `flower`
 _NONCE = 32
 
 
-class LetterDevice:
+class FlowerClient:
     """One device, for as long as it is held."""
 
-    def __init__(self, folder: Path, known: Known, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
         self._known, self._say = known, say
         self._identity = identity_of(folder)
         self._invitation = read_invitation(folder)
         self._device = device_folder.open_device(folder, known)
-        self._answers = answers_of(self._device, known, device_folder.read_about(folder).place, self._identity)
+        self._answers = answers_of(self._device, known, device_folder.read_record(folder).place, self._identity)
         self.is_over = False  # whether the coordinator has said so
 
-    def __enter__(self) -> LetterDevice:
+    def __enter__(self) -> FlowerClient:
         return self
 
     def __exit__(
@@ -67,20 +67,20 @@ class LetterDevice:
     ) -> None:
         self._device.close()
 
-    def reply(self, letter: Letter) -> Letter:
-        """The answer to a letter; what cannot or must not be answered is declined."""
+    def reply(self, fields: MessageFields) -> MessageFields:
+        """The answer to a message; what cannot or must not be answered is declined."""
         try:
-            asked = text(letter, "ask")
+            asked = text(fields, "ask")
             if asked == HELLO:
-                return self._introduce(raw(letter, "nonce", _NONCE))
+                return self._introduce(raw(fields, "nonce", _NONCE))
             if asked == TASK:
-                return self._do(letter)
-            raise BadLetter(f"a device does not know what {asked!r} is")
+                return self._do(fields)
+            raise BadFlowerMessage(f"a device does not know what {asked!r} is")
         except (VeilrecError, OSError, sqlite3.Error) as error:
             self._say(f"not answered: {error}")
             return DECLINED
 
-    def _introduce(self, nonce: bytes) -> Letter:
+    def _introduce(self, nonce: bytes) -> MessageFields:
         made, device = self._known.federation, self._invitation.device
         return {
             "device": device,
@@ -91,17 +91,17 @@ class LetterDevice:
             "signature": identity.sign(self._identity, made.id, device, HELLO, 0, nonce),
         }
 
-    def _do(self, letter: Letter) -> Letter:
-        task = Task.from_json(text(letter, "task").encode())
+    def _do(self, fields: MessageFields) -> MessageFields:
+        task = FederationTask.from_json(text(fields, "task").encode())
         if task is None:
-            raise BadLetter("a letter asks for nothing")
+            raise BadFlowerMessage("a message asks for nothing")
         if task.kind == "over":
             self.is_over = True
             self._say("the federation is over")
             return DECLINED
-        content = raw(letter, "content", largest_content(self._known))
+        content = raw(fields, "content", largest_content(self._known))
         if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
-            raise BadLetter("what came is not what was announced")
+            raise BadFlowerMessage("what came is not what was announced")
         answer = self._answers.answer(task, content)
         made, device = self._known.federation, self._invitation.device
         self._say(f"{task.kind} {task.number}: answered")
@@ -116,10 +116,12 @@ _LOOK_SECONDS = 0.2  # between questions whether there is something
 _ROOM = 1 << 16  # bytes of a message beside what a task holds
 
 
-def run_node(folder: Path, known: Known, link: str, say: Callable[[str], None], stop: threading.Event) -> bool:
-    """A device at a link (HOST:PORT of its public door), until the federation is over; whether it is."""
+def run_node(
+    folder: Path, known: FederationFacts, link: str, say: Callable[[str], None], stop: threading.Event
+) -> bool:
+    """Run a client at a link (HOST:PORT of its public socket), until the federation is over; whether it is."""
     pause = Pause(stop)
-    with LetterDevice(folder, known, say) as device:
+    with FlowerClient(folder, known, say) as device:
         while not stop.is_set() and not device.is_over:
             try:
                 _live(folder, known, link, device, stop, pause)
@@ -136,7 +138,9 @@ def node_at(link: str) -> RunDevice:
     return lambda folder, known, say, stop: run_node(folder, known, link, say, stop)
 
 
-def _live(folder: Path, known: Known, link: str, device: LetterDevice, stop: threading.Event, pause: Pause) -> None:
+def _live(
+    folder: Path, known: FederationFacts, link: str, device: FlowerClient, stop: threading.Event, pause: Pause
+) -> None:
     from flwr.app import Message
     from flwr.supernode.fleet_http_connection import http_request_response
 
@@ -156,10 +160,10 @@ def _live(folder: Path, known: Known, link: str, device: LetterDevice, stop: thr
             began = time.perf_counter()
             message = _fetched(came, pull, confirm, most)
             try:
-                letter = device.reply(letter_of(message))
-            except BadLetter:
-                letter = DECLINED
-            _deliver(Message(record_of(letter), reply_to=message), send, push, time.perf_counter() - began)
+                fields = device.reply(fields_of(message))
+            except BadFlowerMessage:
+                fields = DECLINED
+            _deliver(Message(record_of(fields), reply_to=message), send, push, time.perf_counter() - began)
 
 
 def _fetched(came: tuple[Any, Any], pull: Any, confirm: Any, most: int) -> Message:
@@ -171,7 +175,7 @@ def _fetched(came: tuple[Any, Any], pull: Any, confirm: Any, most: int) -> Messa
     names = [part.object_id for part in iterate_object_tree(tree)]
     contents = pull_objects(names, pull_object_fn=lambda name: pull(run, name))
     if sum(map(len, contents.values())) > most:
-        raise BadLetter(f"a message of more than {most:,} bytes")
+        raise BadFlowerMessage(f"a message of more than {most:,} bytes")
     confirm(run, tree.object_id)
     message: Message = inflate_object_from_contents(tree.object_id, contents)
     message.metadata.__dict__["_message_id"] = tree.object_id

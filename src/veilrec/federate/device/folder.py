@@ -28,7 +28,7 @@ from veilrec._words import counted
 from veilrec.device.device import Device
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES, FILE
 from veilrec.federate.identity import INVITATION, Invitation, keep
 from veilrec.privacy.keyed import noise_of_device, noise_of_learning, noise_of_report
@@ -101,7 +101,7 @@ def name_of(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class About:
+class DeviceRecord:
     """What a device is made with."""
 
     number: int
@@ -136,21 +136,23 @@ def check(folder: Path) -> None:
     raise BadInput(f"{folder} is no device, but holds {counted(len(found), 'device')}: give one or more of {several}")
 
 
-def read_about(folder: Path) -> About:
+def read_record(folder: Path) -> DeviceRecord:
     """From `device.json`."""
     try:
         content = json.loads((folder / ABOUT).read_text())
         shared = content.get("shared")
-        return About(int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared))
+        return DeviceRecord(
+            int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared)
+        )
     except FileNotFoundError:
         raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder / ABOUT} cannot be read ({type(error).__name__}): bring back its own") from None
 
 
-def open_device(folder: Path, known: Known) -> Device[Any]:
+def open_device(folder: Path, known: FederationFacts) -> Device[Any]:
     """The device of a folder, whatever happened to the process that had it before."""
-    about, made = read_about(folder), known.federation
+    about, made = read_record(folder), known.federation
     if made.rehearsal != (about.shared is not None):
         raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
     if not (folder / KEY).is_file():
@@ -171,7 +173,7 @@ def open_device(folder: Path, known: Known) -> Device[Any]:
     )
 
 
-def data_of(folder: Path, known: Known, number: int) -> LocalData:
+def data_of(folder: Path, known: FederationFacts, number: int) -> LocalData:
     """The user's data; a device that has none takes no part."""
     everybody = known.method.devices(known.config, known.problem)
     if not 0 <= number < len(everybody.rows):
@@ -184,7 +186,7 @@ def data_of(folder: Path, known: Known, number: int) -> LocalData:
     return data
 
 
-def _noise_of(about: About) -> dict[str, Any]:
+def _noise_of(about: DeviceRecord) -> dict[str, Any]:
     """Where noise comes from: the machine's own source, but in a rehearsal the secret that all devices share."""
     if about.shared is None:
         return {}

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from veilrec._arrays import Offsets
-from veilrec.federate.secagg.terms import Reader, Words, packed
+from veilrec.federate.secagg.terms import MessageReader, Words, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
@@ -66,7 +66,7 @@ class RoundKey:
         return packed(self.number) + self.public + self.signature
 
     @classmethod
-    def read(cls, reader: Reader, keys: int = 1) -> RoundKey:
+    def read(cls, reader: MessageReader, keys: int = 1) -> RoundKey:
         """Take what `encode` wrote; some announce several keys at once."""
         number = reader.count(2**32 - 1)
         return cls(number, reader.take(keys * KEY_BYTES), reader.take(SIGNATURE_BYTES))
