@@ -21,7 +21,7 @@ from _measure import Report, Say, describe_machine, options_of, script
 from veilrec.federate import processes
 from veilrec.federate.coordinator.process import last_status
 from veilrec.federate.loopback import free_port
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.running import Up
 
 PROMISED_ROUND_SECONDS = 3.0
@@ -47,7 +47,7 @@ def run(load: Load, say: Say) -> dict[str, Any]:
     machine = describe_machine()
     with tempfile.TemporaryDirectory() as place:
         folder, began = Path(place) / "federation", time.perf_counter()
-        wishes = Wishes(
+        wishes = FederationOptions(
             method=load.method,
             data=load.data,
             devices=load.devices,

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from _measure import Report, Say, describe_machine, options_of, script
 from veilrec._arrays import Offsets
 from veilrec.federate.secagg.graph import choose
-from veilrec.federate.secagg.helpers import HelpedDevice, HelpedSum, Proposal
+from veilrec.federate.secagg.helpers import HelperSum, HelperSumClient, Proposal
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.secagg.pairs import PairDevice, PairSum
+from veilrec.federate.secagg.pairs import PairwiseSum, PairwiseSumClient
 from veilrec.federate.secagg.terms import Terms
 from veilrec.privacy.randomness import SecureSource
 from veilrec.privacy.samplers import Scale, lattice_gaussian
@@ -122,7 +122,7 @@ def _with_helpers(load: Load) -> dict[str, Any]:
     keys = [_identity(10**6 + place) for place in range(load.helpers)]
     least = load.devices // 2
     proposal = Proposal(Terms(_FEDERATION, 0, load.length, _WIDTH, least), tuple(key.public for key in keys))
-    clock, server = _Clock(), HelpedSum(proposal, registered)
+    clock, server = _Clock(), HelperSum(proposal, registered)
     total = np.zeros(load.length, np.int64)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
         helpers = [
@@ -134,7 +134,7 @@ def _with_helpers(load: Load) -> dict[str, Any]:
         invitation = server.invite([clock.run("helper", helper.open, proposal.encode()) for helper in helpers])
         stays = _staying(identities, int(load.lost * load.devices), np.random.default_rng(0))
         for number in stays:
-            device = HelpedDevice(
+            device = HelperSumClient(
                 number, identities[number], federation=_FEDERATION, helpers=proposal.helpers, least=least
             )
             values = _vector(number, load.length)
@@ -162,9 +162,9 @@ def _among_devices(load: Load) -> dict[str, Any]:
     registered = {number: key.public for number, key in identities.items()}
     woven = choose(load.devices, corrupt=load.corrupt, lost=load.lost)
     terms = Terms(_FEDERATION, 0, load.length, _WIDTH, load.devices // 2)
-    clock, server, draws = _Clock(), PairSum(terms, woven, registered), np.random.default_rng(0)
+    clock, server, draws = _Clock(), PairwiseSum(terms, woven, registered), np.random.default_rng(0)
     settings = {"federation": _FEDERATION, "neighbourhood": woven, "least": terms.least}
-    devices = {n: PairDevice(n, key, registered, **settings) for n, key in identities.items()}  # type: ignore[arg-type]
+    devices = {n: PairwiseSumClient(n, key, registered, **settings) for n, key in identities.items()}  # type: ignore[arg-type]
     lost = int(load.lost * load.devices / 3)  # before shares, before vectors, and before signatures
     for device in devices.values():
         clock.run("server", server.receive_advert, clock.run("device", device.advertise, server.propose()))

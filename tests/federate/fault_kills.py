@@ -30,7 +30,7 @@ from tests.federate.harmed import (
 )
 from tests.killing import forked
 from veilrec.errors import VeilrecError
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import Ended, read_end
 from veilrec.federate.loopback import known_in, opened
@@ -65,7 +65,7 @@ def _without_refusals(ended: Ended, trial: Trial) -> tuple[round_store.RoundRepo
     return tuple(replace(wanted, refused=found.refused) for wanted, found in pairs)
 
 
-def _killed_until_over(folder: Path, known: Known, dice: random.Random, most: int) -> int:
+def _killed_until_over(folder: Path, known: FederationFacts, dice: random.Random, most: int) -> int:
     """Start a coordinator again and again, each time with a death of its own; how many died."""
     kills = 0
     until = time.monotonic() + PATIENCE
@@ -112,7 +112,7 @@ def kill_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     return {"name": "kill -9 of devices", **found, "holds": not any(found[name] for name in broken)}
 
 
-def _charges(folder: Path, known: Known, ended: Ended) -> dict[str, int]:
+def _charges(folder: Path, known: FederationFacts, ended: Ended) -> dict[str, int]:
     """Every device is in every round: its ledger has to know of as many messages, and its budget is for no more."""
     under, over, rounds = 0, 0, len(ended.history)
     for place in sorted((folder / DEVICES).iterdir()):
@@ -124,7 +124,7 @@ def _charges(folder: Path, known: Known, ended: Ended) -> dict[str, int]:
     return {"under_charged": under, "over_charged": over, "counted_twice": twice, "second_messages": second}
 
 
-def _dying_devices(folder: Path, known: Known, server: int, dice: random.Random, most: int) -> int:
+def _dying_devices(folder: Path, known: FederationFacts, server: int, dice: random.Random, most: int) -> int:
     """A process for every device, each with a death of its own, until the coordinator has all; how many died."""
     places, living, kills = sorted((folder / DEVICES).iterdir()), dict[int, Path](), 0
     until = time.monotonic() + PATIENCE

@@ -43,13 +43,13 @@ from tests.federate.harmed import (
 from tests.killing import forked
 from veilrec.errors import VeilrecError, known_name
 from veilrec.federate.coordinator import process
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import https_link, loop
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
+from veilrec.federate.identity import read_invitation
+from veilrec.federate.link import Answers, HttpsLink
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, link_of, opened, run_all
-from veilrec.federate.tasks import Away, Task, TurnedAway
+from veilrec.federate.tasks import Away, FederationTask, TurnedAway
 from veilrec.runs.contract_subject import Subject
 
 
@@ -103,11 +103,11 @@ def flood(folder: Path, load: Load, say: Say) -> dict[str, Any]:
     }
 
 
-def _enrolled(place: Path, known: Known) -> https_link.HttpsLink:
+def _enrolled(place: Path, known: FederationFacts) -> HttpsLink:
     link, until = link_of(place, known), time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
-            link.enrol(device_folder.read_invitation(place))
+            link.enrol(read_invitation(place))
         except Away:
             time.sleep(0.05)
         else:
@@ -115,7 +115,7 @@ def _enrolled(place: Path, known: Known) -> https_link.HttpsLink:
     raise VeilrecError("the coordinator does not come up")
 
 
-def _answered(place: Path, known: Known, link: https_link.HttpsLink) -> tuple[Task, bytes]:
+def _answered(place: Path, known: FederationFacts, link: HttpsLink) -> tuple[FederationTask, bytes]:
     """The first task of a device, done by the book."""
     task = None
     while task is None:
@@ -126,7 +126,7 @@ def _answered(place: Path, known: Known, link: https_link.HttpsLink) -> tuple[Ta
     return task, message
 
 
-def _garbage(link: https_link.HttpsLink, task: Task, dice: random.Random, message: bytes) -> bool:
+def _garbage(link: HttpsLink, task: FederationTask, dice: random.Random, message: bytes) -> bool:
     """Something that is no message of this device; whether it was refused."""
     kind = dice.randrange(5)
     size = dice.randrange(1, 4096)
@@ -202,10 +202,10 @@ def lose_devices(folder: Path, load: Load, say: Say) -> dict[str, Any]:
 class _Lossy:
     """A device that is lost in some rounds: it never hears of them, or has learnt and then cannot send."""
 
-    def __init__(self, name: str, answers: loop.Answers, seed: int) -> None:
+    def __init__(self, name: str, answers: Answers, seed: int) -> None:
         self._name, self._answers, self._seed = name, answers, seed
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         dice = random.Random(f"{self._seed} {self._name} {task.number}")  # noqa: S311 - it chooses who is lost
         if task.kind == "round" and dice.random() < 0.3:
             if dice.random() < 0.5:

@@ -17,10 +17,11 @@ from typing import Any, BinaryIO
 from tests.killing import dying_at, forked
 from veilrec._files import replacing
 from veilrec.device import device as device_module
-from veilrec.federate.coordinator import board, conducting, https_door, process, registry
+from veilrec.federate import link
+from veilrec.federate.coordinator import aggregation, driver, https, process, registry
+from veilrec.federate.device import answers
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import https_link, loop
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.finishing import Ended, read_end
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, run_device, run_everybody
 from veilrec.privacy import ledger, ledger_store
@@ -30,13 +31,11 @@ from veilrec.server.http.logs import Log
 
 COORDINATOR_FILES = frozenset(
     module.__file__
-    for module in (coordinator, drawing, round_store, standing, board, conducting, https_door, process, registry)
+    for module in (coordinator, drawing, round_store, standing, aggregation, driver, https, process, registry)
     if module.__file__
 ) | {replacing.__code__.co_filename}
 DEVICE_FILES = frozenset(
-    module.__file__
-    for module in (device_module, ledger, ledger_store, loop, https_link, device_folder)
-    if module.__file__
+    module.__file__ for module in (device_module, ledger, ledger_store, link, answers, device_folder) if module.__file__
 )
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise
@@ -61,7 +60,7 @@ QUICK = Load(coordinator_kills=12, device_kills=30, replays=500, garbage=500, lo
 
 def quick_to_come_back() -> None:
     """Devices of trials do not wait for half a minute: thousands of connections break in them."""
-    loop._LONGEST_PAUSE, loop._FIRST_PAUSE, loop._DECLINED_PAUSE = 0.1, 0.02, 0.1
+    link._LONGEST_PAUSE, link._FIRST_PAUSE, link._DECLINED_PAUSE = 0.1, 0.02, 0.1
 
 
 @contextmanager
@@ -90,17 +89,17 @@ def die_at(line: int, watched: Collection[str]) -> None:
     sys.settrace(trace)
 
 
-def coordinating(folder: Path, known: Known, log: BinaryIO | None = None) -> None:
+def coordinating(folder: Path, known: FederationFacts, log: BinaryIO | None = None) -> None:
     """A coordinator's process, which limits nobody; what it says goes nowhere unless told otherwise."""
     process._LINGER_SECONDS = 0.5
     stream = log or open(os.devnull, "wb")  # noqa: SIM115, PTH123 - for as long as the process lives
     process.coordinate(folder, known, lambda _: None, log=Log(stream), rate=0.0)
 
 
-def hosting(folder: Path, known: Known) -> None:
+def hosting(folder: Path, known: FederationFacts) -> None:
     """All devices of a folder, in threads of one process, until it is over."""
     quick_to_come_back()
-    loop._POLL_SECONDS = 2.0
+    link._POLL_SECONDS = 2.0
     run_everybody(folder, known, lambda _: None)
 
 
@@ -147,7 +146,7 @@ def died_or_gone(pid: int) -> bool:
         return True
 
 
-def dying_device(place: Path, known: Known, line: int) -> None:
+def dying_device(place: Path, known: FederationFacts, line: int) -> None:
     """A device that dies at the n-th line of its own files; 0: that lives."""
     quick_to_come_back()
     if line:

@@ -11,8 +11,8 @@ import pytest
 from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
 from veilrec.federate.audit import audit_with_shares
+from veilrec.federate.distributed_noise import guarantee_of, with_distributed_noise
 from veilrec.federate.making import least_of_shares
-from veilrec.federate.shares import guarantee_of, with_shares
 from veilrec.methods.audit import tiny_plan
 from veilrec.methods.registry import get
 from veilrec.privacy.events import GaussianEvent
@@ -58,7 +58,7 @@ def without_a_clip(self: SharedSum, uploads: Any, about: Any, lattice: Any, sour
 
 
 def failed(*, least: int = DEVICES, silent: float = SILENT) -> set[str]:
-    plan = with_shares(tiny_plan(get("dp-fedmf"))[0], Shares(DEVICES, SILENT))
+    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], Shares(DEVICES, SILENT))
     checks = share_checks(plan, guarantee_of(plan, 1e-6), least=least, silent=silent, devices=DEVICES, seed=3)
     return {check.name for check in checks if not check.holds}
 
@@ -93,7 +93,7 @@ def test_terms_that_are_others_than_planned_for_are_found() -> None:
 
 
 def test_a_canary_among_twelve_sees_half_of_the_noise_and_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = with_shares(tiny_plan(get("dp-fedmf"))[0], Shares(DEVICES, SILENT))
+    plan = with_distributed_noise(tiny_plan(get("dp-fedmf"))[0], Shares(DEVICES, SILENT))
     claimed = guarantee_of(plan, 1e-6)
 
     def holds() -> bool:

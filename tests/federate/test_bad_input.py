@@ -13,15 +13,16 @@ from typer.testing import CliRunner
 
 from veilrec.cli.federate import app
 from veilrec.errors import BadInput
-from veilrec.federate import certificates, federation
+from veilrec.federate import federation, identity
 from veilrec.federate.coordinator.process import coordinate, locked
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.loop import live
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
-from veilrec.federate.helper import Helping
+from veilrec.federate.helper import HelperAnswers
+from veilrec.federate.identity import read_invitation
+from veilrec.federate.link import live
 from veilrec.federate.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
-from veilrec.federate.making import Wishes
+from veilrec.federate.making import FederationOptions
 from veilrec.federate.running import Up
 from veilrec.federate.tasks import TurnedAway
 from veilrec.runs.contract_subject import Subject
@@ -141,11 +142,11 @@ def test_the_coordinator_refuses_a_device_with_another_plan(made: Path) -> None:
         link = link_of(first(made), known)
         link._federation = other
         with pytest.raises(TurnedAway, match="another version of the plan"):
-            link.enrol(device_folder.read_invitation(first(made)))
+            link.enrol(read_invitation(first(made)))
         changed(made, plan=known.federation.plan, id="0" * 32)
         link._federation = federation.read(made)
         with pytest.raises(TurnedAway, match="another federation"):
-            link.enrol(device_folder.read_invitation(first(made)))
+            link.enrol(read_invitation(first(made)))
 
 
 def test_facts_that_are_missing_or_others(made: Path) -> None:
@@ -195,13 +196,13 @@ def test_a_device_of_a_real_federation_does_not_take_part_in_a_rehearsal(made: P
 def test_an_invitation_that_is_none(made: Path) -> None:
     (first(made) / "invitation").write_text("come in\n")
     with pytest.raises(BadInput, match="no invitation"):
-        device_folder.read_invitation(first(made))
+        read_invitation(first(made))
 
 
 def test_another_authority_vouches_for_nobody(made: Path, tmp_path: Path) -> None:
     known = known_in(made)
     with coordinating(made, known):
-        certificates.make(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
+        identity.make_certificates(made / CA, tmp_path / "c", tmp_path / "k", hosts=(), federation="other")
         link, said = link_of(first(made), known), list[str]()
         with pytest.raises(TurnedAway, match="not the coordinator of this federation"):
             live(link, None, said.append, threading.Event(), lambda: link.poll(0.0))  # type: ignore[arg-type]
@@ -217,10 +218,10 @@ def test_a_port_that_is_taken_is_one_line(made: Path) -> None:
         taken.listen()
         changed(made, address=f"https://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(BadInput, match=r"cannot be used \(.*\): end what uses it, or write another port into"):
-            coordinate(made, Known(made, federation.read(made)), lambda _: None)
+            coordinate(made, FederationFacts(made, federation.read(made)), lambda _: None)
     changed(made, address=f"https://127.0.0.1:{free_port()}")
     with coordinating(made, known_in(made)):  # as it says, another port in the file is all it takes
-        link_of(first(made), known_in(made)).enrol(device_folder.read_invitation(first(made)))
+        link_of(first(made), known_in(made)).enrol(read_invitation(first(made)))
     assert known.federation.devices == 3
 
 
@@ -271,10 +272,10 @@ def test_a_helper_of_another_federation_and_one_without_a_register(tmp_path: Pat
         lay_out_in(folders[-1], basis, secagg="helpers")
     helpers = [folder / "helpers" / "helper-0" for folder in folders]
     with pytest.raises(BadInput, match="no helper of this federation"):
-        Helping(helpers[1], federation.read(folders[0]))
+        HelperAnswers(helpers[1], federation.read(folders[0]))
     (helpers[0] / "register.json").unlink()
     with pytest.raises(BadInput, match="is no helper"):
-        Helping(helpers[0], federation.read(folders[0]))
+        HelperAnswers(helpers[0], federation.read(folders[0]))
 
 
 def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +285,7 @@ def test_the_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(making, "_write_devices", fails)
-    wishes = Wishes(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", devices=5, rounds=1)
+    wishes = FederationOptions(method="fedmf", data="synthetic-ratings:users=20,items=200,seed=1", devices=5, rounds=1)
     with pytest.raises(OSError, match="No space"):
         making.make(tmp_path / "f", wishes)
     assert list(tmp_path.iterdir()) == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from veilrec.federate.coordinator.board import Board
+from veilrec.federate.coordinator.aggregation import TaskBoard
 
 
 def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
-    board = Board()
+    board = TaskBoard()
     board.publish("share", 3, ["a", "b"], content=b"all", own={"a": b"first"}, seconds=10.0)
     for name, whole in (("a", b"allfirst"), ("b", b"all")):
         task = board.task_for(name)
@@ -25,7 +25,7 @@ def test_everybody_gets_what_is_for_all_and_behind_it_their_own() -> None:
 
 
 def test_a_task_without_content_has_none() -> None:
-    board = Board()
+    board = TaskBoard()
     board.publish("report", 0, ["a"], seconds=10.0)
     task = board.task_for("a")
     assert task is not None
@@ -34,7 +34,7 @@ def test_a_task_without_content_has_none() -> None:
 
 
 def test_an_answer_that_is_noted_late_does_not_count_for_the_next_task() -> None:
-    board = Board()
+    board = TaskBoard()
     board.publish("advertise", 0, ["a"], seconds=10.0)
     board.publish("share", 0, ["a"], seconds=10.0)
     board.note("a", "advertise", 0)

@@ -14,8 +14,8 @@ import pytest
 
 from veilrec.federate import processes
 from veilrec.federate.device import process
-from veilrec.federate.facts import Known
-from veilrec.federate.locks import alone_in
+from veilrec.federate.facts import FederationFacts
+from veilrec.federate.processes import alone_in
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def sleeper(folder: Path, _known: Known, _say: Callable[[str], None], stop: threading.Event) -> bool:
+def sleeper(folder: Path, _known: FederationFacts, _say: Callable[[str], None], stop: threading.Event) -> bool:
     (folder / "pid").write_text(str(os.getpid()))
     while not stop.wait(60.0) or (folder / "deaf").exists():
         time.sleep(0.05)

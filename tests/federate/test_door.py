@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilrec.federate.coordinator import https_door
+from veilrec.federate.coordinator import https
 from veilrec.federate.coordinator.process import Control
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.facts import Known, largest_answer
+from veilrec.federate.facts import FederationFacts, largest_answer
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import Invitation, identity_of, read_invitation
+from veilrec.federate.link import HttpsLink
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.federate.running import live_status
-from veilrec.federate.tasks import Away, Task, TurnedAway
+from veilrec.federate.tasks import Away, FederationTask, TurnedAway
 from veilrec.runs.contract_subject import Subject
 from veilrec.wire.signing import SigningKey
 
@@ -27,15 +26,15 @@ from veilrec.wire.signing import SigningKey
 class Open:
     """A round of three devices that is open; each has its link."""
 
-    def __init__(self, folder: Path, known: Known, control: Control) -> None:
+    def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
         self.folder, self.known, self.control = folder, known, control
         self.places = sorted((folder / DEVICES).iterdir())
         self.links = [link_of(place, known) for place in self.places]
         for link, place in zip(self.links, self.places, strict=True):
-            link.enrol(device_folder.read_invitation(place))
+            link.enrol(read_invitation(place))
         self.task = self.asked(0)
 
-    def asked(self, device: int) -> Task:
+    def asked(self, device: int) -> FederationTask:
         task = self.links[device].poll(10.0)
         assert task is not None
         return task
@@ -46,8 +45,8 @@ class Open:
 
     @property
     def counted(self) -> int:
-        assert self.control.conductor is not None
-        return len(self.control.conductor.coordinator.came("messages"))
+        assert self.control.driver is not None
+        return len(self.control.driver.coordinator.came("messages"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
             link.close()
 
 
-def refused(link: HttpsLink, task: Task, content: bytes) -> int:
+def refused(link: HttpsLink, task: FederationTask, content: bytes) -> int:
     with pytest.raises(TurnedAway) as turned:
         link.send(task, content)
     return turned.value.status
@@ -95,9 +94,9 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         (task.size, b"0 x", b""),
         (task.size - 1, b"0 x with-content", b""),
     ):
-        monkeypatch.setattr(https_door, "_SENT_ALONG", largest)
+        monkeypatch.setattr(https, "_SENT_ALONG", largest)
         told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
-        asked = Task.from_json(told)
+        asked = FederationTask.from_json(told)
         assert asked is not None
         assert asked.sha256 == task.sha256
         assert came == expected
@@ -106,8 +105,8 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
 def test_a_message_counts_for_whoever_signed_it_whatever_it_holds(open_round: Open) -> None:
     message = open_round.message(0)
     assert open_round.links[1].send(open_round.task, message) == "taken"  # it is then the one message of the second
-    assert open_round.control.conductor is not None
-    assert open_round.control.conductor.coordinator.came("messages") == (open_round.places[1].name,)
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.came("messages") == (open_round.places[1].name,)
 
 
 def test_without_the_key_of_a_device_nothing_is_taken(open_round: Open) -> None:
@@ -126,7 +125,7 @@ def test_a_signature_is_for_one_kind_and_one_round(open_round: Open) -> None:
     link, message = open_round.links[0], open_round.message(0)
     from veilrec.federate import identity
 
-    key = device_folder.identity_of(open_round.places[0])
+    key = identity_of(open_round.places[0])
     for kind, number in (("report", 0), ("round", 1)):
         signed = identity.sign(key, open_round.known.federation.id, open_round.places[0].name, kind, number, message)
         headers = {
@@ -150,11 +149,11 @@ def test_a_body_beyond_any_message_is_refused_before_it_is_read(open_round: Open
 
 def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
     link, message = open_round.links[0], open_round.message(0)
-    assert refused(link, Task("round", 5), message) == 409
-    assert refused(link, Task("report", 0), message) == 409
+    assert refused(link, FederationTask("round", 5), message) == 409
+    assert refused(link, FederationTask("report", 0), message) == 409
     assert refused(link, open_round.task, b"garbage") == 409
-    assert open_round.control.conductor is not None
-    assert open_round.control.conductor.coordinator.refused["bad bytes"] == 1
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.refused["bad bytes"] == 1
     assert open_round.counted == 0
 
 
@@ -164,12 +163,12 @@ def test_a_revoked_device_is_turned_away_at_once(open_round: Open) -> None:
         registry.revoke(open_round.places[0].name)
     assert refused(open_round.links[0], open_round.task, message) == 403
     with pytest.raises(TurnedAway, match="revoked"):
-        open_round.links[0].enrol(device_folder.read_invitation(open_round.places[0]))
+        open_round.links[0].enrol(read_invitation(open_round.places[0]))
 
 
 def test_an_invitation_is_for_one_key(open_round: Open) -> None:
     known, place = open_round.known, open_round.places[0]
-    invitation = device_folder.read_invitation(place)
+    invitation = read_invitation(place)
     stranger = SigningKey(Ed25519PrivateKey.generate())
     other = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
     with pytest.raises(TurnedAway, match="used already"):
@@ -195,7 +194,7 @@ def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
     with coordinating(folder, known, rate=400.0):
         place = sorted((folder / DEVICES).iterdir())[0]
         link = link_of(place, known)
-        link.enrol(device_folder.read_invitation(place))
+        link.enrol(read_invitation(place))
         with pytest.raises(Away, match="429"):
             for _ in range(200):
                 link.poll(0.0)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from veilrec.cli.federate import app
 from veilrec.federate.federation import FILE
 from veilrec.federate.loopback import free_port, run_all
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.running import Up
 
 
@@ -20,7 +20,7 @@ def test_a_federation_whose_rounds_were_all_void_says_so_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, data = tmp_path / "f", "synthetic-ratings:users=20,items=200,seed=1"
-    make(folder, Wishes(method="fedmf", data=data, devices=3, rounds=1, round_seconds=1.0, port=free_port()))
+    make(folder, FederationOptions(method="fedmf", data=data, devices=3, rounds=1, round_seconds=1.0, port=free_port()))
     content = yaml.safe_load((folder / FILE).read_text())
     (folder / FILE).write_text(yaml.safe_dump(content | {"minimum_messages": 4}))
     monkeypatch.setattr(Up, "run", lambda up, _: run_all(up.folder))

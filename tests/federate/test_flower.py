@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.federate.flower_app import write_app
+from veilrec.federate.flower_messages import write_app
 from veilrec.federate.loopback import free_port
 
 DATA = "synthetic-ratings:users=30,items=300"

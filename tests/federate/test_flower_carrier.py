@@ -9,34 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.federate.coordinator.flower_carrier import Carrier
-from veilrec.federate.device.flower_answers import LetterDevice
-from veilrec.federate.device.folder import identity_of
+from veilrec.federate.coordinator.flower_link import Carrier
+from veilrec.federate.device.flower_client import FlowerClient
 from veilrec.federate.facts import largest_answer
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
-from veilrec.federate.flower_letters import DECLINED, Letter, task_letter
-from veilrec.federate.identity import sign
+from veilrec.federate.flower_messages import DECLINED, MessageFields, task_fields
+from veilrec.federate.identity import identity_of, sign
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
-from veilrec.federate.tasks import Task
+from veilrec.federate.tasks import FederationTask
 from veilrec.runs.contract_subject import same, subjects
 
-Change = Callable[[int, Letter], Letter | None]
+Change = Callable[[int, MessageFields], MessageFields | None]
 
 
 class MadeUpPost:
     """Nodes 1, 2, ... are devices of this process; `change` sees every answer on its way."""
 
-    def __init__(self, devices: Sequence[LetterDevice], change: Change) -> None:
+    def __init__(self, devices: Sequence[FlowerClient], change: Change) -> None:
         self._devices, self._change = devices, change
-        self._waiting: dict[str, tuple[int, Letter]] = {}
+        self._waiting: dict[str, tuple[int, MessageFields]] = {}
         self._count = 0
-        self.sent: list[tuple[int, Letter]] = []
+        self.sent: list[tuple[int, MessageFields]] = []
 
     def nodes(self) -> Iterable[int]:
         return range(1, len(self._devices) + 1)
 
-    def push(self, letters: Sequence[tuple[int, Letter, float]]) -> Sequence[str | None]:
+    def push(self, letters: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
         names = []
         for node, letter, _ in letters:
             self._count += 1
@@ -45,14 +44,14 @@ class MadeUpPost:
             self._waiting[names[-1]] = (node, letter)
         return names
 
-    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, Letter | None]]:
+    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
         for name in names:
             if name in self._waiting:
                 node, letter = self._waiting.pop(name)
                 yield name, self._change(node, self._devices[node - 1].reply(letter))
 
 
-def unchanged(_node: int, letter: Letter) -> Letter:
+def unchanged(_node: int, letter: MessageFields) -> MessageFields:
     return letter
 
 
@@ -68,14 +67,14 @@ def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | 
     known, said = known_in(folder), list[str]()
     with ExitStack() as held, coordinating(folder, known) as control:
         places = sorted((folder / DEVICES).glob("*"))
-        devices = [held.enter_context(LetterDevice(place, known, said.append)) for place in places]
+        devices = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
         post = MadeUpPost(devices, change)
-        assert control.conductor is not None
-        carrier = Carrier(control.conductor, post, said.append, largest_answer=largest_answer(known))
+        assert control.driver is not None
+        carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
         until = time.monotonic() + 60.0
         while time.monotonic() < until:
             carrier.turn()
-            if control.conductor.board.over and carrier.everybody_knows:
+            if control.driver.board.over and carrier.everybody_knows:
                 break
             if is_done is not None and is_done(carrier):
                 break
@@ -93,12 +92,12 @@ def test_letters_give_the_weights_of_the_simulation(tmp_path: Path) -> None:
 
 
 def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.coordinator.flower_carrier._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("veilrec.federate.coordinator.flower_link._AGAIN_SECONDS", 0.05)
     basis = federation(tmp_path / "f")
     wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
     lost: set[int] = set()
 
-    def lose_the_first(node: int, letter: Letter) -> Letter | None:
+    def lose_the_first(node: int, letter: MessageFields) -> MessageFields | None:
         if "answer" in letter and node not in lost:
             lost.add(node)
             return None
@@ -116,7 +115,7 @@ def test_a_changed_answer_is_not_taken(tmp_path: Path, field: str) -> None:
     federation(tmp_path / "f")
     changed: list[int] = []
 
-    def change(node: int, letter: Letter) -> Letter:
+    def change(node: int, letter: MessageFields) -> MessageFields:
         if "answer" not in letter:
             return letter
         changed.append(node)
@@ -138,7 +137,7 @@ def test_a_node_with_another_key_is_no_device(tmp_path: Path) -> None:
     stranger = identity_of(tmp_path)
     met: list[int] = []
 
-    def pretend(node: int, letter: Letter) -> Letter:
+    def pretend(node: int, letter: MessageFields) -> MessageFields:
         if "endorsement" not in letter:
             return letter
         met.append(node)
@@ -155,11 +154,11 @@ def test_an_old_hello_does_not_make_a_node_a_device(tmp_path: Path) -> None:
     federation(tmp_path / "f")
     known = known_in(tmp_path / "f")
     place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
-    with LetterDevice(place, known, lambda _: None) as device:
+    with FlowerClient(place, known, lambda _: None) as device:
         seen = device.reply({"ask": "hello", "nonce": bytes(32)})
     met: list[int] = []
 
-    def replay(node: int, letter: Letter) -> Letter:
+    def replay(node: int, letter: MessageFields) -> MessageFields:
         met.append(node)
         return seen
 
@@ -176,11 +175,11 @@ def test_an_old_hello_does_not_make_a_node_a_device(tmp_path: Path) -> None:
         {"ask": "hello", "nonce": "words"},
         {"ask": "task", "task": "no task", "content": b""},
         {"ask": "task", "task": '{"kind": "sum", "number": 0}', "content": b""},
-        task_letter(Task("round", 0, sha256="00", size=1), b"other bytes"),
+        task_fields(FederationTask("round", 0, sha256="00", size=1), b"other bytes"),
     ],
 )
-def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path, letter: Letter) -> None:
+def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path, letter: MessageFields) -> None:
     federation(tmp_path / "f")
     place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
-    with LetterDevice(place, known_in(tmp_path / "f"), lambda _: None) as device:
+    with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as device:
         assert device.reply(letter) == DECLINED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from veilrec.federate.coordinator.flower_door import LinkDoor
+from veilrec.federate.coordinator.flower_door import LinkFilter
 
 PUBLIC_PORT, CAP = 8472, 1000
 
@@ -35,7 +35,7 @@ def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None,
 
     headers = [] if announced is None else [(b"content-length", announced)]
     scope = {"type": "http", "path": path, "server": ("127.0.0.1", port), "headers": headers}
-    asyncio.run(LinkDoor(link, public_port=PUBLIC_PORT, cap=CAP)(scope, receive, send))
+    asyncio.run(LinkFilter(link, public_port=PUBLIC_PORT, cap=CAP)(scope, receive, send))
     return answers[0]["status"], seen
 
 

@@ -22,18 +22,16 @@ from veilrec.features import Features
 from veilrec.federate import federation, helper
 from veilrec.federate.coordinator.registry import NotInvited, Registry
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import local_data
-from veilrec.federate.device.loop import Answers
+from veilrec.federate.distributed_noise import with_distributed_noise
 from veilrec.federate.federation import COORDINATOR, DEVICES, HELPERS, Federation
 from veilrec.federate.finishing import read_end
-from veilrec.federate.helper import Helping
-from veilrec.federate.identity import Invitation
-from veilrec.federate.joining import bring, invite, take_place
+from veilrec.federate.helper import HelperAnswers
+from veilrec.federate.identity import Invitation, identity_of, read_invitation
+from veilrec.federate.joining import bring, invite, own_data, take_place
+from veilrec.federate.link import Answers
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_device, run_everybody, simulated
-from veilrec.federate.making import Basis, Wishes, make
-from veilrec.federate.own_data import own_data
-from veilrec.federate.shares import with_shares
-from veilrec.federate.tasks import BadTask, Task, joined
+from veilrec.federate.making import Basis, FederationOptions, make
+from veilrec.federate.tasks import BadTask, FederationTask, joined
 from veilrec.methods.base import promised
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
@@ -103,7 +101,7 @@ class Latecomer:
     def __init__(self, held: Held, name: str, answers: Answers) -> None:
         self._held, self._name, self._answers = held, name, answers
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         if self._name != device_folder.name_of(LATE):
             self._held.wait(task.number)
         return self._answers.answer(task, content)
@@ -156,7 +154,7 @@ def test_with_a_late_device_it_is_the_simulation_with_the_same_absences(
     made = with_places(tmp_path, basis, 2, round_seconds=600.0, **wishes)
     assert (made.devices, made.places) == (7, 2)
     if made.shares:
-        basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, Shares(made.least, made.silent)))
     assert run_digest(known_in(tmp_path).plan) == run_digest(basis.plan)  # that of seven people who are all there
     held = run_with_a_latecomer(tmp_path, basis)
     ended = read_end(tmp_path, known_in(tmp_path))
@@ -192,7 +190,10 @@ def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="public fact"):
         lay_out_in(tmp_path, basis_of(Subject("fedrec"), "cohort.size=4", users=16, rounds=1), places=1)
     with pytest.raises(BadInput, match="leave one of them out"):
-        make(tmp_path / "x", Wishes(method="fedmf", data="synthetic-ratings", devices=2, places=1, rehearsal=True))
+        make(
+            tmp_path / "x",
+            FederationOptions(method="fedmf", data="synthetic-ratings", devices=2, places=1, rehearsal=True),
+        )
     assert not (tmp_path / federation.FILE).exists()
 
 
@@ -237,7 +238,7 @@ def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
     basis = free_one(tmp_path / "trial")
     known = known_in(tmp_path / "trial")
     invited = invite(tmp_path / "trial", known)
-    assert not (invited.folder / local_data.DATA).exists()
+    assert not (invited.folder / device_folder.DATA).exists()
     with pytest.raises(BadInput, match="federate bring"):
         device_folder.open_device(invited.folder, known)
     row = basis.problem.train.row(3).tolist()
@@ -276,8 +277,8 @@ def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_ha
     basis = with_ratings(basis_of(Subject("privrec"), users=5, rounds=1), *asked)
     fewer = with_ratings(without_the_last(basis, 1))
     lay_out_in(tmp_path, fewer, places=1)
-    found = local_data.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
-    wanted = local_data.arrays_of(basis.data.take(np.array([4])))
+    found = device_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
+    wanted = device_folder.arrays_of(basis.data.take(np.array([4])))
     assert found.keys() == wanted.keys()
     assert wanted["people.codes"].size
     assert all(np.array_equal(found[name], wanted[name]) for name in found), found
@@ -321,22 +322,22 @@ def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) ->
     invited = invite(tmp_path, known_in(tmp_path), person(basis, 3))
     assert invited.told == ("helper-0", "helper-1")
     (place / helper.REGISTER).write_text(hidden)  # as on another host, where nobody has announced it yet
-    helping = Helping(place, made)
-    key = device_folder.identity_of(invited.folder).public
-    endorsement = device_folder.read_invitation(invited.folder).endorse(made.id, key)
+    helping = HelperAnswers(place, made)
+    key = identity_of(invited.folder).public
+    endorsement = read_invitation(invited.folder).endorse(made.id, key)
     register = json.dumps([{"place": 3, "key": key.hex(), "endorsement": endorsement.hex()}]).encode()
     with pytest.raises(BadTask, match="federate admit"):
-        helping.answer(Task("open", 0), joined(b"", register))
+        helping.answer(FederationTask("open", 0), joined(b"", register))
     assert helper.admit(place, invited.announcement) == "d00003"
     assert helper.admit(place, invited.announcement) == "d00003"  # again
     with pytest.raises(Exception, match="whole|bytes|proposal"):  # it believes the device now, and reads on
-        helping.answer(Task("open", 0), joined(b"", register))
+        helping.answer(FederationTask("open", 0), joined(b"", register))
     helping.close()
     another = helper.announcement("d00003", 3, Invitation.new("d00003").public)
     with pytest.raises(BadInput, match="nobody is replaced"):
         helper.admit(place, another)
     with pytest.raises(BadInput, match="another place"):
-        helper.admit(place, helper.announcement("d00003", 4, device_folder.read_invitation(invited.folder).public))
+        helper.admit(place, helper.announcement("d00003", 4, read_invitation(invited.folder).public))
     for odd in ("d00003", "d00003:x:00", f"d00003:-1:{'0' * 64}"):
         with pytest.raises(BadInput, match="announces nobody"):
             helper.admit(place, odd)
@@ -355,8 +356,8 @@ def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path:
     federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
     known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
     with coordinating(tmp_path, known) as control:
-        assert control.conductor is not None
-        server = control.conductor.coordinator
+        assert control.driver is not None
+        server = control.driver.coordinator
 
         def come() -> None:
             while server.stage != "open":

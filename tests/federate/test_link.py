@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilrec.federate import certificates
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import live
+from veilrec.federate import identity
 from veilrec.federate.federation import Federation
-from veilrec.federate.tasks import Away, BadTask, Task, TurnedAway
+from veilrec.federate.link import HttpsLink, live
+from veilrec.federate.tasks import Away, BadTask, FederationTask, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 
@@ -44,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
-    certificates.make(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
+    identity.make_certificates(tmp_path / "ca", tmp_path / "cert", tmp_path / "key", hosts=(), federation="f")
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
@@ -59,7 +58,7 @@ def saying(tmp_path: Path) -> Iterator[tuple[Server, HttpsLink]]:
     server.shutdown()
 
 
-TASK = json.dumps(Task("round", 3, sha256="00", size=5).to_json()).encode()
+TASK = json.dumps(FederationTask("round", 3, sha256="00", size=5).to_json()).encode()
 
 
 def test_an_answer_that_breaks_off_is_no_answer(saying: tuple[Server, HttpsLink]) -> None:
@@ -67,7 +66,7 @@ def test_an_answer_that_breaks_off_is_no_answer(saying: tuple[Server, HttpsLink]
     server.said = [(200, len(TASK), TASK[:10]), (200, len(TASK), TASK)]
     with pytest.raises(Away, match="IncompleteRead"):
         link.poll(0.0)
-    assert link.poll(0.0) == Task("round", 3, sha256="00", size=5)
+    assert link.poll(0.0) == FederationTask("round", 3, sha256="00", size=5)
 
 
 def test_odd_answers_are_told_from_refusals(saying: tuple[Server, HttpsLink]) -> None:
@@ -90,10 +89,10 @@ def test_a_content_is_what_its_task_names_and_no_larger_than_the_plan(saying: tu
     server, link = saying
     server.said = [(200, 5, b"other")]
     with pytest.raises(Away, match="not what was announced"):
-        link.fetch(Task("round", 3, sha256="00", size=5))
+        link.fetch(FederationTask("round", 3, sha256="00", size=5))
     with pytest.raises(BadTask, match="at most 100"):
-        link.fetch(Task("round", 3, sha256="00", size=101))
-    assert link.fetch(Task("report", 3)) == b""
+        link.fetch(FederationTask("round", 3, sha256="00", size=101))
+    assert link.fetch(FederationTask("report", 3)) == b""
 
 
 def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names(
@@ -101,7 +100,7 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
 ) -> None:
     server, link = saying
     content = b"two\nlines"
-    task = Task("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    task = FederationTask("round", 3, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
     told = json.dumps(task.to_json()).encode()
     server.said = [(200, len(told) + 10, told + b"\n" + content)]
     assert link.poll(0.0) == task
@@ -116,7 +115,7 @@ def test_a_small_content_comes_with_its_task_and_has_to_be_the_one_that_it_names
 
 def test_a_device_goes_on_after_whatever_is_said(saying: tuple[Server, HttpsLink]) -> None:
     server, link = saying
-    over = json.dumps(Task("over", 0).to_json()).encode()
+    over = json.dumps(FederationTask("over", 0).to_json()).encode()
     server.said = [(200, 3, b"[1]"), (200, 20, b"{"), (503, 2, b"{}"), (200, 4, b"null"), (200, len(over), over)]
     said: list[str] = []
     assert live(link, None, said.append, threading.Event(), lambda: None)  # type: ignore[arg-type]

@@ -15,11 +15,10 @@ from veilrec.data.population import Strings
 from veilrec.errors import BadInput
 from veilrec.federate import facts, federation
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device import local_data
+from veilrec.federate.distributed_noise import with_distributed_noise
 from veilrec.federate.federation import COORDINATOR, DEVICES, FACTS
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.making import Basis, spending_of
-from veilrec.federate.shares import with_shares
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.budget import Cost
@@ -56,10 +55,10 @@ def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
     lay_out_in(tmp_path, basis)
     known = known_in(tmp_path)
     for place in sorted((tmp_path / DEVICES).iterdir()):
-        number = device_folder.read_about(place).number
+        number = device_folder.read_record(place).number
         mine = device_folder.data_of(place, known, number)
         wanted = basis.data.take(np.array([number]))
-        found, asked = local_data.arrays_of(mine), local_data.arrays_of(wanted)
+        found, asked = device_folder.arrays_of(mine), device_folder.arrays_of(wanted)
         assert found.keys() == asked.keys()
         assert all(np.array_equal(found[name], asked[name]) for name in found)
         content = Seal(key_in(place / "key")).open((place / "data").read_bytes(), "data")
@@ -142,7 +141,7 @@ def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
         assert any("rehearsal protects nobody" in words for words in caveats) == shared
         assert SIMULATED not in caveats
         place = sorted((tmp_path / name / DEVICES).iterdir())[0]
-        assert (device_folder.read_about(place).shared is not None) == shared
+        assert (device_folder.read_record(place).shared is not None) == shared
 
 
 def test_a_device_that_was_killed_while_its_ledger_was_made_starts_again(tmp_path: Path) -> None:
@@ -170,5 +169,9 @@ def test_a_budget_is_for_all_rounds_and_for_no_more() -> None:
 def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> None:
     server = basis_of(Subject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
     nobody = basis_of(Subject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
-    plans = {"server": server, "server sees only noisy sums": with_shares(server, Shares(2)), "nobody": nobody}
+    plans = {
+        "server": server,
+        "server sees only noisy sums": with_distributed_noise(server, Shares(2)),
+        "nobody": nobody,
+    }
     assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}

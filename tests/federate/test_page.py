@@ -15,9 +15,9 @@ from safetensors import safe_open
 
 from tests.web.learner_vectors import learner as vectors
 from veilrec.errors import BadInput
-from veilrec.federate.device.https_link import client_context
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import CA
+from veilrec.federate.link import client_context
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in
 from veilrec.federate.page import ABOUT, about, write_page
 from veilrec.runs.contract_subject import Subject
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Asking:
     """Requests of a browser, or of whoever says so."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: FederationFacts) -> None:
         parts = urlsplit(known.federation.address)
         context = client_context(known.folder / CA)
         self._open = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=20, context=context)

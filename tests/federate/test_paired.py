@@ -12,25 +12,23 @@ import numpy as np
 import pytest
 
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate.coordinator.paired import PairedRounds
+from veilrec.federate.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.coordinator.trips import Trips
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.loop import Answers
+from veilrec.federate.distributed_noise import terms_of, with_distributed_noise
 from veilrec.federate.federation import COORDINATOR, DEVICES
 from veilrec.federate.finishing import read_end
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import Answers
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.masks import RoundKey
-from veilrec.federate.secagg.pair_messages import BOX_BYTES
-from veilrec.federate.secagg.pairs import PairDevice
-from veilrec.federate.secagg.shamir import SHARE_BYTES
-from veilrec.federate.shares import terms_of, with_shares
-from veilrec.federate.tasks import Task
+from veilrec.federate.secagg.pair_messages import BOX_BYTES, SHARE_BYTES
+from veilrec.federate.secagg.pairs import PairwiseSumClient
+from veilrec.federate.tasks import FederationTask
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same
-from veilrec.server.coordinator import Coordinator, Refused
-from veilrec.server.round_store import Place
+from veilrec.server.coordinator import Coordinator, MessageRefused
+from veilrec.server.round_store import RunPosition
 from veilrec.server.standing import Standing
 from veilrec.updates import Round
 
@@ -40,8 +38,8 @@ LONG = 120.0  # seconds: no trip of these tests ends by its deadline
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federate.device.loop._POLL_SECONDS", 1.0)
+    monkeypatch.setattr("veilrec.federate.link._DECLINED_PAUSE", 0.1)
+    monkeypatch.setattr("veilrec.federate.link._POLL_SECONDS", 1.0)
     monkeypatch.setattr("veilrec.federate.federation.Federation.trip_seconds", LONG)
 
 
@@ -59,7 +57,7 @@ def test_sums_among_devices_alone_are_those_of_the_simulation(wishes: dict[str, 
     assert "of the 4 to 5 devices of a round at most 1 may work with the server" in told
     assert ("sums before it adds the noise" in told) is not made.shares
     if made.shares:
-        basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, Shares(made.least, made.silent)))
     else:
         assert "helpers" not in told
     run_all(tmp_path)
@@ -91,7 +89,7 @@ class Lossy:
     def __init__(self, name: str, answers: Answers) -> None:
         self._name, self._answers = name, answers
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         answer = self._answers.answer(task, content)
         if task.kind == "round" and lost(self._name, "round", task.number):
             raise VeilrecError("lost")
@@ -105,20 +103,20 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
     basis, known_sum = clear(10, 11), dict[int, tuple[list[int], np.ndarray]]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     vectors: dict[int, dict[int, np.ndarray]] = {}
-    mask, total, ask = PairDevice.mask, PairedRounds.total, Trips.ask
+    mask, total, ask = PairwiseSumClient.mask, PairwiseAggregation.total, SecAggRpc.ask
 
-    def noted(self: PairDevice, boxes: bytes, values: np.ndarray) -> bytes:
+    def noted(self: PairwiseSumClient, boxes: bytes, values: np.ndarray) -> bytes:
         vectors.setdefault(self.terms.round_number, {})[self.number] = values.copy()
         return mask(self, boxes, values)
 
-    def summed(self: PairedRounds, invitation: bytes, messages: list[bytes]) -> Any:
+    def summed(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
         got = total(self, invitation, messages)
         if got is not None:
             who = [int.from_bytes(message[:4], "little") for message in messages]
             known_sum[self._restored(invitation).terms.round_number] = (who, got)
         return got
 
-    def some(self: Trips, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
+    def some(self: SecAggRpc, kind: str, number: int, names: Collection[str], **other: Any) -> dict[str, bytes]:
         return ask(self, kind, number, [name for name in names if not lost(name, kind, number)], **other)  # type: ignore[arg-type]
 
     def is_complete(self: Coordinator) -> bool:
@@ -127,9 +125,9 @@ def test_whoever_is_lost_at_whichever_trip_a_round_is_exact_or_void(
         stay = [name for name in asked if not any(lost(name, kind, self.round_number) for kind in TRIPS[:3])]
         return len(self.came("messages")) >= min(able, len(stay))
 
-    monkeypatch.setattr(PairDevice, "mask", noted)
-    monkeypatch.setattr(PairedRounds, "total", summed)
-    monkeypatch.setattr(Trips, "ask", some)
+    monkeypatch.setattr(PairwiseSumClient, "mask", noted)
+    monkeypatch.setattr(PairwiseAggregation, "total", summed)
+    monkeypatch.setattr(SecAggRpc, "ask", some)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
     run_all(tmp_path, wrap=Lossy)
     ended = read_end(tmp_path, known_in(tmp_path))
@@ -162,16 +160,16 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
     came = {"asked": 0}
-    take, receive = Trips.take, Coordinator.receive
+    take, receive = SecAggRpc.take, Coordinator.receive
 
     def until_half() -> None:
         if not ended.is_set():
             if came["asked"] >= 2:
                 half.set()
-                raise Refused("nothing is open", "the coordinator is about to end")
+                raise MessageRefused("nothing is open", "the coordinator is about to end")
             came["asked"] += 1
 
-    def taking(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         if kind == trip:
             until_half()
         return take(self, who, kind, number, content)
@@ -181,7 +179,7 @@ def test_a_coordinator_that_is_ended_in_the_middle_of_a_trip_goes_on_to_the_same
             until_half()
         return receive(self, device_id, message)
 
-    monkeypatch.setattr(Trips, "take", taking)
+    monkeypatch.setattr(SecAggRpc, "take", taking)
     monkeypatch.setattr(Coordinator, "receive", receiving)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known):
@@ -201,7 +199,7 @@ def refusal(work: Callable[[], object]) -> str:
     """What somebody is told who is refused; empty where they are not."""
     try:
         work()
-    except Refused as error:
+    except MessageRefused as error:
         return str(error)
     return ""
 
@@ -212,9 +210,9 @@ def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_
     """A device speaks as another one, of another round, and says something else a second time: none of it is taken."""
     lay_out_in(tmp_path, clear(4, 1), secagg="pairs", round_seconds=LONG)
     told: dict[str, set[str]] = {}
-    take, receive = Trips.take, Coordinator.receive
+    take, receive = SecAggRpc.take, Coordinator.receive
 
-    def twice(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def twice(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         at = 4 if kind == "sign" else 0
         other = ((int(who[1:]) + 1) % 4).to_bytes(4, "little")
         forged = content[:at] + other + content[at + 4 :]
@@ -231,7 +229,7 @@ def test_the_coordinator_takes_words_for_the_device_that_says_them_and_one_word_
         told.setdefault("vector", set()).add(refusal(lambda: receive(self, device_id, other + message[4:])))
         return receive(self, device_id, message)
 
-    monkeypatch.setattr(Trips, "take", twice)
+    monkeypatch.setattr(SecAggRpc, "take", twice)
     monkeypatch.setattr(Coordinator, "receive", of_another)
     run_all(tmp_path)
     assert [report.messages for report in read_end(tmp_path, known_in(tmp_path)).history] == [4]
@@ -245,15 +243,15 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
     """A vector that comes while others sign is refused, and is in no sum: its device's key is what they reveal."""
     basis, late = clear(5, 1), dict[str, bytes]()
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
-    receive, total, outcome = Coordinator.receive, PairedRounds.total, dict[str, Any]()
+    receive, total, outcome = Coordinator.receive, PairwiseAggregation.total, dict[str, Any]()
 
     def held_back(self: Coordinator, device_id: str, message: bytes) -> Any:
         if device_id == "d00002" and self.stage == "open":
             late[device_id] = message
-            raise Refused("nothing is open", "held back")
+            raise MessageRefused("nothing is open", "held back")
         return receive(self, device_id, message)
 
-    def in_between(self: PairedRounds, invitation: bytes, messages: list[bytes]) -> Any:
+    def in_between(self: PairwiseAggregation, invitation: bytes, messages: list[bytes]) -> Any:
         outcome["told"] = refusal(lambda: receive(outcome["server"], "d00002", late["d00002"]))
         outcome["messages"] = messages
         return total(self, invitation, messages)
@@ -263,7 +261,7 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
         return len(self.came("messages")) >= 4 and bool(late)
 
     monkeypatch.setattr(Coordinator, "receive", held_back)
-    monkeypatch.setattr(PairedRounds, "total", in_between)
+    monkeypatch.setattr(PairwiseAggregation, "total", in_between)
     monkeypatch.setattr(Coordinator, "is_complete", property(is_complete))
     run_all(tmp_path)
     (report,) = read_end(tmp_path, known_in(tmp_path)).history
@@ -272,14 +270,14 @@ def test_no_vector_is_taken_once_the_list_is_told(tmp_path: Path, monkeypatch: p
 
 
 def test_a_revoked_device_is_left_out_and_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = list[Place]()
-    opening = Coordinator._open_secure
-    monkeypatch.setattr(Coordinator, "_open_secure", lambda *args: places.append(opening(*args)) or places[-1])
+    places = list[RunPosition]()
+    opening = Coordinator.open_sum
+    monkeypatch.setattr(Coordinator, "open_sum", lambda *args: places.append(opening(*args)) or places[-1])
     lay_out_in(tmp_path, clear(5, 1), secagg="pairs", round_seconds=LONG / 3)
     names = sorted(path.name for path in (tmp_path / DEVICES).iterdir())
     for name in names:
         place = tmp_path / DEVICES / name
-        key, invitation = device_folder.identity_of(place).public, device_folder.read_invitation(place)
+        key, invitation = identity_of(place).public, read_invitation(place)
         with Registry(tmp_path / COORDINATOR) as registry:
             made = known_in(tmp_path).federation
             registry.enrol(made.id, name, key, invitation.endorse(made.id, key))

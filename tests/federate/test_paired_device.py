@@ -12,17 +12,16 @@ from veilrec.device.device import Device, RoundIsOver
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.paired import OfPairedDevice
+from veilrec.federate.device.answers import PairwiseMaskedAnswers
+from veilrec.federate.distributed_noise import terms_of
 from veilrec.federate.federation import DEVICES, FILE, INVITED
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import Invitation, identity_of, listed, read_invitation
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
 from veilrec.federate.secagg.masks import RoundKey
 from veilrec.federate.secagg.pair_messages import Group, Reveal, encode_numbers, encode_signatures
-from veilrec.federate.secagg.pairs import PairSum
+from veilrec.federate.secagg.pairs import PairwiseSum
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.shares import terms_of
-from veilrec.federate.tasks import BadTask, Kind, Task, joined
-from veilrec.federate.vouching import listed
+from veilrec.federate.tasks import BadTask, FederationTask, TaskKind, joined
 from veilrec.runs.contract_subject import Subject
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
@@ -40,27 +39,27 @@ class Table:
         self.folders = sorted((folder / DEVICES).iterdir())
         self.opened: dict[int, Device] = {}
         self.devices = {place: self.start(place) for place in range(DEVICES_AT_TABLE)}
-        self.keys = {place: device_folder.identity_of(path).public for place, path in enumerate(self.folders)}
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         terms = terms_of(self.known.plan, Round(0), self.made.digest, self.made.least)
-        self.sum = PairSum(terms, self.made.woven(), self.keys)
+        self.sum = PairwiseSum(terms, self.made.woven(), self.keys)
         plan = self.known.plan
         self.model = rounds.encode(Round(0), whole_model(plan.schema, plan.start, 0), plan.schema)
 
-    def start(self, place: int) -> OfPairedDevice:
+    def start(self, place: int) -> PairwiseMaskedAnswers:
         """The process of a device; killed before, if it was there."""
         if place in self.opened:
             self.opened[place].close()
         path = self.folders[place]
         self.opened[place] = device_folder.open_device(path, self.known)
-        return OfPairedDevice(self.opened[place], self.known, place, device_folder.identity_of(path))
+        return PairwiseMaskedAnswers(self.opened[place], self.known, place, identity_of(path))
 
     def named(self) -> bytes:
         """What the coordinator says of keys."""
-        invitations = [device_folder.read_invitation(path) for path in self.folders]
+        invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
-    def ask(self, place: int, kind: Kind, content: bytes, number: int = 0) -> bytes:
-        return self.devices[place].answer(Task(kind, number), content)
+    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = 0) -> bytes:
+        return self.devices[place].answer(FederationTask(kind, number), content)
 
     def advertise(self) -> dict[int, bytes]:
         for place in self.devices:
@@ -229,7 +228,7 @@ def test_terms_of_another_round_sums_of_fewer_and_other_sizes_are_refused(table:
 
 
 def test_what_is_masked_has_the_terms_of_the_plan(table: Table) -> None:
-    table.sum = PairSum(
+    table.sum = PairwiseSum(
         Terms(**{**vars(table.sum.terms), "length": table.sum.terms.length + 1}), table.made.woven(), table.keys
     )
     contents = table.share()
@@ -254,7 +253,7 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Table
     table.ask(1, "share", groups[1])  # knows the right ones from now on
     with pytest.raises(BadSignature):
         table.ask(1, "share", joined(with_own_word, group))
-    first = device_folder.read_invitation(table.folders[4])
+    first = read_invitation(table.folders[4])
     second = listed([(4, own.public, first.endorse(table.made.id, own.public))])  # an invitation that was used twice
     with pytest.raises(BadTask, match="another key than before"):
         table.ask(1, "share", joined(second, group))
@@ -262,12 +261,12 @@ def test_a_key_counts_if_the_invitation_of_its_place_vouches_for_it(table: Table
 
 def test_two_places_with_one_key_are_one_device(table: Table) -> None:
     key = table.keys[3]
-    invitations = [device_folder.read_invitation(path) for path in table.folders]
+    invitations = [read_invitation(path) for path in table.folders]
     table.keys[4] = key
     for place in table.devices:
         advert = table.ask(place, "advertise", table.sum.propose())
         if place == 4:
-            twin = device_folder.identity_of(table.folders[3])
+            twin = identity_of(table.folders[3])
             advert = RoundKey.signed(advert[4:68], twin, table.sum._session, "device", 4).encode()
         table.sum.receive_advert(advert)
     named = listed((p, k, invitations[p].endorse(table.made.id, k)) for p, k in table.keys.items())

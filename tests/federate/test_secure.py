@@ -10,16 +10,15 @@ import pytest
 
 from veilrec.errors import BadInput
 from veilrec.federate import federation
-from veilrec.federate.device import folder as device_folder
+from veilrec.federate.distributed_noise import with_distributed_noise
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
-from veilrec.federate.helper import Helping
-from veilrec.federate.identity import Invitation
+from veilrec.federate.helper import HelperAnswers
+from veilrec.federate.identity import Invitation, identity_of, read_invitation
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.federate.making import Basis
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.shares import with_shares
-from veilrec.federate.tasks import BadTask, Task, joined
+from veilrec.federate.tasks import BadTask, FederationTask, joined
 from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.runs.contract_subject import Subject, same, subjects
 from veilrec.wire.signing import BadSignature
@@ -37,7 +36,7 @@ def test_sums_under_masks_are_those_of_the_simulation(wishes: dict[str, object],
     if made.shares:
         from dataclasses import replace
 
-        basis = replace(basis, plan=with_shares(basis.plan, Shares(made.least, made.silent)))
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, Shares(made.least, made.silent)))
     run_all(tmp_path)
     ended = read_end(tmp_path, known_in(tmp_path))
     assert [report.messages for report in ended.history] == [5, 5]
@@ -61,7 +60,7 @@ def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_a
         return said[:-1] + bytes([said[-1] ^ 1])
 
     monkeypatch.setattr(Helper, "answer", lost)
-    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.2)
+    monkeypatch.setattr("veilrec.federate.link._DECLINED_PAUSE", 0.2)
     run_all(tmp_path)
     ended = read_end(tmp_path, known_in(tmp_path))
     assert [report.void for report in ended.history] == [True, False]
@@ -70,19 +69,19 @@ def test_a_helper_that_does_not_answer_or_signs_another_answer_voids_the_round_a
 def test_a_helper_believes_an_invitation_and_nobody_else(tmp_path: Path) -> None:
     lay_out_in(tmp_path, basis_of(Subject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
     made, place = federation.read(tmp_path), sorted((tmp_path / DEVICES).iterdir())[0]
-    helping = Helping(tmp_path / "helpers" / "helper-0", made)
-    key = device_folder.identity_of(place).public
+    helping = HelperAnswers(tmp_path / "helpers" / "helper-0", made)
+    key = identity_of(place).public
 
     def told(invitation: Invitation, place_number: int = 0) -> bytes:
         entry = {"place": place_number, "key": key.hex(), "endorsement": invitation.endorse(made.id, key).hex()}
         return joined(b"", json.dumps([entry]).encode())
 
     with pytest.raises(BadSignature):  # the coordinator made somebody up
-        helping.answer(Task("open", 0), told(Invitation.new(place.name)))
+        helping.answer(FederationTask("open", 0), told(Invitation.new(place.name)))
     with pytest.raises(BadTask, match="nobody has announced it here"):
-        helping.answer(Task("open", 0), told(device_folder.read_invitation(place), 99))
+        helping.answer(FederationTask("open", 0), told(read_invitation(place), 99))
     with pytest.raises(BadTask, match="does not do this"):
-        helping.answer(Task("round", 0), b"")
+        helping.answer(FederationTask("round", 0), b"")
     helping.close()
 
 

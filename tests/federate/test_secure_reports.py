@@ -15,17 +15,17 @@ from veilrec.device.device import Device
 from veilrec.device.veil import VOTES
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
-from veilrec.federate.coordinator.trips import Trips
+from veilrec.federate.coordinator.aggregation import SecAggRpc
 from veilrec.federate.device import folder as device_folder
+from veilrec.federate.distributed_noise import terms_in
 from veilrec.federate.federation import DEVICES
 from veilrec.federate.finishing import read_end
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federate.making import Basis
-from veilrec.federate.secagg.helpers import Request
+from veilrec.federate.secagg.helpers import MaskRequest
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.sums import terms_in
 from veilrec.runs.contract_subject import Subject, same
-from veilrec.server.coordinator import Refused
+from veilrec.server.coordinator import MessageRefused
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum
 
 LONG = 120.0  # seconds: no trip of these tests ends by its deadline
@@ -33,8 +33,8 @@ LONG = 120.0  # seconds: no trip of these tests ends by its deadline
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federate.device.loop._DECLINED_PAUSE", 0.1)
-    monkeypatch.setattr("veilrec.federate.device.loop._POLL_SECONDS", 1.0)
+    monkeypatch.setattr("veilrec.federate.link._DECLINED_PAUSE", 0.1)
+    monkeypatch.setattr("veilrec.federate.link._POLL_SECONDS", 1.0)
     monkeypatch.setattr("veilrec.federate.federation.Federation.trip_seconds", LONG)
 
 
@@ -90,10 +90,10 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
     federation.write(replace(made, report_seconds=2.0), tmp_path)
     known, ended, said = known_in(tmp_path), threading.Event(), list[str]()
     requests, trips = list[bytes](), list[str]()
-    answer, report, ask = Helper.answer, Device.report, Trips.ask
+    answer, report, ask = Helper.answer, Device.report, SecAggRpc.ask
 
     def lost(self: Helper, request: bytes) -> bytes:
-        if Request.decode(request).round_number >= FIRST_REPORT_SUM:
+        if MaskRequest.decode(request).round_number >= FIRST_REPORT_SUM:
             requests.append(request)
             if not ended.is_set():
                 raise BadInput("lost")
@@ -104,27 +104,27 @@ def test_helpers_that_are_lost_and_a_coordinator_that_is_ended_before_the_sum_is
             raise VeilrecError("not yet")
         return report(self, *arguments, **other)
 
-    def noted(self: Trips, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
+    def noted(self: SecAggRpc, kind: Any, *arguments: Any, **other: Any) -> dict[str, bytes]:
         trips.append(kind)
         return ask(self, kind, *arguments, **other)
 
     monkeypatch.setattr(Helper, "answer", lost)
     monkeypatch.setattr(Device, "report", late)
-    monkeypatch.setattr(Trips, "ask", noted)
+    monkeypatch.setattr(SecAggRpc, "ask", noted)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known) as control:
         devices.start()
         until = time.monotonic() + LONG
         while trips.count("sum") < 2 and time.monotonic() < until:  # the helpers had all the time of a round
             time.sleep(0.02)
-        assert control.conductor is not None
-        assert control.conductor.coordinator._store.place.stage == "counting"
+        assert control.driver is not None
+        assert control.driver.coordinator._store.place.stage == "counting"
     ended.set()
     with coordinating(tmp_path, known):
         devices.join(LONG)
     assert len(requests) > 2
     assert len(set(requests)) == 1
-    assert [claim.number for claim in Request.decode(requests[0]).claims] == [0, 1, 2]
+    assert [claim.number for claim in MaskRequest.decode(requests[0]).claims] == [0, 1, 2]
     (history,) = read_end(tmp_path, known).history
     assert (history.messages, history.void) == (4, False)
     assert paid(tmp_path) == [2, 2, 2, 1]  # whoever is not in the list has told nothing
@@ -137,22 +137,22 @@ def test_among_devices_alone_a_void_sum_of_reports_is_followed_by_another_and_no
     basis = veil(users=4, rounds=1)
     lay_out_in(tmp_path, basis, secagg="pairs", round_seconds=LONG)
     known, half, ended, said = known_in(tmp_path), threading.Event(), threading.Event(), list[str]()
-    ask, take, asked = Trips.ask, Trips.take, list[tuple[str, int]]()
+    ask, take, asked = SecAggRpc.ask, SecAggRpc.take, list[tuple[str, int]]()
 
-    def lossy(self: Trips, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
+    def lossy(self: SecAggRpc, kind: Any, number: int, names: Any, **other: Any) -> dict[str, bytes]:
         attempt = number - FIRST_REPORT_SUM
         asked.append((kind, attempt))
         lost = (attempt, kind) in ((0, "advertise"), (1, "sign"))
         return ask(self, kind, number, sorted(names)[:1] if lost else names, **other)
 
-    def taking(self: Trips, who: str, kind: str, number: int, content: bytes) -> Any:
+    def taking(self: SecAggRpc, who: str, kind: str, number: int, content: bytes) -> Any:
         if (kind, number) == ("reveal", FIRST_REPORT_SUM + 2) and not ended.is_set():
             half.set()
-            raise Refused("nothing is open", "the coordinator is about to end")
+            raise MessageRefused("nothing is open", "the coordinator is about to end")
         return take(self, who, kind, number, content)
 
-    monkeypatch.setattr(Trips, "ask", lossy)
-    monkeypatch.setattr(Trips, "take", taking)
+    monkeypatch.setattr(SecAggRpc, "ask", lossy)
+    monkeypatch.setattr(SecAggRpc, "take", taking)
     devices = threading.Thread(target=run_everybody, args=(tmp_path, known, said.append), daemon=True)
     with coordinating(tmp_path, known):
         devices.start()

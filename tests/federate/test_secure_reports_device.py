@@ -14,17 +14,17 @@ from veilrec.device.device import Device, RoundIsOver
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.device import folder as device_folder
 from veilrec.federate.device.process import answers_of
+from veilrec.federate.distributed_noise import ATTEMPTS, report_sum, terms_in, width_for
 from veilrec.federate.facts import largest_answer
 from veilrec.federate.federation import DEVICES, HELPERS
-from veilrec.federate.helper import Helping
+from veilrec.federate.helper import HelperAnswers
+from veilrec.federate.identity import identity_of, listed, read_invitation
 from veilrec.federate.loopback import basis_of, known_in, lay_out_in
-from veilrec.federate.secagg.helpers import HelpedSum, Proposal
-from veilrec.federate.secagg.helping import Refusal
-from veilrec.federate.secagg.pairs import PairSum
+from veilrec.federate.secagg.helpers import HelperSum, Proposal
+from veilrec.federate.secagg.helping import HelperRefusal
+from veilrec.federate.secagg.pairs import PairwiseSum
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.sums import ATTEMPTS, report_sum, terms_in, width_for
-from veilrec.federate.tasks import BadTask, Kind, Task, joined
-from veilrec.federate.vouching import listed
+from veilrec.federate.tasks import BadTask, FederationTask, TaskKind, joined
 from veilrec.runs.contract_subject import Subject
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round
 from veilrec.wire import bits
@@ -43,10 +43,10 @@ class Table:
         assert self.plan.reports is not None
         self.mechanism = self.plan.reports.mechanism
         self.folders = sorted((folder / DEVICES).iterdir())
-        self.keys = {place: device_folder.identity_of(path).public for place, path in enumerate(self.folders)}
+        self.keys = {place: identity_of(path).public for place, path in enumerate(self.folders)}
         self.opened: dict[int, Device] = {}
         self.devices = {place: self.start(place) for place in range(AT_TABLE)}
-        self.helpers = [Helping(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
+        self.helpers = [HelperAnswers(path, self.made) for path in sorted((folder / HELPERS).glob("*"))]
         self.terms = terms_in(self.made, self.plan, ReportSum())
 
     def start(self, place: int):
@@ -54,10 +54,10 @@ class Table:
             self.opened[place].close()
         path = self.folders[place]
         self.opened[place] = device_folder.open_device(path, self.known)
-        return answers_of(self.opened[place], self.known, place, device_folder.identity_of(path))
+        return answers_of(self.opened[place], self.known, place, identity_of(path))
 
     def named(self) -> bytes:
-        invitations = [device_folder.read_invitation(path) for path in self.folders]
+        invitations = [read_invitation(path) for path in self.folders]
         return listed((p, key, invitations[p].endorse(self.made.id, key)) for p, key in self.keys.items())
 
     def wanted(self, *places: int) -> np.ndarray:
@@ -71,21 +71,21 @@ class Table:
     def charged(self, place: int = 0) -> int:
         return self.opened[place].spent()[0].messages
 
-    def ask(self, place: int, kind: Kind, content: bytes, number: int = FIRST) -> bytes:
-        return self.devices[place].answer(Task(kind, number), content)
+    def ask(self, place: int, kind: TaskKind, content: bytes, number: int = FIRST) -> bytes:
+        return self.devices[place].answer(FederationTask(kind, number), content)
 
     # With helpers
 
-    def sum_of(self, terms: Terms) -> tuple[HelpedSum, bytes]:
-        adding = HelpedSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
+    def sum_of(self, terms: Terms) -> tuple[HelperSum, bytes]:
+        adding = HelperSum(Proposal(terms, tuple(map(bytes.fromhex, self.made.helpers))), self.keys)
         asked = joined(adding.proposal.encode(), self.named())
-        keys = [helper.answer(Task("open", terms.round_number), asked) for helper in self.helpers]
+        keys = [helper.answer(FederationTask("open", terms.round_number), asked) for helper in self.helpers]
         return adding, adding.invite(keys)
 
-    def opened_sum(self, adding: HelpedSum) -> np.ndarray:
+    def opened_sum(self, adding: HelperSum) -> np.ndarray:
         request = joined(adding.request(), self.named())
         for helper in self.helpers:
-            adding.receive_answer(helper.answer(Task("sum", adding.proposal.terms.round_number), request))
+            adding.receive_answer(helper.answer(FederationTask("sum", adding.proposal.terms.round_number), request))
         return adding.finish()
 
     def close(self) -> None:
@@ -235,19 +235,19 @@ def test_a_helper_answers_one_list_of_reports_and_the_rounds_after_it(helped: Ta
     adding, invitation = helped.sum_of(helped.terms)
     content = joined(invitation, b"")
     messages = [helped.ask(place, "report", content) for place in range(AT_TABLE)]
-    smaller = HelpedSum(adding.proposal, helped.keys, check_key=adding.check_key)
+    smaller = HelperSum(adding.proposal, helped.keys, check_key=adding.check_key)
     for message in messages:
         adding.receive(message)
     for message in messages[:-1]:
         smaller.receive(message)
     first = helped.opened_sum(adding)
     for helper in helped.helpers:
-        with pytest.raises(Refusal, match="another list of devices"):
-            helper.answer(Task("sum", FIRST), joined(smaller.request(), b"[]"))
+        with pytest.raises(HelperRefusal, match="another list of devices"):
+            helper.answer(FederationTask("sum", FIRST), joined(smaller.request(), b"[]"))
     path = sorted((helped.folder / HELPERS).glob("*"))[0]
     helped.helpers[0].close()
-    helped.helpers[0] = Helping(path, helped.made)  # killed: it knows no device until it is told again
-    again = HelpedSum(adding.proposal, helped.keys, check_key=adding.check_key)
+    helped.helpers[0] = HelperAnswers(path, helped.made)  # killed: it knows no device until it is told again
+    again = HelperSum(adding.proposal, helped.keys, check_key=adding.check_key)
     for message in messages:
         again.receive(message)
     np.testing.assert_array_equal(helped.opened_sum(again), first)
@@ -255,16 +255,16 @@ def test_a_helper_answers_one_list_of_reports_and_the_rounds_after_it(helped: Ta
     helped.sum_of(terms_in(helped.made, helped.plan, about))  # the first round can be opened
     helper = helped.helpers[0]._helper
     helper._journal.settle(0, b"answered")
-    with pytest.raises(Refusal, match="its key is gone"):  # and once it is answered nobody opens reports any more
+    with pytest.raises(HelperRefusal, match="its key is gone"):  # and once it is answered nobody opens reports any more
         helped.opened_sum(again)
 
 
 # Among devices alone
 
 
-def shared(table: Table, attempt: int = 0) -> tuple[PairSum, dict[int, bytes]]:
+def shared(table: Table, attempt: int = 0) -> tuple[PairwiseSum, dict[int, bytes]]:
     number = FIRST + attempt
-    adding = PairSum(terms_in(table.made, table.plan, ReportSum(attempt)), table.made.woven(), table.keys)
+    adding = PairwiseSum(terms_in(table.made, table.plan, ReportSum(attempt)), table.made.woven(), table.keys)
     for place in table.devices:
         adding.receive_advert(table.ask(place, "advertise", adding.propose(), number))
     for place, group in adding.groups().items():
@@ -272,7 +272,7 @@ def shared(table: Table, attempt: int = 0) -> tuple[PairSum, dict[int, bytes]]:
     return adding, {place: joined(b"", boxes) for place, boxes in adding.boxes().items()}
 
 
-def finished(table: Table, adding: PairSum, places: tuple[int, ...]) -> np.ndarray:
+def finished(table: Table, adding: PairwiseSum, places: tuple[int, ...]) -> np.ndarray:
     number, survivors = adding.terms.round_number, adding.survivors()
     for place in places:
         adding.receive_signature(table.ask(place, "sign", survivors, number))
@@ -308,7 +308,7 @@ def test_among_devices_alone_sums_of_reports_are_counted_and_terms_are_the_plan_
     with pytest.raises(BadInput, match=f"{most} times at most"):
         paired.ask(0, "advertise", replace(paired.terms, round_number=FIRST + most).encode(), FIRST + most)
     paired.terms = replace(paired.terms, length=paired.terms.length + 1)
-    adding = PairSum(paired.terms, paired.made.woven(), paired.keys)
+    adding = PairwiseSum(paired.terms, paired.made.woven(), paired.keys)
     for place in paired.devices:
         adding.receive_advert(paired.ask(place, "advertise", adding.propose()))
     for place, group in adding.groups().items():

@@ -12,8 +12,8 @@ from tests.federate.secagg.rounds import FEDERATION, Helped, registry
 from tests.simulate.test_simulation import N_ITEMS, private_plan, simulated
 from veilrec._csr import Csr
 from veilrec.errors import BadInput
-from veilrec.federate.secagg.helpers import HelpedSum, Proposal
-from veilrec.federate.shares import guarantee_of, terms_of, with_shares
+from veilrec.federate.distributed_noise import guarantee_of, terms_of, with_distributed_noise
+from veilrec.federate.secagg.helpers import HelperSum, Proposal
 from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, repeated
@@ -27,7 +27,7 @@ SECRET = b"s" * 32
 
 
 def shared_plan(least: int = 6, silent: float = 0.0, **other) -> Plan:
-    return replace(with_shares(private_plan(), Shares(least, silent)), **other)
+    return replace(with_distributed_noise(private_plan(), Shares(least, silent)), **other)
 
 
 def test_the_plan_is_the_same_but_for_who_adds_the_noise() -> None:
@@ -39,11 +39,11 @@ def test_the_plan_is_the_same_but_for_who_adds_the_noise() -> None:
 
 def test_plans_that_have_no_noise_to_share_are_refused() -> None:
     with pytest.raises(BadInput, match="puts no noise on a sum"):
-        with_shares(replace(private_plan(), mechanism=InTheClear(private_plan().schema)), Shares(3))
+        with_distributed_noise(replace(private_plan(), mechanism=InTheClear(private_plan().schema)), Shares(3))
     with pytest.raises(BadInput, match="weighted-mean, which needs numbers that have no noise"):
-        with_shares(replace(private_plan(), aggregation="weighted-mean"), Shares(3))
+        with_distributed_noise(replace(private_plan(), aggregation="weighted-mean"), Shares(3))
     with pytest.raises(BadInput, match="38"):
-        with_shares(private_plan(), Shares(39))
+        with_distributed_noise(private_plan(), Shares(39))
     with pytest.raises(BadInput, match="not in shares"):
         terms_of(private_plan(), Round(0), FEDERATION)
 
@@ -60,7 +60,7 @@ def test_a_simulation_with_a_secret_and_devices_under_masks_end_in_the_same_mode
         server, about = real.server, real.server.about
         terms = terms_of(plan, about, FEDERATION)
         proposal = Proposal(terms, helped.proposal.helpers)
-        secure = HelpedSum(proposal, registry(40))
+        secure = HelperSum(proposal, registry(40))
         invitation = secure.invite([helper.open(proposal.encode()) for helper in helped.made])
         learned = plan.learner.learn(
             _cohort(real, devices), {name: value.copy() for name, value in server.weights.items()}, about

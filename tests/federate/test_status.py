@@ -18,8 +18,8 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_pa
     known = known_in(tmp_path)
     with coordinating(tmp_path, known) as control:
         run_everybody(tmp_path, known, lambda _: None)
-        assert control.conductor is not None
-        live = control.conductor.status()
+        assert control.driver is not None
+        live = control.driver.status()
     assert live["devices"] == {"invited": 3, "free": 0, "enrolled": 3, "revoked": 0, "here": 3}
     over = status(tmp_path)["run"]
     assert (over["stage"], over["round"], over["seconds_left"]) == ("over", 2, None)

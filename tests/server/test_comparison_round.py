@@ -14,7 +14,7 @@ from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_comparison
 from veilrec.privacy.mechanisms.gains import GainSum
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.refusals import Refused
+from veilrec.server.refusals import MessageRefused
 from veilrec.server.verdict import verdict_of
 from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
 from veilrec.simulate.simulation import Simulation
@@ -68,7 +68,7 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
         ("judge 2", gains.encode(float("nan")), "not finite"),
         ("device 0", gains.encode(0.0), "not enrolled"),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(MessageRefused) as refused:
             server.receive_gain(name, message)
         assert refused.value.reason == reason
     server.close()
@@ -77,7 +77,7 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
     assert verdict.judges == 2
     told = [gains.encode(gain) for gain in (0.1, -0.05)]
     assert verdict == verdict_of(told, plan.comparison.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
-    with pytest.raises(Refused, match="nobody is asked"):
+    with pytest.raises(MessageRefused, match="nobody is asked"):
         server.receive_gain("judge 2", gains.encode(0.1))
     server.close()
     server = Coordinator(tmp_path / "server", plan)
@@ -94,7 +94,7 @@ def test_nobody_judges_before_the_last_round(tmp_path: Path) -> None:
             server.compare()
         with pytest.raises(BadInput, match="not over"):
             server.close_comparison()
-        with pytest.raises(Refused, match="nobody is asked"):
+        with pytest.raises(MessageRefused, match="nobody is asked"):
             server.receive_gain("judge 0", gains.encode(0.0))
 
 
@@ -108,7 +108,7 @@ def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> N
         assert not real.coordinator.is_complete
         real.coordinator.receive(name, messages[name])
     assert real.coordinator.is_complete
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(MessageRefused) as refused:
         real.coordinator.receive(cohort[4], messages[cohort[4]])
     assert refused.value.reason == "enough messages"
     assert real.coordinator.receive(cohort[0], messages[cohort[0]]) == "known already"

@@ -18,7 +18,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_sum
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.refusals import Reason, Refused
+from veilrec.server.refusals import MessageRefused, Reason
 from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
 from veilrec.simulate.simulation import Simulation
 from veilrec.updates import Round, Rows, Uploads
@@ -60,7 +60,7 @@ def small(plan: Plan, number: int = 0, size: float = 1e-3) -> bytes:
 
 
 def refusal(server: Coordinator, device: str, message: bytes) -> Reason:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(MessageRefused) as error:
         server.receive(device, message)
     return error.value.reason
 
@@ -315,14 +315,14 @@ def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> Non
         ("beyond its bound", "device 1", bits.encode(np.ones(length, np.bool_), 0)),
     ]
     for reason, device, message in bad:
-        with pytest.raises(Refused) as error:
+        with pytest.raises(MessageRefused) as error:
             server.receive_report(device, message)
         assert error.value.reason == reason
     assert refusal(server, "device 0", small(plan)) == "nothing is open"
     for device in question.devices[1:]:
         server.receive_report(device, told)
     server.open_round()
-    with pytest.raises(Refused, match="no reports are asked for at this time"):
+    with pytest.raises(MessageRefused, match="no reports are asked for at this time"):
         server.receive_report("device 0", told)
     with pytest.raises(BadInput, match="round 0 is open: devices are asked before it"):
         server.ask()
@@ -339,7 +339,7 @@ def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None
     assert len(question.devices) == COHORT
     (outside,) = {f"device {number}" for number in range(DEVICES)} - set(question.devices)
     told = bits.encode(np.arange(plan.reports.mechanism.length) < 9, 0)
-    with pytest.raises(Refused) as error:
+    with pytest.raises(MessageRefused) as error:
         server.receive_report(outside, told)
     assert error.value.reason == "not in the cohort"
     server.receive_report(question.devices[0], told)

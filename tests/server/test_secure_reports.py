@@ -14,7 +14,7 @@ from veilrec._arrays import Offsets
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.plan import Plan
 from veilrec.privacy.keyed import noise_of_histogram
-from veilrec.server.coordinator import Coordinator, Refused
+from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.simulate.real_rounds import SECRET
 from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round, place_of_sum
 from veilrec.wire import bits
@@ -146,7 +146,7 @@ def test_killed_between_fixing_the_list_and_the_tally_it_asks_for_the_same_list(
     setattr(secure, when, lambda: None)
     with Coordinator(tmp_path, plan, minimum_reports=3, secure=secure) as again:
         assert again.stage == "counting"
-        with pytest.raises(Refused, match="no reports are asked for"):  # a late one would make it another list
+        with pytest.raises(MessageRefused, match="no reports are asked for"):  # a late one would make it another list
             again.receive_report("device 3", vector(plan, 3))
         with pytest.raises(BadInput, match="round 0 is counting"):
             again.ask()
@@ -177,7 +177,7 @@ def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
     plan = votes()
     server, _ = hidden(tmp_path, plan)
     good = vector(plan, 0)
-    with pytest.raises(Refused, match="no reports are asked for"):
+    with pytest.raises(MessageRefused, match="no reports are asked for"):
         server.receive_report("device 0", good)
     server.ask()
     server.receive_report("device 0", good)
@@ -189,7 +189,7 @@ def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
         ("not enrolled", "stranger", good),
     ]
     for reason, device, message in cases:
-        with pytest.raises(Refused) as error:
+        with pytest.raises(MessageRefused) as error:
             server.receive_report(device, message)
         assert error.value.reason == reason
     assert server.came("reports") == ("device 0",)

@@ -55,11 +55,16 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
     from veilrec.federate.loopback import free_port
-    from veilrec.federate.making import Wishes, make
+    from veilrec.federate.making import FederationOptions, make
 
     folder = tmp_path_factory.mktemp("federation") / "trial"
     settings = ("privacy.epsilon=100", "people=1000")  # so many that places of items are asked for
-    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()))
+    make(
+        folder,
+        FederationOptions(
+            method="veil", data=FILMS, devices=PEOPLE, rounds=ROUNDS, settings=settings, port=free_port()
+        ),
+    )
     return folder
 
 
@@ -67,7 +72,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _served(
     folder: Path, method: str, data: str, settings: tuple[str, ...], rounds: int, ready: tuple[str, ...]
 ) -> Iterator[Site]:
-    from veilrec.runs.release import Wishes, make_release
+    from veilrec.runs.release import FederationOptions, make_release
     from veilrec.runs.released import texts_of
     from veilrec.runs.request import Request, prepare
     from veilrec.runs.training import train
@@ -75,7 +80,7 @@ def _served(
     request = Request(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
     train(prepare(request), folder / "run")
     key = new_key(folder / "a.key")
-    release = make_release(folder / "run", folder / "release", key, Wishes())
+    release = make_release(folder / "run", folder / "release", key, FederationOptions())
     with serving(release.folder, folder / "log", *ready) as (address, _):
         yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
 

@@ -14,12 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.web.learner_vectors import ID
 from veilrec._arrays import Offsets
 from veilrec.device.veil import MAP, WEIGHTS
+from veilrec.federate.distributed_noise import width_for
 from veilrec.federate.secagg import helpers
-from veilrec.federate.secagg.checksum import check_value
-from veilrec.federate.secagg.helpers import HelpedDevice, Invitation, Proposal
-from veilrec.federate.secagg.masks import RoundKey, public_half
+from veilrec.federate.secagg.helpers import HelperInvitation, HelperSumClient, Proposal
+from veilrec.federate.secagg.masks import RoundKey, check_value, public_half
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.sums import width_for
 from veilrec.lattice import Lattice
 from veilrec.privacy.mechanisms.votes import VoteReports
 from veilrec.updates import ReportSum, Schema, Tensor, Uploads
@@ -49,7 +48,7 @@ def _federation() -> bytes:
 
 def _invitation(
     length: int, *, number: int = ROUND, width: int = WIDTH, least: int = LEAST, federation: bytes | None = None
-) -> Invitation:
+) -> HelperInvitation:
     identities = [_identity(100 + place) for place in range(HELPERS)]
     terms = Terms(federation or _federation(), number, length, width, least)
     proposal = Proposal(terms, tuple(identity.public for identity in identities))
@@ -57,7 +56,7 @@ def _invitation(
     for place, identity in enumerate(identities):
         public = public_half(X25519PrivateKey.from_private_bytes(_secret(200 + place)))
         keys.append(RoundKey.signed(public, identity, proposal.session, "helper", place))
-    return Invitation(proposal, tuple(keys), _secret(300))
+    return HelperInvitation(proposal, tuple(keys), _secret(300))
 
 
 def _update(length: int) -> dict[str, Any]:
@@ -73,9 +72,9 @@ def _report(devices: int) -> dict[str, Any]:
     return {"devices": devices, **_upload(invitation, mechanism.weigh(told))}
 
 
-def _upload(invitation: Invitation, values: Offsets) -> dict[str, Any]:
+def _upload(invitation: HelperInvitation, values: Offsets) -> dict[str, Any]:
     terms = invitation.proposal.terms
-    device = HelpedDevice(
+    device = HelperSumClient(
         PLACE, _identity(1), federation=_federation(), helpers=invitation.proposal.helpers, least=LEAST
     )
     own = X25519PrivateKey.from_private_bytes(_secret(2))
@@ -125,8 +124,8 @@ def _text(content: bytes) -> str:
 def _refused() -> dict[str, str]:
     """Invitations that no device follows, by what is wrong with them."""
     good = _invitation(7)
-    swapped = Invitation(good.proposal, good.keys[::-1], good.check_key)
-    unsigned = Invitation(
+    swapped = HelperInvitation(good.proposal, good.keys[::-1], good.check_key)
+    unsigned = HelperInvitation(
         good.proposal, (RoundKey(0, good.keys[1].public, good.keys[0].signature), good.keys[1]), good.check_key
     )
     other = Proposal(good.proposal.terms, good.proposal.helpers[::-1])
@@ -139,7 +138,7 @@ def _refused() -> dict[str, str]:
         "another length": _invitation(8).encode(),
         "keys in no order": swapped.encode(),
         "a key that nobody signed": unsigned.encode(),
-        "other helpers": Invitation(other, good.keys, good.check_key).encode(),
+        "other helpers": HelperInvitation(other, good.keys, good.check_key).encode(),
         "cut off": good.encode()[:-1],
         "something behind it": good.encode() + b"\0",
     }

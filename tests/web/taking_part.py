@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.browsing import Browser
-from veilrec.federate.coordinator.page_door import HEADERS
-from veilrec.federate.device.folder import identity_of
-from veilrec.federate.facts import Known
+from veilrec.federate.coordinator.https import PAGE_HEADERS
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import COORDINATOR, HELPERS
-from veilrec.federate.secagg.helpers import Invitation, Proposal
+from veilrec.federate.identity import identity_of
+from veilrec.federate.secagg.helpers import HelperInvitation, Proposal
 from veilrec.federate.secagg.masks import RoundKey, public_half
 from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.tasks import Task
+from veilrec.federate.tasks import FederationTask
 from veilrec.updates import whole_model
 from veilrec.wire import rounds
 
@@ -86,14 +86,14 @@ class Answer:
 class Asking:
     """Stands where a coordinator is; every poll that waits gets the task, and answers are kept and acknowledged."""
 
-    known: Known
+    known: FederationFacts
     answers: list[Answer] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)  # contents wait for it
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _waiting: int = 0
     _handed: int = 0  # polls that get the task now
     _idle: int = 0  # polls that got none
-    _task: Task | None = None
+    _task: FederationTask | None = None
     _content: bytes = b""
 
     def ask(self, kind: Any, number: int, *, period: int = 0, tabs: int = 1, content: bytes | None = None) -> None:
@@ -102,7 +102,7 @@ class Asking:
         digest = sha256(self._content).hexdigest() if self._content else ""
         with self._changed:
             assert self._changed.wait_for(lambda: self._waiting >= tabs, _PATIENCE), "nobody asks for a task"
-            self._task, self._handed = Task(kind, number, period, digest, len(self._content)), self._waiting
+            self._task, self._handed = FederationTask(kind, number, period, digest, len(self._content)), self._waiting
             self._changed.notify_all()
 
     def model(self, number: int) -> bytes:
@@ -150,7 +150,7 @@ class Asking:
         return b"null" if task is None else json.dumps(replace(task, seconds=10.0).to_json()).encode()
 
 
-def invitation_to(known: Known, terms: Terms) -> bytes:
+def invitation_to(known: FederationFacts, terms: Terms) -> bytes:
     """To a secure sum, with keys that the helpers of a federation have signed for it."""
     folders = sorted((known.folder / HELPERS).iterdir())
     identities = {key.public.hex(): key for key in map(identity_of, folders)}
@@ -160,11 +160,11 @@ def invitation_to(known: Known, terms: Terms) -> bytes:
         RoundKey.signed(public_half(X25519PrivateKey.generate()), key, proposal.session, "helper", place)
         for place, key in enumerate(helpers)
     ]
-    return Invitation(proposal, tuple(keys), bytes(32)).encode()
+    return HelperInvitation(proposal, tuple(keys), bytes(32)).encode()
 
 
 @contextmanager
-def asking(folder: Path, known: Known, page: str) -> Iterator[Asking]:
+def asking(folder: Path, known: FederationFacts, page: str) -> Iterator[Asking]:
     """Such a coordinator at the address of a federation, for the pages of one origin."""
     made = Asking(known)
     made.released.set()
@@ -182,7 +182,7 @@ def asking(folder: Path, known: Known, page: str) -> Iterator[Asking]:
         def _tell(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Access-Control-Allow-Origin", page)
-            self.send_header("Access-Control-Allow-Headers", ", ".join(HEADERS))
+            self.send_header("Access-Control-Allow-Headers", ", ".join(PAGE_HEADERS))
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -22,13 +22,13 @@ from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
 from tests.web.test_browser import save
 from veilrec._arrays import Offsets
-from veilrec.federate.coordinator.helped import HelpedRounds
+from veilrec.federate.coordinator.aggregation import HelperAggregation
 from veilrec.federate.coordinator.process import Control
-from veilrec.federate.device.folder import INVITATION
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
+from veilrec.federate.identity import INVITATION
 from veilrec.federate.loopback import coordinating, free_port, known_in, opened, run_everybody
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.page import write_page
 from veilrec.privacy.mechanisms.reports import ItemReports
 
@@ -42,7 +42,7 @@ SubtleCrypto.prototype.generateKey = async function (how, ...rest) {
 
 
 @contextmanager
-def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
+def others(folder: Path, known: FederationFacts) -> Iterator[list[BaseException]]:
     """Every device but the first, in threads, until it is over."""
     names = [path.name for path in sorted((folder / DEVICES).iterdir())][1:]
     failures: list[BaseException] = []
@@ -61,8 +61,8 @@ def others(folder: Path, known: Known) -> Iterator[list[BaseException]]:
 
 
 def counts(control: Control) -> list[tuple[int, int]]:
-    assert control.conductor is not None
-    return [(report.messages, report.devices) for report in control.conductor.coordinator.history()]
+    assert control.driver is not None
+    return [(report.messages, report.devices) for report in control.driver.coordinator.history()]
 
 
 def test_a_browser_and_devices_in_python_finish_rounds_together(
@@ -145,20 +145,20 @@ def test_under_masks_a_browser_is_in_sums_that_are_exact(
 ) -> None:
     folder, totals, came = tmp_path / "trial", list[Offsets](), list[bytes]()
     settings = ("privacy.epsilon=8", "people=100000")  # so many that places of items are asked for
-    wishes = Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
+    wishes = FederationOptions(method="veil", data=FILMS, devices=PEOPLE, rounds=2, settings=settings, secagg="helpers")
     make(folder, replace(wishes, port=free_port()))
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")
     first, *others_of = sorted((folder / DEVICES).iterdir())
-    add_up = HelpedRounds.total
+    add_up = HelperAggregation.total
 
-    def watched(self: HelpedRounds, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
+    def watched(self: HelperAggregation, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
         total = add_up(self, invitation, messages)
         came.extend(messages)
         totals.extend([] if total is None else [total])
         return total
 
-    monkeypatch.setattr(HelpedRounds, "total", watched)
+    monkeypatch.setattr(HelperAggregation, "total", watched)
     assert known.plan.reports is not None
     votes = known.plan.reports.mechanism
     expected = np.zeros(votes.length, np.int64)

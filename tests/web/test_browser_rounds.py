@@ -15,13 +15,13 @@ import pytest
 from tests.web.browsing import Browser, browsing
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
-from veilrec.federate.device.folder import INVITATION
-from veilrec.federate.facts import Known
+from veilrec.federate.distributed_noise import terms_in
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES
+from veilrec.federate.identity import INVITATION
 from veilrec.federate.loopback import free_port, known_in
-from veilrec.federate.making import Wishes, make
+from veilrec.federate.making import FederationOptions, make
 from veilrec.federate.page import about, write_page
-from veilrec.federate.sums import terms_in
 from veilrec.federate.tasks import joined
 from veilrec.updates import ReportSum
 
@@ -36,19 +36,19 @@ SubtleCrypto.prototype.decrypt = async function (...given) {
 
 
 @pytest.fixture
-def known(federation: Path) -> Known:
+def known(federation: Path) -> FederationFacts:
     return known_in(federation)
 
 
 @pytest.fixture
-def invited(federation: Path, known: Known, tmp_path: Path) -> tuple[str, Path]:
+def invited(federation: Path, known: FederationFacts, tmp_path: Path) -> tuple[str, Path]:
     file = tmp_path / "public.federation"
     write_page(known, file)
     return (sorted((federation / DEVICES).iterdir())[0] / INVITATION).read_text(), file
 
 
 @contextmanager
-def served(films: Site, known: Known, log: Path) -> Iterator[tuple[str, Asking]]:
+def served(films: Site, known: FederationFacts, log: Path) -> Iterator[tuple[str, Asking]]:
     """The page, and beside it a coordinator that asks what a test wants."""
     more = ("--coordinator", known.federation.address)
     with (
@@ -58,18 +58,18 @@ def served(films: Site, known: Known, log: Path) -> Iterator[tuple[str, Asking]]
         yield page, coordinator
 
 
-def spent(known: Known, reports: int, rounds: int) -> float:
+def spent(known: FederationFacts, reports: int, rounds: int) -> float:
     told = about(known)
     return float(reports * told["mu_of_report"] ** 2 + sum(mu**2 for mu in told["mu_of_rounds"][:rounds]))
 
 
-def charged(browser: Browser, known: Known) -> float:
+def charged(browser: Browser, known: FederationFacts) -> float:
     found: float = browser.wait_for(CHARGED, known.federation.id)
     return found
 
 
 def test_two_tabs_are_one_device_and_off_is_off_in_both(
-    films: Site, known: Known, invited: tuple[str, Path], window: Window, tmp_path: Path
+    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
 ) -> None:
     with served(films, known, tmp_path / "log") as (page, coordinator):
         browser = window(page, flags=FLAGS)
@@ -112,7 +112,7 @@ def test_two_tabs_are_one_device_and_off_is_off_in_both(
 
 
 def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opened_again(
-    films: Site, known: Known, invited: tuple[str, Path], window: Window, tmp_path: Path
+    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
 ) -> None:
     profile = tmp_path / "profile"
     with served(films, known, tmp_path / "log") as (page, coordinator):
@@ -140,7 +140,7 @@ def test_a_window_that_was_closed_before_it_sent_sends_the_same_when_it_is_opene
 
 
 def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
-    films: Site, known: Known, invited: tuple[str, Path], window: Window, tmp_path: Path
+    films: Site, known: FederationFacts, invited: tuple[str, Path], window: Window, tmp_path: Path
 ) -> None:
     fits = math.floor(spent(known, 1, len(about(known)["bounds"])) / spent(known, 1, 0) * (1.0 + 1e-9))
     assert 2 <= fits <= 20
@@ -166,7 +166,10 @@ def test_a_budget_that_is_gone_ends_it_and_nothing_leaves(
 
 def test_into_a_sum_of_votes_goes_one_message_whatever_is_asked(films: Site, window: Window, tmp_path: Path) -> None:
     folder, number = tmp_path / "trial", ReportSum().number
-    make(folder, Wishes(method="veil", data=FILMS, devices=PEOPLE, rounds=2, secagg="helpers", port=free_port()))
+    make(
+        folder,
+        FederationOptions(method="veil", data=FILMS, devices=PEOPLE, rounds=2, secagg="helpers", port=free_port()),
+    )
     known = known_in(folder)
     write_page(known, tmp_path / "public.federation")
     invitation = (sorted((folder / DEVICES).iterdir())[0] / INVITATION).read_text()

@@ -78,10 +78,10 @@ def init(
 ) -> None:
     """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
     from veilrec.federate.federation import command
-    from veilrec.federate.making import Wishes, make
+    from veilrec.federate.making import FederationOptions, make
     from veilrec.privacy.guarantee import Guarantee
 
-    wishes = Wishes(
+    wishes = FederationOptions(
         method=method,
         data=data,
         devices=devices,
@@ -132,7 +132,7 @@ def up(
 ) -> None:
     """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
     from veilrec.federate import federation, running
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
     from veilrec.federate.finishing import finish
     from veilrec.runs.folder import RESULT, read_result
 
@@ -154,7 +154,7 @@ def up(
         return
     begun = time.perf_counter()
     started.run(Lines().show)
-    finished = finish(folder, Known(folder, started.made))
+    finished = finish(folder, FederationFacts(folder, started.made))
     seconds = time.perf_counter() - begun
     say(f"Over in {seconds:.1f} s. The model is in {folder / 'run'}")
     if json_output:
@@ -216,14 +216,14 @@ def coordinator(
     """Run the coordinator alone, on its own host; it writes the model when the rounds are over."""
     from veilrec.federate import federation
     from veilrec.federate.coordinator.process import coordinate
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
     from veilrec.federate.finishing import finish
 
     if page is not None:
         from veilrec.wire.addresses import checked_origin
 
         checked_origin(page)
-    known = Known(folder, federation.read(folder))
+    known = FederationFacts(folder, federation.read(folder))
     is_over = coordinate(folder, known, lambda url: say(f"Coordinating at {url}"), stay=stay, page=page)
     if not is_over:
         say("Stopped: it goes on from here when it is started again")
@@ -237,10 +237,10 @@ def coordinator(
 def page_file(folder: Folder, out: Annotated[Path, typer.Argument(help="File to write, to be handed out.")]) -> None:
     """Write the public file that a browser takes part with, beside an invitation."""
     from veilrec.federate import federation
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
     from veilrec.federate.page import write_page
 
-    size = write_page(Known(folder, federation.read(folder)), out)
+    size = write_page(FederationFacts(folder, federation.read(folder)), out)
     say(f"{out}: {size:,} bytes, for everybody. With it and the text of an invitation a page takes part")
 
 
@@ -259,16 +259,16 @@ def device(
     from veilrec.federate import federation
     from veilrec.federate.device.folder import check
     from veilrec.federate.device.process import RunDevice, run_device, run_devices
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
 
     for folder in folders:
         check(folder)
     place = federation_folder or folders[0].resolve().parent.parent
-    known = Known(place, federation.read(place))
+    known = FederationFacts(place, federation.read(place))
     run: RunDevice = run_device
     if link is not None:
         _need_flower()
-        from veilrec.federate.device.flower_node import node_at
+        from veilrec.federate.device.flower_client import node_at
 
         run = node_at(link)
     if not run_devices(folders, known, say, run):
@@ -290,13 +290,13 @@ def run_link(
     from veilrec.federate import federation
     from veilrec.federate.coordinator.flower_link import Link
     from veilrec.federate.coordinator.process import last_status
-    from veilrec.federate.facts import Known
-    from veilrec.federate.flower_app import door_of
+    from veilrec.federate.facts import FederationFacts
+    from veilrec.federate.flower_messages import public_address
     from veilrec.federate.running import live_status
 
     made = federation.read(folder)
-    door = public or door_of(made.address)
-    server, stop = Link(folder, Known(folder, made), door, say), threading.Event()
+    door = public or public_address(made.address)
+    server, stop = Link(folder, FederationFacts(folder, made), door, say), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     say(f"Nodes reach the link at {door}")
@@ -309,7 +309,7 @@ def flower_app(
 ) -> None:
     """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
     from veilrec.federate import federation
-    from veilrec.federate.flower_app import write_app
+    from veilrec.federate.flower_messages import write_app
 
     federation.read(folder)
     write_app(out, folder)

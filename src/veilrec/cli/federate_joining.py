@@ -27,13 +27,13 @@ def invite(
     from veilrec.data.datasets import load
     from veilrec.errors import BadInput
     from veilrec.federate import federation
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
     from veilrec.federate.joining import invite as hand_out
 
     made = federation.read(folder)
     if user is not None and data is None:
         raise BadInput(f"--user {user} is somebody of a data set: add --data")
-    invited = hand_out(folder, Known(folder, made), None if data is None else load(data), user)
+    invited = hand_out(folder, FederationFacts(folder, made), None if data is None else load(data), user)
     unheard = [name for name in (f"helper-{n}" for n in range(len(made.helpers))) if name not in invited.told]
     if json_output:
         told = {name: getattr(invited, name) for name in ("name", "role", "announcement", "free")}
@@ -61,11 +61,11 @@ def bring(
     """Put your own data into the folder of your device, sealed; it is read here, and nobody else sees it."""
     from veilrec.data.datasets import load
     from veilrec.federate import federation
-    from veilrec.federate.facts import Known
+    from veilrec.federate.facts import FederationFacts
     from veilrec.federate.joining import bring as put
 
     place = federation_folder or folder.resolve().parent.parent
-    brought = put(folder, Known(place, federation.read(place)), load(data), user)
+    brought = put(folder, FederationFacts(place, federation.read(place)), load(data), user)
     left_out = f"; {brought.left_out} items are left out: this federation does not know them"
     say(f"{folder} has its data{left_out if brought.left_out else ''}")
 

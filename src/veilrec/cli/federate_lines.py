@@ -42,8 +42,10 @@ def status_line(status: Mapping[str, Any]) -> str:
     here, invited = status["devices"]["here"], status["devices"]["invited"]
     void = f", {status['void']} void" if status["void"] else ""
     down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
+    owing = ", ".join(status.get("waiting_for", ()))
+    stage = f"{status['stage']}, waiting for {owing}" if owing else status["stage"]
     return (
-        f"round {status['round']}/{status['rounds']}{void}  {status['stage']}  devices {here}/{invited}"
+        f"round {status['round']}/{status['rounds']}{void}  {stage}  devices {here}/{invited}"
         f"  messages {status['messages']}  down {down}  up {sent}"
     )
 

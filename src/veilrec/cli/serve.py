@@ -48,15 +48,15 @@ def serve(
     """
     from veilrec.server.http.admin import read_token
     from veilrec.server.http.app import Settings
+    from veilrec.server.http.app import serve as run
     from veilrec.server.http.item_store import ItemStore
-    from veilrec.server.http.running import Place
-    from veilrec.server.http.running import serve as run
+    from veilrec.server.http.running import ListenAddress
     from veilrec.server.http.service import Service
     from veilrec.wire.addresses import checked_origin
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import read_public
 
-    place = Place(host, port, tls_cert, tls_key, insecure_plaintext)
+    place = ListenAddress(host, port, tls_cert, tls_key, insecure_plaintext)
     place.check()
     other = None if coordinator is None else checked_origin(coordinator)
     token = None if admin_token_file is None else read_token(admin_token_file)

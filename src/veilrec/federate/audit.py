@@ -1,4 +1,4 @@
-"""`veilrec audit METHOD --shares`: the plan in the form in which a federation with noise in shares runs it."""
+"""`veilrec audit METHOD --shares`: audit a plan with distributed noise, as a federation runs it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from veilrec.errors import BadInput
+from veilrec.federate.distributed_noise import guarantee_of, terms_of, with_distributed_noise
 from veilrec.federate.making import least_of_shares
-from veilrec.federate.shares import guarantee_of, terms_of, with_shares
 from veilrec.methods.audit import FULL, QUICK, MethodAudit, fitting, small_problem, tiny_plan
 from veilrec.methods.base import configure, promised
 from veilrec.methods.private import devices_with_data
@@ -51,7 +51,7 @@ def audit_with_shares(
 def _turned(plan: Plan, guarantee: Guarantee, shares: Shares, name: str) -> tuple[Plan, Guarantee]:
     if guarantee.basis != "proven" or guarantee.delta is None:
         raise BadInput(f"--shares is for methods that prove something, and {name} does not: leave it out")
-    turned = replace(with_shares(plan, shares), comparison=None)
+    turned = replace(with_distributed_noise(plan, shares), comparison=None)
     return turned, guarantee_of(turned, guarantee.delta)
 
 

@@ -23,8 +23,8 @@ from veilrec.device.device import plan_digest
 from veilrec.device.news_log import pack_logs
 from veilrec.errors import BadInput
 from veilrec.features import Features, without_rows
+from veilrec.federate.distributed_noise import with_distributed_noise
 from veilrec.federate.federation import CA, FACTS, FILE, Federation
-from veilrec.federate.shares import with_shares
 from veilrec.methods.base import Config, Method, NewsData, Problem
 from veilrec.methods.registry import get
 from veilrec.plan import Plan
@@ -32,7 +32,7 @@ from veilrec.privacy.mechanisms.shared import Shares
 from veilrec.wire import bits
 
 _ROOM = 1 << 16  # bytes of heads
-_OF_ONE_DEVICE = 512  # bytes: two round keys, a lasting key and what vouches for it, in hexadecimal digits
+_OF_ONE_DEVICE = 512  # bytes: two round keys, a lasting key and its endorsement, in hexadecimal digits
 _RATINGS = "ratings"  # whether people rate: 1 or 0
 
 
@@ -91,7 +91,7 @@ def public_problem(people: Population, *, seed: int, rounds: int) -> Problem:
     )
 
 
-class Known:
+class FederationFacts:
     """What a federation's files say: the method, its settings, and the plan that everybody makes of them."""
 
     def __init__(self, folder: Path, federation: Federation) -> None:
@@ -116,7 +116,7 @@ class Known:
 
 def as_federated(plan: Plan, federation: Federation) -> Plan:
     """A method's plan with the noise where the federation wants it."""
-    return with_shares(plan, Shares(federation.least, federation.silent)) if federation.shares else plan
+    return with_distributed_noise(plan, Shares(federation.least, federation.silent)) if federation.shares else plan
 
 
 def config_of(method: Method[Any], federation: Federation) -> Config:
@@ -137,12 +137,12 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def largest_content(known: Known) -> int:
+def largest_content(known: FederationFacts) -> int:
     """Bytes of the largest thing that a federation sends: twice a whole model, for those who compare two."""
     return 2 * _whole_model(known.plan) + _said_of_devices(known) + _ROOM
 
 
-def largest_answer(known: Known) -> int:
+def largest_answer(known: FederationFacts) -> int:
     """Bytes of the largest answer that a federation allows: every entry of the model with its number beside it."""
     plan = known.plan
     items = 0 if plan.reports is None else plan.reports.mechanism.length
@@ -150,7 +150,7 @@ def largest_answer(known: Known) -> int:
     return max(3 * _whole_model(plan), reports) + _said_of_devices(known) + _ROOM
 
 
-def _said_of_devices(known: Known) -> int:
+def _said_of_devices(known: FederationFacts) -> int:
     """Keys, shares and signatures, where devices mask against each other."""
     return _OF_ONE_DEVICE * known.federation.devices if known.federation.secagg == "pairs" else 0
 

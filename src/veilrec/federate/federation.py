@@ -6,7 +6,7 @@ import hashlib
 import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -15,8 +15,10 @@ from veilrec._files import write_text
 from veilrec._version import __version__
 from veilrec.errors import BadInput, unknown_name
 from veilrec.federate.secagg.graph import Neighbourhood
-from veilrec.privacy.budget import Budget
 from veilrec.wire.addresses import checked_host
+
+if TYPE_CHECKING:
+    from veilrec.privacy.budget import Budget
 
 FORMAT = 1
 FILE, FACTS, CA, INVITED = "federation.yaml", "facts", "ca.pem", "invitations.json"
@@ -40,7 +42,7 @@ class Federation:
     judges: int  # that only judge, after the last round; places that nobody has yet are among both
     plan: str  # a digest: whoever makes another plan of this file does not take part
     facts: str  # a digest of the folder beside it
-    unprotected: bool  # whether messages leave in the clear
+    unprotected: bool  # whether messages leave in plaintext
     budget: dict[str, Any]  # what a device may spend, for good
     guarantee: dict[str, Any]
     places: int = 0  # that were kept free for devices that come later
@@ -58,11 +60,11 @@ class Federation:
     report_seconds: float = 60.0
     round_seconds: float = 60.0
     judge_seconds: float = 60.0
-    trip_seconds: float = 20.0  # of the small trips of a secure sum among devices alone
+    trip_seconds: float = 20.0  # of one RPC of pairwise secure aggregation
 
     @property
     def digest(self) -> bytes:
-        """The id as secure sums know it."""
+        """The id of the federation in secure aggregation."""
         return hashlib.sha256(self.id.encode()).digest()
 
     def woven(self) -> Neighbourhood:
@@ -73,7 +75,9 @@ class Federation:
             raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
 
     def spending(self) -> Budget:
-        """What a device may spend."""
+        """What a client may spend."""
+        from veilrec.privacy.budget import Budget  # accounting, which an aggregation helper does not need
+
         return Budget(**self.budget)
 
 

@@ -19,7 +19,7 @@ from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.coordinator.process import locked, open_coordinator
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import COORDINATOR, DEVICES, PEOPLE, RUN, Federation, command
 from veilrec.federate.making import settings_of, spec_of
 from veilrec.privacy.guarantee import Guarantee
@@ -50,7 +50,7 @@ class Ended:
         return checkpoint.digest(self.state)
 
 
-def read_end(folder: Path, known: Known) -> Ended:
+def read_end(folder: Path, known: FederationFacts) -> Ended:
     """From the coordinator's folder; refused while a coordinator runs, or before the last round."""
     with locked(folder / COORDINATOR), open_coordinator(folder, known) as server:
         done, wanted = server.round_number, known.federation.rounds
@@ -71,7 +71,7 @@ class Finished:
     void: str  # a warning, where every round was: empty otherwise
 
 
-def finish(folder: Path, known: Known) -> Finished:
+def finish(folder: Path, known: FederationFacts) -> Finished:
     """Write the run folder."""
     ended, out = read_end(folder, known), folder / RUN
     if out.exists():
@@ -98,7 +98,7 @@ def _void(ended: Ended) -> str:
     )
 
 
-def _write_model(out: Path, known: Known, ended: Ended) -> None:
+def _write_model(out: Path, known: FederationFacts, ended: Ended) -> None:
     people, catalogue = known.people, known.people.catalogue
     model = ModelFiles(
         method=known.method.name,
@@ -113,11 +113,11 @@ def _write_model(out: Path, known: Known, ended: Ended) -> None:
     save_model(out, model)
 
 
-def _gather(folder: Path, known: Known, simulation: Simulation) -> None:
+def _gather(folder: Path, known: FederationFacts, simulation: Simulation) -> None:
     """What the devices of this machine keep, so that the run can rank for them: of those that can be read."""
     for place in sorted((folder / DEVICES).iterdir()):
         with suppress(VeilrecError), device_folder.open_device(place, known) as device:
-            number = device_folder.read_about(place).number
+            number = device_folder.read_record(place).number
             if number < len(simulation.data.rows):  # whoever came later is not measured
                 for name, values in device.private.items():
                     simulation.private[name][number] = values[0]
@@ -151,7 +151,7 @@ def _real(made: Federation) -> Real:
     return "rehearsal" if made.rehearsal else "devices"
 
 
-def _prepared(folder: Path, known: Known, secret: bytes | None) -> tuple[PreparedRun, Simulation]:
+def _prepared(folder: Path, known: FederationFacts, secret: bytes | None) -> tuple[PreparedRun, Simulation]:
     """The run of a federation's people, whose trainer simulates the very plan that was federated."""
     made = known.federation
     request = Request(
@@ -201,7 +201,7 @@ def rehearse(folder: Path, on_round: Callable[[int], None] = lambda _: None) -> 
         )
     if not (folder / PEOPLE).is_dir():
         raise BadInput(f"{folder / PEOPLE} is not there: a rehearsal is compared where it was made")
-    known = Known(folder, made)
+    known = FederationFacts(folder, made)
     ended = read_end(folder, known)
     _, simulation = _prepared(folder, known, (folder / COORDINATOR / "secret").read_bytes())
     for number in range(made.rounds):

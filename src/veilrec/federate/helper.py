@@ -1,7 +1,7 @@
 """A helper's process: another operator's, who sees no vector and adds up masks.
 
 A helper's folder has its own keys, its invitation, and `register.json`: the public halves of the invitations that were
-handed to devices. A key that the coordinator names counts only if the invitation of its place vouches for it. Who is
+handed to devices. A key that the coordinator names counts only if the invitation of its place endorses it. Who is
 invited later has to be announced to every helper (`admit`): until then it holds up the rounds that name them.
 """
 
@@ -14,14 +14,22 @@ from pathlib import Path
 
 from veilrec.errors import BadInput
 from veilrec.federate import federation
-from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import live
 from veilrec.federate.federation import CA, Federation
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import (
+    IDENTITY,
+    INVITATION,
+    EndorsedKeys,
+    Invitation,
+    InvitationList,
+    identity_of,
+    invited_text,
+    keep,
+    read_invitation,
+    read_invited,
+)
+from veilrec.federate.link import HttpsLink, live
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.tasks import BadTask, Task, parted
-from veilrec.federate.vouching import Invited, Vouched, invited_text, read_invited
+from veilrec.federate.tasks import BadTask, FederationTask, parted
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"
@@ -34,12 +42,12 @@ def name_of(place: int) -> str:
     return f"helper-{place}"
 
 
-def write(folder: Path, invitation: Invitation, invited: Invited) -> bytes:
+def write(folder: Path, invitation: Invitation, invited: InvitationList) -> bytes:
     """A folder that is ready to be handed to its operator; the helper's lasting public key."""
     folder.mkdir(mode=0o700, parents=True)
-    device_folder.keep(folder / device_folder.INVITATION, invitation.text())
-    device_folder.keep(folder / REGISTER, invited_text(invited))
-    return new_key(folder / device_folder.IDENTITY).public
+    keep(folder / INVITATION, invitation.text())
+    keep(folder / REGISTER, invited_text(invited))
+    return new_key(folder / IDENTITY).public
 
 
 def announcement(name: str, place: int, public: bytes) -> str:
@@ -61,35 +69,37 @@ def admit(folder: Path, announced: str) -> str:
         raise BadInput(f"place {number} is that of {invited[number][0]}, with another invitation: nobody is replaced")
     if name in {known for other, (known, _) in invited.items() if other != number}:
         raise BadInput(f"{name} has another place already: a device has one")
-    device_folder.keep(folder / REGISTER, invited_text({**invited, number: entry}))
+    keep(folder / REGISTER, invited_text({**invited, number: entry}))
     return name
 
 
-class Helping:
+class HelperAnswers:
     """Answers what a helper is asked."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
-        self._vouched = Vouched(made.id, _register(folder), again=lambda: _register(folder))
-        identity = device_folder.identity_of(folder)
+        self._endorsed = EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
+        identity = identity_of(folder)
         if identity.public.hex() not in made.helpers:
             raise BadInput(f"{folder} is no helper of this federation: its key is not in federation.yaml")
-        self._helper = Helper(folder, identity, federation=made.digest, registered=self._vouched.keys, least=made.least)
+        self._helper = Helper(
+            folder, identity, federation=made.digest, registered=self._endorsed.keys, least=made.least
+        )
 
     def close(self) -> None:
         """Let go of the journal."""
         self._helper.close()
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         """A key for a round, or the sum of its masks."""
         if task.kind not in ("open", "sum"):
             raise BadTask(f"a helper does not do this: {task.kind}")
         asked, register = parted(content)
         # With both: whoever has come since may be in the list, and keys are in memory.
-        self._vouched.learn(register, strangers=task.kind == "sum")
+        self._endorsed.learn(register, strangers=task.kind == "sum")
         return self._helper.open(asked) if task.kind == "open" else self._helper.answer(asked)
 
 
-def _register(folder: Path) -> Invited:
+def _register(folder: Path) -> InvitationList:
     return read_invited(folder / REGISTER, f"{folder} is no helper")
 
 
@@ -98,8 +108,8 @@ def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: thre
     if not (folder / REGISTER).is_file():
         raise BadInput(f"{folder} is no helper: it has no {REGISTER}; give a folder below helpers/ of a federation")
     made = federation.read(place)
-    helping = Helping(folder, made)
-    invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
+    helping = HelperAnswers(folder, made)
+    invitation, identity = read_invitation(folder), identity_of(folder)
     link = HttpsLink(made, place / CA, invitation.device, identity, largest_content=_LARGEST)
     try:
         return live(link, helping, say, stop, lambda: link.enrol(invitation))

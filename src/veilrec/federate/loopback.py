@@ -22,14 +22,14 @@ from veilrec.errors import VeilrecError
 from veilrec.federate import federation
 from veilrec.federate.coordinator.process import Control, coordinate
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import Answers, live
 from veilrec.federate.device.process import answers_of
-from veilrec.federate.facts import Known, largest_content
+from veilrec.federate.facts import FederationFacts, largest_content
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation
 from veilrec.federate.helper import run_helper
-from veilrec.federate.making import Basis, Wishes, lay_out
-from veilrec.federate.tasks import Task
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import Answers, HttpsLink, live
+from veilrec.federate.making import Basis, FederationOptions, lay_out
+from veilrec.federate.tasks import FederationTask
 from veilrec.methods.audit import small_problem
 from veilrec.methods.base import promised
 from veilrec.runs.contract_subject import Subject
@@ -66,17 +66,17 @@ def lay_out_in(folder: Path, basis: Basis, **wishes: Any) -> Federation:
     """A federation of made-up people, which is a rehearsal unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"rehearsal": True, "port": free_port(), **wishes}
-    return lay_out(folder, basis, Wishes(method=basis.method, data="synthetic-ratings", devices=1, **asked))
+    return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", devices=1, **asked))
 
 
-def known_in(folder: Path) -> Known:
+def known_in(folder: Path) -> FederationFacts:
     """What the files of a federation say."""
-    return Known(folder, federation.read(folder))
+    return FederationFacts(folder, federation.read(folder))
 
 
 @contextmanager
 def coordinating(
-    folder: Path, known: Known, *, rate: float = 0.0, stay: bool = True, page: str | None = None
+    folder: Path, known: FederationFacts, *, rate: float = 0.0, stay: bool = True, page: str | None = None
 ) -> Iterator[Control]:
     """The coordinator in a thread; it goes on serving when the rounds are over."""
     control, failures = Control(), list[BaseException]()
@@ -111,24 +111,26 @@ class _Alone:
     def __init__(self, answers: Answers, lock: threading.Lock) -> None:
         self._answers, self._lock = answers, lock
 
-    def answer(self, task: Task, content: bytes) -> bytes:
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
         with self._lock:
             return self._answers.answer(task, content)
 
 
-def link_of(folder: Path, known: Known) -> HttpsLink:
+def link_of(folder: Path, known: FederationFacts) -> HttpsLink:
     """The way of a device, or of a helper, to its coordinator."""
-    key, name = device_folder.identity_of(folder), device_folder.read_invitation(folder).device
+    key, name = identity_of(folder), read_invitation(folder).device
     return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
 
 
-def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: threading.Event, wrap: Wrap) -> bool:
+def run_device(
+    folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event, wrap: Wrap
+) -> bool:
     """One device, until it is over or stopped."""
     with device_folder.open_device(folder, known) as device:
-        link, place = link_of(folder, known), device_folder.read_about(folder).place
-        answers = wrap(folder.name, answers_of(device, known, place, device_folder.identity_of(folder)))
+        link, place = link_of(folder, known), device_folder.read_record(folder).place
+        answers = wrap(folder.name, answers_of(device, known, place, identity_of(folder)))
         try:
-            return live(link, answers, say, stop, lambda: link.enrol(device_folder.read_invitation(folder)))
+            return live(link, answers, say, stop, lambda: link.enrol(read_invitation(folder)))
         finally:
             link.close()
 
@@ -143,10 +145,11 @@ def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = la
 
 def run_everybody(
     folder: Path,
-    known: Known,
+    known: FederationFacts,
     say: Callable[[str], None],
     names: Sequence[str] | None = None,
     *,
+    helpers: Sequence[str] | None = None,
     wrap: Wrap = lambda _, answers: answers,
     given_up: threading.Event | None = None,
 ) -> None:
@@ -163,9 +166,9 @@ def run_everybody(
         return wrap(name, _Alone(answers, alone))
 
     devices = [p for p in sorted((folder / DEVICES).iterdir()) if names is None or p.name in names]
-    helpers = sorted((folder / HELPERS).glob("*"))
+    helping = [p for p in sorted((folder / HELPERS).glob("*")) if helpers is None or p.name in helpers]
     work: list[Callable[[], object]] = [
-        *(lambda place=place: run_helper(place, folder, say, stop) for place in helpers),
+        *(lambda place=place: run_helper(place, folder, say, stop) for place in helping),
         *(lambda place=place: run_device(place, known, say, stop, apart) for place in devices),
     ]
     threads = [threading.Thread(target=guarded, args=(each,), daemon=True) for each in work]
@@ -207,6 +210,6 @@ class _OfThose(CohortSampler):
         return drawn[np.isin(drawn, self._there(round_number))]
 
 
-def opened(folder: Path, known: Known) -> Device[Any]:
+def opened(folder: Path, known: FederationFacts) -> Device[Any]:
     """The device of a folder."""
     return device_folder.open_device(folder, known)

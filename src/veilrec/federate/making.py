@@ -20,15 +20,14 @@ from veilrec.data.population import Population, Strings, some_users
 from veilrec.device.device import plan_digest
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate import certificates, facts, federation, helper
-from veilrec.federate.coordinator.registry import Place, Registry, Role
+from veilrec.federate import facts, federation, helper, identity
+from veilrec.federate.coordinator.registry import EnrolmentPlace, Registry, Role
 from veilrec.federate.device import folder as device_folder
+from veilrec.federate.distributed_noise import guarantee_of, with_distributed_noise
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
-from veilrec.federate.identity import Invitation
-from veilrec.federate.places import Places, check_places, places_in
+from veilrec.federate.identity import Invitation, InvitationList, invited_text, list_digest
+from veilrec.federate.joining import Places, check_places, places_in
 from veilrec.federate.secagg.graph import Neighbourhood, choose
-from veilrec.federate.shares import guarantee_of, with_shares
-from veilrec.federate.vouching import Invited, digest_of, invited_text
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.private import SERVER_SEES, SIMULATED
 from veilrec.methods.registry import get
@@ -60,7 +59,7 @@ _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class FederationOptions:
     """What a federation is made from."""
 
     method: str
@@ -72,10 +71,10 @@ class Wishes:
     rounds: int | None = None
     protocol: str | None = None
     secagg: SecAgg = "none"
-    helpers: int = 2  # of secure sums
+    helpers: int = 2  # of secure aggregation
     corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among devices alone
     lost: float = 0.3  # part of them that may be gone before the end, likewise
-    shares: bool = False  # devices add the noise of secure sums
+    shares: bool = False  # clients add the noise: distributed noise
     silent: float = 0.0  # the part of them that may add none
     rehearsal: bool = False
     host: str = "127.0.0.1"
@@ -107,7 +106,7 @@ class Made:
     notes: tuple[str, ...]
 
 
-def make(folder: Path, wishes: Wishes) -> Made:
+def make(folder: Path, wishes: FederationOptions) -> Made:
     """Write all folders; the folder is whole, or not there."""
     checked_host(wishes.host)
     if wishes.places and wishes.rehearsal:
@@ -136,7 +135,7 @@ def make(folder: Path, wishes: Wishes) -> Made:
     return Made(made, notes)
 
 
-def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
+def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation:
     """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
     if wishes.places:
         basis = _with_places(basis, wishes)
@@ -159,14 +158,14 @@ def lay_out(folder: Path, basis: Basis, wishes: Wishes) -> Federation:
         if made.secagg == "pairs":
             text = invited_text(invited)
             write_text(folder / INVITED, text)
-            made = replace(made, invited=digest_of(text))
+            made = replace(made, invited=list_digest(text))
         if made.secagg == "helpers":
             made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
     federation.write(made, folder)  # last: without it the folder is none
     return made
 
 
-def _with_places(basis: Basis, wishes: Wishes) -> Basis:
+def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
     """The same, planned for so many devices more, which come later or never."""
     method, problem = get(basis.method), basis.problem
     told = problem.news is not None and basis.guarantee.basis != "proven"
@@ -189,15 +188,15 @@ def _public(basis: Basis, places: int) -> Population:
 
 
 def _with_shares(basis: Basis, shares: Shares) -> Basis:
-    """The same with noise in shares: the promise then counts every round for everybody, the server included."""
+    """Plan and promise with distributed noise: every round counts for everybody, the server being an attacker."""
     delta = basis.guarantee.delta
     if basis.guarantee.basis != "proven" or delta is None:
         raise BadInput(f"--shares is for methods that prove something, and {basis.method} does not: leave it out")
-    plan = with_shares(basis.plan, shares)
+    plan = with_distributed_noise(basis.plan, shares)
     return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
 
 
-def _check_secure(plan: Plan, wishes: Wishes) -> int:
+def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
     """How many devices a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
     if wishes.shares and wishes.secagg == "none":
         raise BadInput("--shares is noise under masks: add --secagg helpers, or --secagg pairs")
@@ -217,7 +216,7 @@ def _check_secure(plan: Plan, wishes: Wishes) -> int:
     return max(2, wishes.minimum_messages or size // 2)
 
 
-def _check_told(plan: Plan, wishes: Wishes) -> None:
+def _check_told(plan: Plan, wishes: FederationOptions) -> None:
     """Refuse what devices would tell beside their updates for the server to see: masks hide sums of everybody alone."""
     reports, comparison = plan.reports, plan.comparison
     seen = [] if comparison is None else [comparison.mechanism.name]
@@ -236,7 +235,7 @@ def _check_told(plan: Plan, wishes: Wishes) -> None:
         )
 
 
-def _weave(basis: Basis, wishes: Wishes, least: int) -> Neighbourhood:
+def _weave(basis: Basis, wishes: FederationOptions, least: int) -> Neighbourhood:
     """Who masks with whom in sums among devices alone, for all numbers of devices that a round may begin with."""
     plan, devices = basis.plan, len(learners(basis.data))
     drawn = plan.cohort.among(devices)
@@ -255,11 +254,11 @@ def _weave(basis: Basis, wishes: Wishes, least: int) -> Neighbourhood:
     return choose(fewest, most=drawn, corrupt=wishes.corrupt, lost=wishes.lost)
 
 
-def _may_over_select(plan: Plan, wishes: Wishes) -> bool:
+def _may_over_select(plan: Plan, wishes: FederationOptions) -> bool:
     return not wishes.rehearsal and over_selection_obstacle(plan) is None
 
 
-def prepared_for(people: Path, wishes: Wishes) -> tuple[PreparedRun, tuple[str, ...]]:
+def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, tuple[str, ...]]:
     """The run of so many people of a data set: they lie in a folder of their own, which a rehearsal reads again."""
     if get(wishes.method).plan is None:
         raise BadInput(f"{wishes.method} has no plan for devices: name a federated method, such as fedmf")
@@ -299,7 +298,7 @@ def spec_of(people: Path) -> str:
     return f"{'impressions' if packed.load(people).impressions else 'csv'}:{people}"
 
 
-def _describe(folder: Path, wishes: Wishes, basis: Basis) -> Federation:
+def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federation:
     plan, problem, data = basis.plan, basis.problem, basis.data
     packed.save(_public(basis, len(basis.places)), folder / FACTS)
     budget, unprotected = spending_of(plan)
@@ -394,7 +393,7 @@ def _written(budget: Budget) -> dict[str, Any]:
 
 def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
     """The plan of the public facts has to be the plan of the data, first weights included."""
-    check_same(made.method, facts.Known(folder, made).plan, plan)
+    check_same(made.method, facts.FederationFacts(folder, made).plan, plan)
 
 
 def check_same(method: str, public: Plan, plan: Plan) -> None:
@@ -410,8 +409,10 @@ def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str)
     folder.mkdir(mode=0o700)
     _write_secret(folder / "secret", secret)
     _write_secret(folder / "operator.token", secrets.token_hex(32).encode())
-    hosts = () if host in certificates.ALWAYS else (host,)
-    certificates.make(folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id)
+    hosts = () if host in identity.ALWAYS else (host,)
+    identity.make_certificates(
+        folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id
+    )
 
 
 def _write_secret(path: Path, content: bytes) -> None:
@@ -420,15 +421,15 @@ def _write_secret(path: Path, content: bytes) -> None:
         out.write(content)
 
 
-def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> Invited:
+def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
     """A folder for every device, with its own user's data and nothing else; the invitations of those who learn."""
-    data, invited = basis.data, Invited()
+    data, invited = basis.data, InvitationList()
     roles: tuple[tuple[Role, Offsets], ...] = (("learner", learners(data)), ("judge", judges(basis.plan, data)))
     for role, numbers in roles:
         for place, number in enumerate(numbers.tolist()):
             name = device_folder.name_of(number)
             invitation = Invitation.new(name)
-            registry.invite(Place(name, role, place), invitation.public)
+            registry.invite(EnrolmentPlace(name, role, place), invitation.public)
             if role == "learner":
                 invited[place] = (name, invitation.public)
             device_folder.write(
@@ -441,16 +442,16 @@ def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, 
             )
         later = [number for number, kind in basis.places if kind == role]
         for place, number in enumerate(later, len(numbers)):
-            registry.keep_free(Place(device_folder.name_of(number), role, place))
+            registry.keep_free(EnrolmentPlace(device_folder.name_of(number), role, place))
     return invited
 
 
-def _write_helpers(folder: Path, count: int, invited: Invited, registry: Registry) -> tuple[str, ...]:
+def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: Registry) -> tuple[str, ...]:
     """A folder for every helper, to be handed to its operator; their lasting keys."""
     keys = []
     for place in range(count):
         invitation = Invitation.new(helper.name_of(place))
-        registry.invite(Place(invitation.device, "helper", place), invitation.public)
+        registry.invite(EnrolmentPlace(invitation.device, "helper", place), invitation.public)
         keys.append(helper.write(folder / HELPERS / invitation.device, invitation, invited).hex())
     return tuple(keys)
 
@@ -466,7 +467,7 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
     return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
 
 
-def _of_devices(guarantee: Guarantee, wishes: Wishes) -> Guarantee:
+def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
     """The same without what is true of simulations alone; a rehearsal protects as little as one."""
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
     return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
@@ -492,4 +493,4 @@ def settings_of(made: Federation) -> tuple[str, ...]:
 
 def least_of_shares(plan: Plan) -> int:
     """How many devices carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
-    return _check_secure(plan, Wishes(method="", data="", devices=0, secagg="helpers", shares=True))
+    return _check_secure(plan, FederationOptions(method="", data="", devices=0, secagg="helpers", shares=True))

@@ -19,7 +19,7 @@ from safetensors.numpy import save
 from veilrec._files import replacing
 from veilrec.device.veil import CLIPS, VeilLearner
 from veilrec.errors import BadInput
-from veilrec.federate.facts import Known, largest_content
+from veilrec.federate.facts import FederationFacts, largest_content
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.events import Event, SampledEvent
 from veilrec.privacy.mechanisms.scheduled import ScheduledSum
@@ -31,7 +31,7 @@ ABOUT = "federation"  # in the metadata of the file
 CONTENT = "content."
 
 
-def write_page(known: Known, path: Path) -> int:
+def write_page(known: FederationFacts, path: Path) -> int:
     """Into a file; how many bytes it has."""
     content = save(arrays_of(known), {ABOUT: json.dumps(about(known))})
     with replacing(path, mode=0o644) as part:
@@ -39,7 +39,7 @@ def write_page(known: Known, path: Path) -> int:
     return len(content)
 
 
-def about(known: Known) -> dict[str, Any]:
+def about(known: FederationFacts) -> dict[str, Any]:
     """All that is not a table."""
     made, plan = known.federation, known.plan
     learner, sums, votes = _parts(known)
@@ -75,7 +75,7 @@ def about(known: Known) -> dict[str, Any]:
     }
 
 
-def arrays_of(known: Known) -> dict[str, NDArray[Any]]:
+def arrays_of(known: FederationFacts) -> dict[str, NDArray[Any]]:
     """Public content, the coordinates of weights, and the items' ids: as exact as devices in Python have them."""
     learner, _, _ = _parts(known)
     items = known.people.items
@@ -84,7 +84,7 @@ def arrays_of(known: Known) -> dict[str, NDArray[Any]]:
     return {name: np.ascontiguousarray(values) for name, values in wide.items()}
 
 
-def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
+def _parts(known: FederationFacts) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
     """Of the plan; BadInput where a browser could not do what its devices do."""
     made, plan = known.federation, known.plan
     votes = None if plan.reports is None else plan.reports.mechanism
@@ -103,7 +103,7 @@ def _parts(known: Known) -> tuple[VeilLearner, ScheduledSum, VoteReports]:
     return plan.learner, plan.mechanism, votes
 
 
-def _secure_sums(known: Known) -> dict[str, Any] | None:
+def _secure_sums(known: FederationFacts) -> dict[str, Any] | None:
     """Whom a device believes that its message is added up with others, and nothing else is done with it."""
     made = known.federation
     if made.secagg == "none":

@@ -1,16 +1,42 @@
-"""The processes of a federation on this machine: which they are, and how they are ended, no others ever."""
+"""Processes on one machine: one at a time on a folder, which ones a federation has started, and how they are ended."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from veilrec._files import write_json
+from veilrec.errors import BadInput
+
+LOCK = "lock"
+_RETRY_SECONDS = 0.05
+
+
+@contextmanager
+def alone_in(folder: Path, refusal: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold a folder; whoever finds it held waits so many seconds, and is then refused with these words."""
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    until = time.monotonic() + patience
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= until:
+                    raise BadInput(refusal) from None
+                time.sleep(_RETRY_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
 
 FILE = "processes.json"
 _PATIENCE_SECONDS = 20.0

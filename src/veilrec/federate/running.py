@@ -1,4 +1,7 @@
-"""`veilrec federate up`, `down` and `status`: the processes of a federation on one machine."""
+"""`veilrec federate up`, `down` and `status`: the processes of a federation on one machine.
+
+The offline status is read from the databases of a coordinator that does not run; a crash cannot spoil them.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,83 @@ import http.client
 import json
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation, processes
-from veilrec.federate.coordinator.at_rest import status_at_rest
+from veilrec.federate.coordinator.driver import added
 from veilrec.federate.coordinator.process import last_status, read_token
-from veilrec.federate.device.https_link import client_context
-from veilrec.federate.device.local_data import DATA
+from veilrec.federate.coordinator.registry import FILE as REGISTRY
+from veilrec.federate.device.folder import DATA
 from veilrec.federate.federation import CA, COORDINATOR, DEVICES, HELPERS, LOGS, RUN, Federation, command
-from veilrec.federate.flower_app import door_of
+from veilrec.federate.flower_messages import public_address
 from veilrec.federate.helper import name_of
+from veilrec.federate.link import client_context
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.ledger import Ledger
 from veilrec.privacy.seal import Seal, key_in
+
+_ADDED = ("messages", "down_bytes", "up_bytes", "report_bytes")
+_PEOPLE = (
+    "SELECT sum(length(invitation) > 0), sum(length(invitation) = 0), count(key), sum(revoked) FROM places"
+    " WHERE role != 'helper'"
+)
+
+
+def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
+    """The entries of a running coordinator's status that are on disk; nobody is here, and no deadline runs."""
+    place, told = folder / COORDINATOR, last_status(folder)
+    if told.get("stage") == "over":  # it ended by itself, so that nothing has come since
+        return told | {"seconds_left": None}
+    try:
+        found = _read(place / "coordinator.sqlite", "SELECT place FROM run")
+        if not found:
+            return _not_started(made)
+        stands = json.loads(found[0][0])
+        rounds = [json.loads(row[0]) for row in _read(place / "coordinator.sqlite", "SELECT report FROM history")]
+        came = {inbox: _count(place / "coordinator.sqlite", inbox) for inbox in ("messages", "reports")}
+        people = _read(place / REGISTRY, _PEOPLE)[0]
+    except (sqlite3.Error, ValueError, LookupError):  # being started at this moment, or not whole, which `up` then says
+        return (told or _not_started(made)) | {"seconds_left": None}
+    return {
+        "federation": made.id,
+        "round": stands["number"],
+        "rounds": made.rounds,
+        "stage": stands["stage"],
+        "seconds_left": None,
+        "devices": dict(zip(("invited", "free", "enrolled", "revoked"), people, strict=True)) | {"here": 0},
+        "this_round": came,
+        "void": sum(report["void"] for report in rounds),
+        **{name: sum(report[name] for report in rounds) for name in _ADDED},
+        "refused": added(report["refused"] for report in rounds),
+    }
+
+
+def _not_started(made: Federation) -> dict[str, Any]:
+    return {"round": 0, "rounds": made.rounds, "stage": "not started"}
+
+
+def _read(path: Path, query: str) -> list[Any]:
+    """What a database says that nobody may change here; nothing if it was never made."""
+    if not path.is_file():
+        return []
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as database:
+        return database.execute(query).fetchall()
+
+
+def _count(path: Path, table: str) -> int:
+    return int(_read(path, f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - one of two names
+
 
 Transport: TypeAlias = Literal["https", "flower"]
 OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")
@@ -66,7 +124,7 @@ class Up:
             self._start_coordinator()
             for place in self._helpers():
                 self._start(place.name, "helper", str(place), "--federation", str(self.folder))
-            by = ("--link", door_of(self.made.address)) if self._transport == "flower" else ()
+            by = ("--link", public_address(self.made.address)) if self._transport == "flower" else ()
             places = (str(place) for place in self.devices)
             self._start("devices", "device", *places, "--federation", str(self.folder), *by)
             self._watch(on_status)
@@ -248,7 +306,7 @@ def status(folder: Path) -> dict[str, Any]:
         "rehearsal": made.rehearsal,
         "secagg": made.secagg,
         "processes": [vars(process) for process in processes.running(folder)],
-        "run": live if live is not None else status_at_rest(folder, made),
+        "run": live if live is not None else offline_status(folder, made),
         "promised": dict(made.guarantee) | {"line": Guarantee.from_json(made.guarantee).line()},
         "ledgers": ledgers(folder),
     }

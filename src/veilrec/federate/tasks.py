@@ -1,14 +1,14 @@
 """What crosses between a coordinator and its devices, whichever way it travels: tasks, contents and answers.
 
-A transport carries opaque bytes both ways and knows nothing of models. Over HTTPS it is `device.https_link` on one
-side and `coordinator.https_door` on the other; another one (a message queue, Flower) has to do no more than this:
+A transport carries opaque bytes both ways and knows nothing of models. Over HTTPS it is `link` on one
+side and `coordinator.https` on the other; another one (a message queue, Flower) has to do no more than this:
 
     device                                        coordinator
-    link.poll(seconds)  -> Task | None            board.task_for(device), and a note when that changes
+    link.poll(seconds)  -> FederationTask | None  board.task_for(device), and a note when that changes
     link.fetch(task)    -> bytes                  board.content(device, sha256)
     link.send(task, bytes) -> Receipt             take(device, task's kind and number, bytes)
 
-A round may have several trips: each is a task of its own kind, and its content may be another for every device.
+Secure aggregation has RPCs beside the round: each is a task of its own kind, with a content of its own for each client.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, Literal, Protocol, get_args
 
 from veilrec.errors import VeilrecError
 
-Trip = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # of secure sums, beside the round itself
-Kind = Literal["report", "round", "judge", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
+RpcKind = Literal["open", "sum", "advertise", "share", "sign", "reveal"]  # secagg RPCs, beside the round itself
+TaskKind = Literal["report", "round", "judge", "open", "sum", "advertise", "share", "sign", "reveal", "over"]
 Receipt = Literal["taken", "known already"]
-TRIPS: tuple[str, ...] = get_args(Trip)
+RPC_KINDS: tuple[str, ...] = get_args(RpcKind)
 WITH_CONTENT = "with-content"  # in a poll: what belongs to a task may come with it, behind the end of its line
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class Task:
+class FederationTask:
     """Something that a device is asked for."""
 
-    kind: Kind
+    kind: TaskKind
     number: int  # of the round
     period: int = 0  # of a report
     sha256: str = ""  # of what belongs to it; empty: nothing does
@@ -44,14 +44,14 @@ class Task:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: bytes) -> Task | None:
+    def from_json(cls, content: bytes) -> FederationTask | None:
         """A task, or None where nothing is asked; anything odd raises `BadTask`."""
         try:
             fields = json.loads(content)
             if fields is None:
                 return None
             task = cls(**fields)
-            odd = task.kind not in get_args(Kind) or not isinstance(task.sha256, str)
+            odd = task.kind not in get_args(TaskKind) or not isinstance(task.sha256, str)
             odd |= any(not isinstance(value, int) or value < 0 for value in (task.number, task.period, task.size))
         except (ValueError, TypeError, RecursionError):
             odd = True
@@ -95,16 +95,16 @@ def parted(content: bytes) -> tuple[bytes, bytes]:
     return content[_LENGTH.size : middle], content[middle:]
 
 
-class DeviceLink(Protocol):
+class CoordinatorLink(Protocol):
     """A device's way to its coordinator."""
 
-    def poll(self, seconds: float) -> Task | None:
+    def poll(self, seconds: float) -> FederationTask | None:
         """What the device is asked for now; waits for up to so many seconds until there is something."""
 
-    def fetch(self, task: Task) -> bytes:
+    def fetch(self, task: FederationTask) -> bytes:
         """What belongs to a task, checked."""
 
-    def send(self, task: Task, answer: bytes) -> Receipt:
+    def send(self, task: FederationTask, answer: bytes) -> Receipt:
         """Answer a task; when this returns the answer is on the coordinator's disk, and counts."""
 
     def close(self) -> None:

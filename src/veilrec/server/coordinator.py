@@ -8,6 +8,8 @@ What is promised
 - A round for which too few messages came is void: nothing is released, the model stays, and its number is used up. The
   devices have paid for it.
 - Reports have one tally and one noise likewise; where nobody may see them, `secure_reports` says how they are added up.
+- States and transitions are those of `RoundState`. One driver calls what moves a round on; messages come in from any
+  thread. No lock and no transaction is held while anybody else is waited for.
 - Who takes part is drawn from the same secret. What is refused is counted by reason and changes nothing.
 
 What is not
@@ -33,15 +35,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
+from veilrec._arrays import Offsets
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.privacy.mechanisms.tree import TreeSum
 from veilrec.privacy.seal import key_in
 from veilrec.server.agenda import Ballot
-from veilrec.server.coordinator_parts import Comparing, CoordinatorPart, Question, SecureSum, run_digest
+from veilrec.server.coordinator_parts import ComparisonTask, CoordinatorPart, ReportRequest, SecureSum, run_digest
 from veilrec.server.drawing import draw_cohort, over_selection_obstacle
-from veilrec.server.refusals import Reason, Refused, reason_of
-from veilrec.server.round_store import Inbox, Place, RoundReport, RoundStore, Stage
+from veilrec.server.refusals import MessageRefused, Reason, reason_of
+from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
 from veilrec.server.secure_reports import SecureReports
 from veilrec.server.standing import Standing
 from veilrec.server.verdict import Verdict, verdict_of
@@ -49,6 +52,7 @@ from veilrec.updates import Round, whole_model
 from veilrec.wire import gains, rounds
 
 Receipt = Literal["taken", "known already"]
+_SUMS_REPORTS = (RoundState.REPORTING, RoundState.SUMMING_REPORTS)
 
 
 class Coordinator:
@@ -78,10 +82,10 @@ class Coordinator:
         self._store = RoundStore(folder, run_digest(plan))
         self._hidden: SecureReports | None = None
         if secure is not None and plan.reports is not None and plan.reports.mechanism.under_masks:
-            self._hidden = SecureReports(self._store, secure, plan.reports.mechanism)
+            self._hidden = SecureReports(self._store, secure, plan.reports.mechanism, self._lock)
         try:
             self._load()
-            if self.stage == "closing" and self.secure is None and goes_on:
+            if self.stage is RoundState.CLOSING and self.secure is None and goes_on:
                 self._finish()  # for a secure sum others have to be asked: close_round
         except BaseException:
             self._store.close()
@@ -94,7 +98,7 @@ class Coordinator:
         if model is not None:
             self._standing.load_state(model, self.round_number)
         self._standing.take_in(self._store.tally())
-        if self.stage in ("open", "closing"):
+        if self.stage in (RoundState.OPENING, RoundState.OPEN, RoundState.CLOSING):
             self._set_agenda()
 
     def _set_agenda(self) -> None:
@@ -120,8 +124,8 @@ class Coordinator:
         return self._store.place.number
 
     @property
-    def stage(self) -> Stage:
-        """What the coordinator is waiting for."""
+    def stage(self) -> RoundState:
+        """The state of the round."""
         return self._store.place.stage
 
     @property
@@ -173,21 +177,26 @@ class Coordinator:
 
     # Before a round
 
-    def ask(self) -> Question | None:
+    def ask(self) -> ReportRequest | None:
         """Draw the next cohort, and say who has to report before its round; None if nobody has to."""
         with self._lock:
-            if self.stage not in ("between rounds", "asking"):
-                raise BadInput(f"round {self.round_number} is {self.stage}: devices are asked before it")
-            reports = self.plan.reports
-            if reports is None or (reports.once and self._store.tally() is not None):
-                return None
-            if self.stage == "between rounds":
-                self._prepare("asking")
-            devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
-            if self._hidden is None:
-                return Question(self.round_number, self._period, devices)
-            self._hidden.open(devices)
-            return Question(self.round_number, self._period, devices, self._hidden.invitation)
+            question = self._question()
+        if question is None or self._hidden is None:
+            return question
+        self._hidden.open(question.devices)
+        with self._lock:
+            return replace(question, invitation=self._hidden.invitation)
+
+    def _question(self) -> ReportRequest | None:
+        if self.stage not in (RoundState.IDLE, RoundState.REPORTING):
+            raise BadInput(f"round {self.round_number} is {self.stage}: devices are asked before it")
+        reports = self.plan.reports
+        if reports is None or (reports.once and self._store.tally() is not None):
+            return None
+        if self.stage is RoundState.IDLE:
+            self._prepare()
+        devices = self._store.everybody() if reports.who == "everybody" else self._store.cohort()
+        return ReportRequest(self.round_number, self._period, devices)
 
     @property
     def report_number(self) -> int:
@@ -198,10 +207,11 @@ class Coordinator:
         """Take in what a device reports before a round."""
         with self._lock, self._counting():
             device = self._enrolled(device_id)
-            if self.stage != "asking" or self.plan.reports is None:
-                raise Refused("nothing is open", "no reports are asked for at this time")
+            is_open = self._hidden is None or self._hidden.invitation
+            if self.stage is not RoundState.REPORTING or self.plan.reports is None or not is_open:
+                raise MessageRefused("nothing is open", "no reports are asked for at this time")
             if self.plan.reports.who == "cohort" and not self._store.in_cohort(device):
-                raise Refused("not in the cohort", f"round {self.round_number} does not ask this device")
+                raise MessageRefused("not in the cohort", f"round {self.round_number} does not ask this device")
             hidden = self._hidden
             if hidden is not None:
                 return self._take("reports", device, message, lambda: hidden.check(device, message))
@@ -211,14 +221,15 @@ class Coordinator:
     def count_reports(self) -> bool:
         """Open the secure sum of the reports that have come; False: it cannot be had, and is asked for anew."""
         with self._lock:
-            if self._hidden is None or self.secure is None or self.stage not in ("asking", "counting"):
+            if self._hidden is None or self.secure is None or self.stage not in _SUMS_REPORTS:
                 raise BadInput(f"round {self.round_number} is {self.stage}: it has no secure sum of reports to open")
-            if self.stage == "asking":
+            if self.stage is RoundState.REPORTING:
                 came = self._store.count("reports")
                 if self.secure.waits and came < self.minimum_reports:
                     raise BadInput(f"{came} devices have reported: a secure sum waits for {self.minimum_reports}")
                 self._hidden.fix()
-            return self._hidden.count(self._store.everybody(), noise_of_histogram(self._secret, self._period))
+            devices, noise = self._store.everybody(), noise_of_histogram(self._secret, self._period)
+        return self._hidden.count(devices, noise)
 
     def open_round(self) -> tuple[bytes, tuple[str, ...]]:
         """Begin a round: what its devices get, and which devices these are; the same again while it is open.
@@ -226,19 +237,27 @@ class Coordinator:
         A secure sum may find that it cannot begin: the round is then closing at once, and void.
         """
         with self._lock:
-            if self.stage == "closing":
+            if self.stage is RoundState.CLOSING:
                 raise BadInput(f"round {self.round_number} is still closing: call close_round first")
-            if self.stage != "open":
-                self._open()
+            if self.stage not in (RoundState.OPENING, RoundState.OPEN):
+                self.begin_round()
+        if self.stage is RoundState.OPENING:
+            self.open_sum()
+        with self._lock:
             self._store.mark()
             server = self._standing.server
             return rounds.encode(server.about, server.broadcast(), server.schema), self._store.cohort()
 
-    def _open(self) -> None:
-        question = self.ask()
+    def begin_round(self) -> None:
+        """Fix cohort, reports and round spec: `OPEN`, or `OPENING` where a secure sum has to be begun first."""
+        with self._lock:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        question = self._question()
         store = self._store
-        if question is None and self.stage == "between rounds":
-            self._prepare("asking")
+        if question is None and self.stage is RoundState.IDLE:
+            self._prepare()
         if question is not None and self._hidden is not None:
             raise BadInput(f"the reports before round {self.round_number} are not added up: call count_reports first")
         came, size = store.amount("reports")
@@ -247,28 +266,41 @@ class Coordinator:
                 f"{came} of {len(question.devices)} devices have reported: round {self.round_number} needs "
                 f"{self.minimum_reports}"
             )
-        place = replace(store.place, stage="open", report_bytes=store.place.report_bytes + size)
+        stage = RoundState.OPEN if self.secure is None else RoundState.OPENING
+        place = replace(store.place, stage=stage, report_bytes=store.place.report_bytes + size)
         with store.transaction():
             if question is not None:
                 self._count_reports(question)
             self._set_agenda()
-            if self.secure is not None:
-                place = self._open_secure(self.secure, place)
             store.empty("reports")
             store.move(place)
         store.place = place
 
-    def _open_secure(self, secure: SecureSum, place: Place) -> Place:
-        """Where the run then stands: open for those who can send a message, or void if it cannot begin."""
-        cohort = self._store.cohort()
-        invitation = secure.open(self._standing.server.about, cohort)
-        self._store.set_invitation(invitation or b"")
-        if invitation is None:
-            return replace(place, stage="closing", void=True)
-        can, wanted = secure.senders(invitation, len(cohort)), place.wanted or len(cohort)
-        return replace(place, wanted=can) if can < wanted else place
+    def open_sum(self) -> RunPosition:
+        """Begin the secure sum of a round that is `OPENING`; `OPEN` follows, or `CLOSING` and void if it cannot begin.
 
-    def _count_reports(self, question: Question) -> None:
+        Helpers or clients are waited for; meanwhile neither the lock nor a transaction is held.
+        """
+        with self._lock:
+            secure, store = self.secure, self._store
+            if secure is None or self.stage is not RoundState.OPENING:
+                raise BadInput(f"round {self.round_number} is {self.stage}: it has no secure sum to begin")
+            store.mark()
+            about, cohort = self._standing.server.about, store.cohort()
+        invitation = secure.open(about, cohort)
+        with self._lock:
+            place = replace(store.place, stage=RoundState.OPEN)
+            if invitation is None:
+                place = replace(place, stage=RoundState.CLOSING, void=True)
+            elif (can := secure.senders(invitation, len(cohort))) < (place.wanted or len(cohort)):
+                place = replace(place, wanted=can)
+            with store.transaction():
+                store.set_invitation(invitation or b"")
+                store.move(place)
+            store.place = place
+            return place
+
+    def _count_reports(self, question: ReportRequest) -> None:
         reports = self.plan.reports
         if reports is None or not question.devices:
             self._store.clear_tally()
@@ -283,12 +315,13 @@ class Coordinator:
     def _period(self) -> int:
         return self.round_number if self.plan.reports is not None and self.plan.reports.fresh else 0
 
-    def _prepare(self, stage: Stage) -> None:
+    def _prepare(self) -> None:
         """Draw who takes part, once and for all."""
         if self.round_number >= self.plan.rounds:
             raise BadInput(f"the plan ends after {self.plan.rounds} rounds: its noise was chosen for these")
         devices = draw_cohort(self.plan, self.round_number, self._store.enrolled(), self._secret, self.over_selection)
         wanted = 0 if self.over_selection == 1.0 else self.plan.cohort.among(self._store.enrolled())
+        stage = RoundState.REPORTING
         place = replace(self._store.place, stage=stage, wanted=wanted if wanted < len(devices) else 0)
         with self._store.transaction():
             self._store.set_cohort(devices.tolist())
@@ -301,12 +334,12 @@ class Coordinator:
         """Take in the message of a device; once this returns it is on disk, and counts."""
         with self._lock, self._counting():
             device = self._enrolled(device_id)
-            if self.stage != "open":
-                raise Refused("nothing is open", "no round is open")
+            if self.stage is not RoundState.OPEN:
+                raise MessageRefused("nothing is open", "no round is open")
             if not self._store.in_cohort(device):
-                raise Refused("not in the cohort", f"round {self.round_number} is not for this device")
+                raise MessageRefused("not in the cohort", f"round {self.round_number} is not for this device")
             if self._store.place.wanted and self.is_complete and self._store.content("messages", device) is None:
-                raise Refused("enough messages", f"round {self.round_number} has as many messages as it needs")
+                raise MessageRefused("enough messages", f"round {self.round_number} has as many messages as it needs")
             return self._take("messages", device, message, lambda: self._read(device, message))
 
     def _read(self, device: int, message: bytes) -> None:
@@ -319,7 +352,7 @@ class Coordinator:
     def _enrolled(self, device_id: str) -> int:
         device = self._store.number_of(device_id)
         if device is None:
-            raise Refused("not enrolled", "this device is not enrolled")
+            raise MessageRefused("not enrolled", "this device is not enrolled")
         return device
 
     def _take(self, inbox: Inbox, device: int, message: bytes, read: _Reader) -> Receipt:
@@ -327,11 +360,11 @@ class Coordinator:
         if known is not None:
             if known == message:
                 return "known already"
-            raise Refused("second message", "this device has sent something else for this round already")
+            raise MessageRefused("second message", "this device has sent something else for this round already")
         try:
             read()
         except VeilrecError as error:
-            raise Refused(reason_of(error), str(error)) from None
+            raise MessageRefused(reason_of(error), str(error)) from None
         self._store.put(inbox, device, message)
         return "taken"
 
@@ -339,24 +372,34 @@ class Coordinator:
     def _counting(self) -> Iterator[None]:
         try:
             yield
-        except Refused as refusal:
+        except MessageRefused as refusal:
             self.refused[refusal.reason] += 1
             raise
 
     # After a round
 
     def close_round(self) -> RoundReport:
-        """End the round with the messages that have come: add them up, add the noise, move the model."""
+        """End the round with the messages that have come: add them up, add the noise, move the model.
+
+        A secure sum waits for helpers or clients; meanwhile neither the lock nor a transaction is held.
+        """
         with self._lock:
-            if self.stage not in ("open", "closing"):
+            store, secure = self._store, self.secure
+            if self.stage not in (RoundState.OPEN, RoundState.CLOSING):
                 raise BadInput(f"round {self.round_number} is not open: call open_round first")
-            if self.stage == "open":
-                came, _ = self._store.amount("messages")
-                place = replace(self._store.place, stage="closing", void=came < self._least())
-                with self._store.transaction():
-                    self._store.move(place)
-                self._store.place = place
-            return self._finish()
+            if self.stage is RoundState.OPEN:
+                came, _ = store.amount("messages")
+                place = replace(store.place, stage=RoundState.CLOSING, void=came < self._least())
+                with store.transaction():
+                    store.move(place)
+                store.place = place
+            if secure is None or store.place.void:
+                return self._finish()
+            store.mark()
+            invitation, messages = store.invitation() or b"", list(store.contents("messages"))
+        total = secure.total(invitation, messages)
+        with self._lock:
+            return self._finish(total)
 
     def _least(self) -> int:
         if self.minimum_messages is not None:
@@ -366,22 +409,22 @@ class Coordinator:
         gaps = self.plan.cohort.sampling == "poisson" or isinstance(self.plan.mechanism, TreeSum)
         return 0 if gaps else len(self._store.cohort())
 
-    def _finish(self) -> RoundReport:
-        """All of closing that comes after its messages are fixed; it may be done again."""
+    def _finish(self, total: Offsets | None = None) -> RoundReport:
+        """Add up, protect and step once the messages are fixed; after a failure it may be done again."""
         try:
-            return self._closed()
+            return self._closed(total)
         except BaseException:
             self._load()
             raise
 
-    def _closed(self) -> RoundReport:
+    def _closed(self, total: Offsets | None) -> RoundReport:
         store, place, server = self._store, self._store.place, self._standing.server
         store.mark()
         came, size = store.amount("messages")
         devices = len(store.cohort())
         down = place.told_bytes + devices * len(rounds.encode(server.about, server.broadcast(), server.schema))
         model = place.model
-        place = self._added_up(place, came)
+        place = self._added_up(place, came, total)
         told, said = (0, 0) if self.secure is None else self.secure.crossed(store.invitation() or b"", devices)
         if not place.void:
             if self.plan.mechanism.noise_on == "sum":
@@ -391,7 +434,7 @@ class Coordinator:
         up = size + said + place.report_bytes
         refused = {str(reason): count for reason, count in sorted(self.refused.items())}
         report = RoundReport(place.number, devices, came, place.void, told + down, up, place.report_bytes, refused)
-        after = Place(place.number + 1, "between rounds", model=model)
+        after = RunPosition(place.number + 1, model=model)
         with store.transaction():
             store.empty("messages")
             store.set_cohort(())
@@ -402,7 +445,7 @@ class Coordinator:
         self.refused.clear()
         return report
 
-    def _added_up(self, place: Place, came: int) -> Place:
+    def _added_up(self, place: RunPosition, came: int, total: Offsets | None) -> RunPosition:
         """The messages in the server's sum; a secure sum that does not come about voids the round."""
         store, server = self._store, self._standing.server
         if place.void:
@@ -411,7 +454,6 @@ class Coordinator:
             for message in store.contents("messages"):
                 server.receive(message)
             return place
-        total = self.secure.total(store.invitation() or b"", list(store.contents("messages")))
         if total is not None:
             server.add_integers(total, devices=came)
             return place
@@ -423,7 +465,7 @@ class Coordinator:
 
     # After the last round
 
-    def compare(self) -> Comparing | None:
+    def compare(self) -> ComparisonTask | None:
         """Ask those who only judge which model is better; None where nobody is asked, or the answer is known."""
         with self._lock:
             if self.plan.comparison is None or self.verdict is not None:
@@ -434,10 +476,10 @@ class Coordinator:
                 rounds.encode(Round(number), whole_model(schema, weights, number), schema)
                 for weights in ({**self.plan.start, **standing.known}, standing.weights)
             )
-            return Comparing(number, start, trained, self._store.judges())
+            return ComparisonTask(number, start, trained, self._store.judges())
 
     def _between(self, what: str) -> None:
-        if self.stage != "between rounds" or self.round_number < self.plan.rounds:
+        if self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
             raise BadInput(f"round {self.round_number} of {self.plan.rounds} is not over: {what} after the last one")
 
     def receive_gain(self, device_id: str, message: bytes) -> Receipt:
@@ -445,9 +487,9 @@ class Coordinator:
         with self._lock, self._counting():
             asked, device = self.plan.comparison, self._store.judge_of(device_id)
             if device is None:
-                raise Refused("not enrolled", "this device is not one of those who judge")
-            if asked is None or self.stage != "between rounds" or self.round_number < self.plan.rounds:
-                raise Refused("nothing is open", "nobody is asked to judge at this time")
+                raise MessageRefused("not enrolled", "this device is not one of those who judge")
+            if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
+                raise MessageRefused("nothing is open", "nobody is asked to judge at this time")
             mechanism = asked.mechanism
             return self._take("gains", device, message, lambda: mechanism.check(gains.decode(message)))
 
@@ -462,7 +504,7 @@ class Coordinator:
                 self._between("it is decided")
                 told, noise = self._store.contents("gains"), noise_of_comparison(self._secret)
                 known = verdict_of(told, asked.mechanism, noise)
-                place = replace(self._store.place, stage="judged")
+                place = replace(self._store.place, stage=RoundState.VALIDATED)
                 with self._store.transaction():
                     self._store.set_verdict(known.state())
                     self._store.empty("gains")

@@ -1,4 +1,4 @@
-"""What a coordinator needs of a plan, and of whoever adds up what it must not see."""
+"""What a coordinator needs of a plan, and the interface of secure aggregation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from veilrec.server.standing import ServerPart
 from veilrec.updates import ReportSum, Round
 
 
-class Questions(Protocol):
+class ReportingPart(Protocol):
     """What devices are asked before a round, and how often."""
 
     @property
@@ -42,7 +42,7 @@ class Questions(Protocol):
         """Whether one tally serves the whole run."""
 
 
-class Compared(Protocol):
+class ComparisonPart(Protocol):
     """What is asked after the last round."""
 
     @property
@@ -85,11 +85,11 @@ class CoordinatorPart(ServerPart, Protocol):
         """What bounds messages, and protects the sum."""
 
     @property
-    def reports(self) -> Questions | None:
+    def reports(self) -> ReportingPart | None:
         """What devices are asked."""
 
     @property
-    def comparison(self) -> Compared | None:
+    def comparison(self) -> ComparisonPart | None:
         """What is asked after the last round of those who only judge."""
 
     @property
@@ -118,7 +118,7 @@ class CoordinatorPart(ServerPart, Protocol):
 
 
 @dataclass(frozen=True)
-class Question:
+class ReportRequest:
     """Who has to report before a round can be opened."""
 
     round_number: int
@@ -128,7 +128,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Comparing:
+class ComparisonTask:
     """What those who only judge get after the last round, as bytes of rounds, and who they are."""
 
     number: int

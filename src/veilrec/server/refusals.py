@@ -34,7 +34,7 @@ _REASONS: tuple[tuple[type[VeilrecError], Reason], ...] = (
 )
 
 
-class Refused(VeilrecError):
+class MessageRefused(VeilrecError):
     """A message that was not taken in; it changed nothing but the count of its reason."""
 
     def __init__(self, reason: Reason, explanation: str) -> None:

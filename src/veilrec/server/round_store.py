@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,6 @@ from veilrec._state import StoredState
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.server.agenda import Tally
 
-Stage = Literal["between rounds", "asking", "counting", "open", "closing", "judged"]
 Inbox = Literal["messages", "reports", "gains"]
 
 _APPLICATION = 0x7665696D
@@ -59,12 +59,40 @@ _TABLES = (
 )
 
 
+class RoundState(StrEnum):
+    """The durable state of a round; values are what the database holds.
+
+    | state | left by | to |
+    |---|---|---|
+    | `IDLE` | drawing the cohort | `REPORTING` |
+    | `REPORTING` | enough reports in plaintext, or none due | `OPEN`; `OPENING` with secure aggregation |
+    | `REPORTING` | enough masked reports | `SUMMING_REPORTS` |
+    | `SUMMING_REPORTS` | the sum, or a sum that failed (the next attempt) | `REPORTING` |
+    | `OPENING` | keys of all helpers, or keys and shares of enough clients | `OPEN` |
+    | `OPENING` | too few clients | `CLOSING`, void |
+    | `OPEN` | all updates, enough of them, or the deadline | `CLOSING` |
+    | `CLOSING` | the sum, its noise and the server step; nothing of these if void | `IDLE` of the next round |
+    | `IDLE` after the last round | the gains of held-out validation clients | `VALIDATED` |
+    """
+
+    IDLE = "between rounds"
+    REPORTING = "asking"
+    SUMMING_REPORTS = "counting"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    VALIDATED = "judged"
+
+
+_STEPS = {RoundState.OPENING: 1, RoundState.OPEN: 1, RoundState.CLOSING: 2, RoundState.VALIDATED: 1}
+
+
 @dataclass(frozen=True)
-class Place:
-    """Where a run stands."""
+class RunPosition:
+    """How far a run has come: the round, its state, and what is counted of it."""
 
     number: int = 0  # of the round that is open, or comes next
-    stage: Stage = "between rounds"
+    stage: RoundState = RoundState.IDLE
     void: bool = False  # of a round that is closing: whether too few came
     model: str = ""  # the file of the newest model; none yet
     report_bytes: int = 0  # that came in for this round
@@ -75,12 +103,18 @@ class Place:
     @property
     def steps(self) -> int:
         """How often the run has moved on, counting rounds that opened and rounds whose messages are fixed."""
-        return 2 * self.number + {"open": 1, "closing": 2, "judged": 1}.get(self.stage, 0)
+        return 2 * self.number + _STEPS.get(self.stage, 0)
+
+    @classmethod
+    def from_json(cls, content: str) -> RunPosition:
+        """Read what `RoundStore.move` wrote."""
+        fields = json.loads(content)
+        return cls(**{**fields, "stage": RoundState(fields["stage"])})
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round that is over: who took part, what crossed the door, and what was turned away."""
+    """One round that is over: who took part, bytes on the network, and what was refused."""
 
     number: int
     devices: int  # of the cohort
@@ -104,7 +138,7 @@ class RoundStore:
             self._claim(path)
             with self.transaction():
                 self._fill_or_check(path, plan)
-            self.place = Place(**json.loads(self._one("SELECT place FROM run")))
+            self.place = RunPosition.from_json(self._one("SELECT place FROM run"))
             self._refuse_older_copy(path)
         except BaseException:
             self._database.close()
@@ -127,7 +161,7 @@ class RoundStore:
         if not self._one("SELECT count(*) FROM sqlite_master"):
             for statement in _TABLES:
                 self._database.execute(statement)
-            self._database.execute("INSERT INTO run VALUES (1, ?, ?)", (plan, json.dumps(asdict(Place()))))
+            self._database.execute("INSERT INTO run VALUES (1, ?, ?)", (plan, json.dumps(asdict(RunPosition()))))
         if (self._one("PRAGMA application_id"), self._one("PRAGMA user_version")) != (_APPLICATION, _SCHEMA):
             raise BadInput(f"{path}: this is not the database of a coordinator of this veilrec")
         if self._one("SELECT plan FROM run") != plan:
@@ -147,7 +181,7 @@ class RoundStore:
         row = self._database.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def move(self, place: Place) -> None:
+    def move(self, place: RunPosition) -> None:
         """Say where the run stands; within a transaction, and to be believed after it."""
         self._database.execute("UPDATE run SET place = ?", (json.dumps(asdict(place)),))
 

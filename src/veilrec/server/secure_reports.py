@@ -14,6 +14,7 @@ device tells is the same, and it has paid for the one release that comes of it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,15 +24,18 @@ from veilrec.errors import VeilrecError
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.randomness import Source
 from veilrec.server.coordinator_parts import SecureSum
-from veilrec.server.round_store import Place, RoundStore
+from veilrec.server.round_store import RoundState, RoundStore, RunPosition
 from veilrec.updates import ReportSum
 
 
 class SecureReports:
-    """The sum of a run's reports, in a coordinator's store."""
+    """The sum of a run's reports, in a coordinator's store.
 
-    def __init__(self, store: RoundStore, secure: SecureSum, mechanism: ItemReports) -> None:
-        self._store, self._secure, self._mechanism = store, secure, mechanism
+    `lock` is the coordinator's; it is held for a transition, and never while others are waited for.
+    """
+
+    def __init__(self, store: RoundStore, secure: SecureSum, mechanism: ItemReports, lock: threading.RLock) -> None:
+        self._store, self._secure, self._mechanism, self._lock = store, secure, mechanism, lock
 
     @property
     def about(self) -> ReportSum:
@@ -45,14 +49,17 @@ class SecureReports:
 
     def open(self, devices: Sequence[str]) -> None:
         """Begin a sum unless one has begun; one that cannot begin leaves no invitation, and the next is another."""
-        if self.invitation:
-            return
-        made = self._secure.open(self.about, devices)
-        if made is None:
-            self._give_up(devices)
-            return
-        with self._store.transaction():
-            self._store.set_invitation(made)
+        with self._lock:
+            if self.invitation:
+                return
+            about = self.about
+        made = self._secure.open(about, devices)  # a network wait: nothing is held
+        with self._lock:
+            if made is None:
+                self._give_up(devices)
+                return
+            with self._store.transaction():
+                self._store.set_invitation(made)
 
     def check(self, device: int, message: bytes) -> None:
         """Refuse what is no answer of this device; under masks no more shows."""
@@ -61,20 +68,22 @@ class SecureReports:
     def fix(self) -> None:
         """No answer is taken from now on."""
         store = self._store
-        place = replace(store.place, stage="counting")
+        place = replace(store.place, stage=RoundState.SUMMING_REPORTS)
         with store.transaction():
             store.move(place)
         store.place = place
 
     def count(self, devices: Sequence[str], noise: Source) -> bool:
         """Open the sum of those in the list and keep it with its noise; False: it cannot be had, and is begun anew."""
-        store = self._store
-        total = self._secure.total(self.invitation, list(store.contents("reports")))
-        if total is None:
-            self._give_up(devices)
-            return False
-        self._release(self._mechanism.protect(self._checked(total), noise), devices)
-        return True
+        with self._lock:
+            invitation, messages = self.invitation, list(self._store.contents("reports"))
+        total = self._secure.total(invitation, messages)  # a network wait: nothing is held
+        with self._lock:
+            if total is None:
+                self._give_up(devices)
+                return False
+            self._release(self._mechanism.protect(self._checked(total), noise), devices)
+            return True
 
     def _checked(self, total: Offsets) -> Offsets:
         if total.shape != (self._mechanism.length,):
@@ -84,7 +93,7 @@ class SecureReports:
     def _release(self, counts: Doubles, devices: Sequence[str]) -> None:
         store = self._store
         came, _ = store.amount("reports")
-        place = replace(self._crossed(devices), stage="asking")
+        place = replace(self._crossed(devices), stage=RoundState.REPORTING)
         with store.transaction():
             store.set_tally(counts, came)
             store.empty("reports")
@@ -99,14 +108,14 @@ class SecureReports:
             raise VeilrecError(
                 f"what devices report cannot be added up, and they tell it {most} at most: make the federation anew"
             )
-        place = replace(self._crossed(devices), stage="asking", attempt=attempt)
+        place = replace(self._crossed(devices), stage=RoundState.REPORTING, attempt=attempt)
         with store.transaction():
             store.empty("reports")
             store.set_invitation(b"")
             store.move(place)
         store.place = place
 
-    def _crossed(self, devices: Sequence[str]) -> Place:
+    def _crossed(self, devices: Sequence[str]) -> RunPosition:
         """The place with what this sum has cost the network."""
         place, (_, size) = self._store.place, self._store.amount("reports")
         told, said = self._secure.crossed(self.invitation, len(devices))

@@ -11,9 +11,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from veilrec.federate.secagg.graph import Neighbourhood
-from veilrec.federate.secagg.helpers import HelpedDevice, HelpedSum, Proposal
+from veilrec.federate.secagg.helpers import HelperSum, HelperSumClient, Proposal
 from veilrec.federate.secagg.helping import Helper
-from veilrec.federate.secagg.pairs import PairDevice, PairSum
+from veilrec.federate.secagg.pairs import PairwiseSum, PairwiseSumClient
 from veilrec.federate.secagg.terms import Terms
 from veilrec.wire.signing import SigningKey
 
@@ -62,15 +62,15 @@ class Helped:
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
         self.proposal = Proposal(self.terms, tuple(key.public for key in self.keys))
         self.made = [self.helper(place) for place in range(self.helpers)]
-        self.server = HelpedSum(self.proposal, self.registered)
+        self.server = HelperSum(self.proposal, self.registered)
 
     def helper(self, place: int, **other) -> Helper:
         settings = {"federation": FEDERATION, "registered": self.registered, "least": self.least} | other
         return Helper(self.folder / f"helper-{place}", self.keys[place], **settings)
 
-    def device(self, number: int, **other) -> HelpedDevice:
+    def device(self, number: int, **other) -> HelperSumClient:
         settings = {"federation": FEDERATION, "helpers": self.proposal.helpers, "least": self.least} | other
-        return HelpedDevice(number, identity(number), **settings)
+        return HelperSumClient(number, identity(number), **settings)
 
     def invitation(self) -> bytes:
         return self.server.invite([helper.open(self.proposal.encode()) for helper in self.made])
@@ -107,11 +107,11 @@ class Paired:
     def __post_init__(self) -> None:
         self.registered = registry(self.devices)
         self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
-        self.server = PairSum(self.terms, self.neighbourhood, self.registered)
+        self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered)
         self.made = {number: self.device(number) for number in range(self.devices)}
 
-    def device(self, number: int) -> PairDevice:
-        return PairDevice(
+    def device(self, number: int) -> PairwiseSumClient:
+        return PairwiseSumClient(
             number,
             identity(number),
             self.registered,

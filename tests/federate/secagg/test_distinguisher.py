@@ -22,7 +22,7 @@ from scipy.stats import binom
 from tests.federate.secagg.rounds import Paired, identity
 from veilrec.federate.secagg import helpers, pairs
 from veilrec.federate.secagg.graph import Neighbourhood
-from veilrec.federate.secagg.helpers import HelpedDevice, Invitation, Proposal, mask_key, read_upload
+from veilrec.federate.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_upload
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, public_half
 from veilrec.federate.secagg.pair_messages import decode_masked
 from veilrec.federate.secagg.terms import Terms, digest
@@ -98,10 +98,10 @@ def look_at_helpers(first, second, trial) -> View:
             RoundKey.signed(public_half(secret), name, proposal.session, "helper", place)
             for place, (secret, name) in enumerate(zip((honest, traitor), names, strict=True))
         )
-        invitation = Invitation(proposal, keys, bytes(32)).encode()
+        invitation = HelperInvitation(proposal, keys, bytes(32)).encode()
         for device, values, stripped in ((0, first, left.first), (1, second, left.second)):
             known = {"federation": bytes(32), "helpers": proposal.helpers, "least": 2}
-            upload = HelpedDevice(device, identity(device), **known).upload(invitation, values[number])
+            upload = HelperSumClient(device, identity(device), **known).upload(invitation, values[number])
             claim, check, words = read_upload(upload, proposal.terms)
             stream = MaskStream(mask_key(traitor, claim.public, proposal.session, 1, device))
             stream.add_to(check.copy(), sign=-1)

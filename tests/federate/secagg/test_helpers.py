@@ -5,10 +5,10 @@ import pytest
 
 from tests.federate.secagg.rounds import FEDERATION, Helped, identity, made_values, total
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate.secagg.helpers import Proposal, Request
-from veilrec.federate.secagg.helping import MOST_OPEN, Refusal
+from veilrec.federate.secagg.helpers import MaskRequest, Proposal
+from veilrec.federate.secagg.helping import MOST_OPEN, HelperRefusal
 from veilrec.federate.secagg.masks import RoundKey
-from veilrec.federate.secagg.terms import Broken, Terms, TooFew, Void
+from veilrec.federate.secagg.terms import BrokenSum, Terms, TooFew, Void
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -94,18 +94,18 @@ def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width, en
         return check.tobytes() + words.tobytes()
 
     monkeypatch.setattr(helping, "_masks", lying)
-    with pytest.raises(Broken, match="does not pass its check|beyond 40 bits"):
+    with pytest.raises(BrokenSum, match="does not pass its check|beyond 40 bits"):
         one.finish()
 
 
 def test_a_sum_that_does_not_fit_is_noticed_rather_than_wrapped(helped):
     one = helped(width=32)
     one.send(made_values(one.devices, one.length, 0, largest=2**31))
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenSum):
         one.finish()
     narrow = helped(width=20)
     narrow.send(made_values(8, narrow.length, 0, largest=2**19))
-    with pytest.raises(Broken, match="beyond 20 bits"):
+    with pytest.raises(BrokenSum, match="beyond 20 bits"):
         narrow.finish()
 
 
@@ -113,12 +113,12 @@ def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helpe
     one = helped()
     one.send(made_values(one.devices, one.length, 0))
     request = one.server.request()
-    fewer = Request(one.proposal.session, one.round_number, Request.decode(request).claims[:-1]).encode()
+    fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[:-1]).encode()
     helper = one.made[0]
     answer = helper.answer(request)
     for _ in range(2):
         assert helper.answer(request) == answer
-        with pytest.raises(Refusal, match="answered for another list"):
+        with pytest.raises(HelperRefusal, match="answered for another list"):
             helper.answer(fewer)
         helper.close()
         helper = one.made[0] = one.helper(0)
@@ -130,7 +130,7 @@ def test_the_list_is_on_disk_before_the_answer_is_made(helped, monkeypatch):
     one = helped()
     one.send(made_values(one.devices, one.length, 0))
     request = one.server.request()
-    fewer = Request(one.proposal.session, one.round_number, Request.decode(request).claims[1:]).encode()
+    fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[1:]).encode()
 
     class Killed(BaseException):
         pass
@@ -144,7 +144,7 @@ def test_the_list_is_on_disk_before_the_answer_is_made(helped, monkeypatch):
             one.made[0].answer(request)
     one.made[0].close()
     one.made[0] = one.helper(0)
-    with pytest.raises(Refusal, match="answered for another list"):
+    with pytest.raises(HelperRefusal, match="answered for another list"):
         one.made[0].answer(fewer)
     one.finish()
 
@@ -162,7 +162,7 @@ def _forged(claim: RoundKey, **changes) -> RoundKey:
 def test_a_helper_refuses_lists_that_are_not_of_registered_devices_and_their_keys(helped):
     one = helped(least=4)
     one.send(made_values(one.devices, one.length, 0))
-    session, claims = one.proposal.session, Request.decode(one.server.request()).claims
+    session, claims = one.proposal.session, MaskRequest.decode(one.server.request()).claims
     stranger = RoundKey.signed(bytes(32), identity(99), session, "device", 99)
     other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "device", 0)
     as_helper = RoundKey.signed(claims[0].public, identity(0), session, "helper", 0)
@@ -176,11 +176,11 @@ def test_a_helper_refuses_lists_that_are_not_of_registered_devices_and_their_key
     }
     for words, listed in bad.items():
         with pytest.raises(VeilrecError, match=words):
-            one.made[0].answer(Request(session, one.round_number, tuple(listed)).encode())
-    with pytest.raises(Refusal, match="another session"):
-        one.made[0].answer(Request(bytes(32), one.round_number, claims).encode())
-    with pytest.raises(Refusal, match="never opened"):
-        one.made[0].answer(Request(session, 7, claims).encode())
+            one.made[0].answer(MaskRequest(session, one.round_number, tuple(listed)).encode())
+    with pytest.raises(HelperRefusal, match="another session"):
+        one.made[0].answer(MaskRequest(bytes(32), one.round_number, claims).encode())
+    with pytest.raises(HelperRefusal, match="never opened"):
+        one.made[0].answer(MaskRequest(session, 7, claims).encode())
     one.finish()  # nothing of that was an answer
 
 
@@ -191,8 +191,8 @@ def test_one_device_under_two_numbers_counts_once(tmp_path):
     claims = [
         RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), twice.proposal.session, "device", n) for n in range(4)
     ]
-    with pytest.raises(Refusal, match="two devices of the request are one"):
-        twice.made[0].answer(Request(twice.proposal.session, twice.round_number, tuple(claims)).encode())
+    with pytest.raises(HelperRefusal, match="two devices of the request are one"):
+        twice.made[0].answer(MaskRequest(twice.proposal.session, twice.round_number, tuple(claims)).encode())
     twice.close()
 
 
@@ -210,15 +210,15 @@ def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
         "this helper asks for 3": proposal(least=2),
         "does not name this helper": proposal(helpers=names[1:]),
     }.items():
-        with pytest.raises(Refusal, match=words):
+        with pytest.raises(HelperRefusal, match=words):
             helper.open(asked)
     one.send(made_values(one.devices, one.length, 0))
     one.finish()
-    with pytest.raises(Refusal, match="round 4 is over"):
+    with pytest.raises(HelperRefusal, match="round 4 is over"):
         helper.open(proposal(number=4))
     for number in range(6, 6 + MOST_OPEN):
         helper.open(proposal(number=number))
-    with pytest.raises(Refusal, match=f"{MOST_OPEN} rounds are open"):
+    with pytest.raises(HelperRefusal, match=f"{MOST_OPEN} rounds are open"):
         helper.open(proposal(number=60))
 
 
@@ -234,7 +234,7 @@ def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
         if number == 5:
             earlier = request
         else:
-            with pytest.raises(Refusal, match="its key is gone"):
+            with pytest.raises(HelperRefusal, match="its key is gone"):
                 one.made[0].answer(earlier)
         one.close()
     on_disk = b"".join(path.read_bytes() for path in sorted((tmp_path / "helper-0").iterdir()))
@@ -302,13 +302,13 @@ def test_answers_are_signed_for_their_request_and_count_once(helped):
 
 
 def test_a_server_that_starts_again_with_the_same_messages_asks_the_same(helped):
-    from veilrec.federate.secagg.helpers import HelpedSum
+    from veilrec.federate.secagg.helpers import HelperSum
 
     one = helped()
     values = made_values(one.devices, one.length, 0)
     invitation = one.invitation()
     uploads = [one.device(number).upload(invitation, values[number]) for number in values]
-    again = HelpedSum(one.proposal, one.registered, check_key=one.server.check_key)
+    again = HelperSum(one.proposal, one.registered, check_key=one.server.check_key)
     for first, second in zip(uploads, uploads[::-1], strict=True):
         one.server.receive(first)
         again.receive(second)

@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.federate.secagg.rounds import identity
-from veilrec.federate.secagg.checksum import check_value, missed
-from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
-from veilrec.federate.secagg.terms import Reader
+from veilrec.federate.secagg.masks import (
+    MaskStream,
+    RoundKey,
+    agreed_key,
+    check_value,
+    derived_key,
+    missed,
+    public_half,
+)
+from veilrec.federate.secagg.terms import MessageReader
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -62,7 +69,7 @@ def test_keys_are_not_drawn_from_few():
 def test_a_round_key_is_bound_to_session_role_number_and_key():
     key = RoundKey.signed(b"p" * 32, identity(1), b"s" * 32, "device", 7)
     key.check(identity(1).public, b"s" * 32, "device")
-    assert RoundKey.read(Reader(key.encode())) == key
+    assert RoundKey.read(MessageReader(key.encode())) == key
     assert len(key.encode()) == RoundKey.size()
     bad = (
         (identity(2).public, b"s" * 32, "device", key),

@@ -13,10 +13,17 @@ from tests.federate.secagg.rounds import FEDERATION, Paired, identity, made_valu
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate.secagg import pair_messages
 from veilrec.federate.secagg.graph import Neighbourhood
-from veilrec.federate.secagg.helpers import Invitation, Proposal, Request, read_answer, read_upload, signed_answer
+from veilrec.federate.secagg.helpers import (
+    HelperInvitation,
+    MaskRequest,
+    Proposal,
+    read_answer,
+    read_upload,
+    signed_answer,
+)
 from veilrec.federate.secagg.masks import RoundKey
-from veilrec.federate.secagg.pair_messages import Group, Reveal, Shares
-from veilrec.federate.secagg.terms import Broken, Reader, Terms, digest
+from veilrec.federate.secagg.pair_messages import Group, Reveal, SealedShares
+from veilrec.federate.secagg.terms import BrokenSum, MessageReader, Terms, digest
 from veilrec.wire.codec import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)
@@ -43,10 +50,12 @@ claims = st.lists(keys_of(1), max_size=5, unique_by=lambda key: key.number).map(
     lambda found: tuple(sorted(found, key=lambda key: key.number))
 )
 MESSAGES = st.one_of(
-    st.builds(Invitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), st.binary(min_size=32, max_size=32)),
-    st.builds(Request, st.binary(min_size=32, max_size=32), st.integers(0, 2**32 - 1), claims),
+    st.builds(
+        HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), st.binary(min_size=32, max_size=32)
+    ),
+    st.builds(MaskRequest, st.binary(min_size=32, max_size=32), st.integers(0, 2**32 - 1), claims),
     st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
-    st.builds(Shares, st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32), boxes),
+    st.builds(SealedShares, st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32), boxes),
     st.builds(Reveal, st.integers(0, 2**32 - 1), by_number(share)),
     st.just(PROPOSAL),
 )
@@ -65,11 +74,11 @@ def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
 
 
 DECODERS = (
-    Invitation.decode,
-    Request.decode,
+    HelperInvitation.decode,
+    MaskRequest.decode,
     Proposal.decode,
     Group.decode,
-    Shares.decode,
+    SealedShares.decode,
     Reveal.decode,
     pair_messages.decode_advert,
     pair_messages.decode_boxes,
@@ -112,7 +121,7 @@ def test_announced_sizes_are_capped_before_anything_is_made():
         with pytest.raises(BadMessage, match="there can be"):
             pair_messages.decode_numbers(content)
     with pytest.raises(BadMessage, match="length of a secure sum"):
-        Terms.read(Reader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
+        Terms.read(MessageReader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
 
 
 def test_messages_for_vectors_have_one_length():
@@ -143,7 +152,7 @@ def test_numbers_keep_their_sign_and_those_beyond_the_width_are_noticed(width):
     values = np.array([-edge, 0, edge - 1])
     np.testing.assert_array_equal(terms.from_words(terms.to_words(values)), values)
     if width not in (32, 64):
-        with pytest.raises(Broken, match=f"beyond {width} bits"):
+        with pytest.raises(BrokenSum, match=f"beyond {width} bits"):
             terms.from_words(terms.to_words(np.array([0, edge, 0])))
 
 

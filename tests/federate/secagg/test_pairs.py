@@ -12,14 +12,14 @@ from veilrec.federate.secagg.masks import RoundKey
 from veilrec.federate.secagg.pair_messages import (
     Group,
     Reveal,
-    Shares,
+    SealedShares,
     decode_boxes,
     encode_boxes,
     encode_numbers,
     encode_signatures,
 )
-from veilrec.federate.secagg.pairs import SURVIVORS, PairSum
-from veilrec.federate.secagg.terms import Broken, TooFew, Void
+from veilrec.federate.secagg.pairs import SURVIVORS, PairwiseSum
+from veilrec.federate.secagg.terms import BrokenSum, TooFew, Void
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -196,7 +196,7 @@ def test_a_server_goes_on_from_what_it_kept():
     kept = one.server.kept()
     masked = [one.made[number].mask(boxes[number], values[number]) for number in sorted(boxes) if number != 4]
     heard = one.server
-    for anew in (PairSum.restored(kept, COMPLETE, one.registered), heard.again(), heard.again()):
+    for anew in (PairwiseSum.restored(kept, COMPLETE, one.registered), heard.again(), heard.again()):
         one.server = anew  # killed while devices sign, too, or asked once more by the same server
         assert one.server.boxes() == boxes
         came = [one.server.receive_masked(content) for content in masked]
@@ -207,7 +207,7 @@ def test_a_server_goes_on_from_what_it_kept():
         one.server.receive_reveal(one.made[number].reveal(one.server.signatures()))
     np.testing.assert_array_equal(one.server.finish(), total(values, [0, 1, 3, 5, 6, 8, 9, 10, 11]))
     with pytest.raises(BadMessage):
-        PairSum.restored(kept + b"!", COMPLETE, one.registered)
+        PairwiseSum.restored(kept + b"!", COMPLETE, one.registered)
 
 
 def test_boxes_open_only_for_their_neighbour_in_their_round():
@@ -238,7 +238,7 @@ def test_wrong_shares_void_the_round(kind):
         if number == 1:
             changed[owner] = (kind, bytes(33))
         one.server.receive_reveal(Reveal(number, changed).encode())
-    with pytest.raises(Broken, match=f"{kind} are wrong"):
+    with pytest.raises(BrokenSum, match=f"{kind} are wrong"):
         one.server.finish()
 
 
@@ -249,11 +249,11 @@ def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
         one.server.receive_advert(one.made[5].advertise(one.server.propose()))
     shares = one.made[0].share(groups[0])
     one.server.receive_shares(shares)
-    few = Shares.decode(shares)
+    few = SealedShares.decode(shares)
     with pytest.raises(BadMessage, match="second time"):
         one.server.receive_shares(shares)
     with pytest.raises(BadMessage, match="than its neighbours"):
-        one.server.receive_shares(Shares(1, few.commitment, few.boxes).encode())
+        one.server.receive_shares(SealedShares(1, few.commitment, few.boxes).encode())
     stranger = Paired(COMPLETE, devices=6)
     stranger.server._registered = {}
     with pytest.raises(BadMessage, match="not registered"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilrec.errors import BadInput
-from veilrec.federate.secagg.shamir import PRIME, combine, split
+from veilrec.federate.secagg.pair_messages import PRIME, combine, split
 from veilrec.federate.secagg.terms import TooFew
 from veilrec.wire.codec import BadMessage
 

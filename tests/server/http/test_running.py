@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.server.http.processes import refused, running
 from tests.server.http.toys import KEY, TOKEN, write_release
 from veilrec.errors import BadInput
-from veilrec.server.http.running import Place
+from veilrec.server.http.running import ListenAddress
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +108,23 @@ def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> Non
 
 def test_places() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.3.2.1"):
-        Place(host).check()
+        ListenAddress(host).check()
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""):  # noqa: S104
         with pytest.raises(BadInput, match="insecure-plaintext"):
-            Place(host).check()
-        Place(host, insecure=True).check()
+            ListenAddress(host).check()
+        ListenAddress(host, insecure=True).check()
     with pytest.raises(BadInput, match="no address"):
-        Place("no such host.invalid").listen()
+        ListenAddress("no such host.invalid").listen()
     with pytest.raises(BadInput, match="no certificate"):
-        Place(certificate=Path(__file__), key=Path(__file__)).tls()
+        ListenAddress(certificate=Path(__file__), key=Path(__file__)).tls()
 
 
 def test_an_address_of_the_new_internet() -> None:
     try:
-        opened = Place("::1", 0).listen()
+        opened = ListenAddress("::1", 0).listen()
     except BadInput:
         pytest.skip("this machine has no IPv6")
-    assert Place("::1", 0).url(opened).startswith("http://[::1]:")
+    assert ListenAddress("::1", 0).url(opened).startswith("http://[::1]:")
     opened.close()
 
 

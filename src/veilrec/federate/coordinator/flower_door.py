@@ -1,7 +1,7 @@
-"""Flower's SuperLink behind a narrow door: `python -m veilrec.federate.coordinator.flower_door ARGUMENTS`.
+"""Flower's SuperLink with its public routes filtered: `python -m veilrec.federate.coordinator.flower_door ARGUMENTS`.
 
 A SuperLink as it comes must not be exposed: whoever can reach it and knows its certificate can start a run, which runs
-code on the server, and a body is read before anybody is asked who sends it. Behind this door the public socket has the
+code on the server, and a body is read before anybody is asked who sends it. With this filter the public socket has the
 Fleet routes that nodes need and no others, with a cap on bodies that holds before anything is parsed; everything else
 is on loopback. Arguments are those of `flower-superlink`; the public socket and the cap come from the environment.
 """
@@ -19,7 +19,7 @@ PUBLIC, CAP = "VEILREC_LINK_PUBLIC", "VEILREC_LINK_CAP"
 _FLEET = "/v1/fleet/"
 
 
-class LinkDoor:
+class LinkFilter:
     """Lets Fleet requests through on the public socket, and bodies up to a cap on any."""
 
     def __init__(self, app: Any, *, public_port: int, cap: int) -> None:
@@ -76,9 +76,9 @@ def main() -> None:
 
     config = _parse_superlink_lifespan_config()
     host, _, port = os.environ[PUBLIC].rpartition(":")
-    door = LinkDoor(create_app(config, SuperLinkLifespan), public_port=int(port), cap=int(os.environ[CAP]))
+    app = LinkFilter(create_app(config, SuperLinkLifespan), public_port=int(port), cap=int(os.environ[CAP]))
     settings = uvicorn.Config(
-        door,
+        app,
         ssl_keyfile=config.ssl_keyfile,
         ssl_certfile=config.ssl_certfile,
         access_log=False,

@@ -18,11 +18,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import federation
-from veilrec.federate.coordinator.flower_carrier import Carrier
+from veilrec.federate.coordinator.flower_link import Carrier
 from veilrec.federate.coordinator.process import Control, coordinate
-from veilrec.federate.facts import Known, largest_answer
-from veilrec.federate.flower_letters import BadLetter, Letter
-from veilrec.federate.flower_records import letter_of, record_of
+from veilrec.federate.facts import FederationFacts, largest_answer
+from veilrec.federate.flower_messages import BadFlowerMessage, MessageFields, fields_of, record_of
 
 _TURN_SECONDS = 0.1
 _GOODBYE_SECONDS = 10.0  # for nodes to hear that it is over
@@ -30,7 +29,7 @@ _GOODBYE_SECONDS = 10.0  # for nodes to hear that it is over
 app = ServerApp()
 
 
-class GridPost:
+class GridAdapter:
     """Flower's grid as a post; its own loop would sleep three seconds between looks."""
 
     def __init__(self, grid: Grid) -> None:
@@ -40,32 +39,32 @@ class GridPost:
         """Those that are there now."""
         return list(self._grid.get_node_ids())
 
-    def push(self, letters: Sequence[tuple[int, Letter, float]]) -> Sequence[str | None]:
-        """Send letters."""
-        messages = [Message(record_of(letter), node, MessageType.QUERY, ttl=ttl) for node, letter, ttl in letters]
+    def push(self, outgoing: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
+        """Send messages."""
+        messages = [Message(record_of(fields), node, MessageType.QUERY, ttl=ttl) for node, fields, ttl in outgoing]
         return [name or None for name in self._grid.push_messages(messages)]
 
-    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, Letter | None]]:
+    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
         """Answers that have come."""
         for reply in self._grid.pull_messages(names):
             try:
-                letter: Letter | None = letter_of(reply)
-            except BadLetter:
-                letter = None
-            yield reply.metadata.reply_to_message_id, letter
+                fields: MessageFields | None = fields_of(reply)
+            except BadFlowerMessage:
+                fields = None
+            yield reply.metadata.reply_to_message_id, fields
 
 
 @app.main()  # type: ignore[untyped-decorator]
 def main(grid: Grid, context: Context) -> None:
     """All rounds that are left."""
     folder = Path(str(context.run_config.get("federation", "")))
-    carry(folder, Known(folder, federation.read(folder)), grid)
+    carry(folder, FederationFacts(folder, federation.read(folder)), grid)
 
 
-def carry(folder: Path, known: Known, grid: Grid) -> None:
+def carry(folder: Path, known: FederationFacts, grid: Grid) -> None:
     """Run the coordinator of a folder, with Flower's nodes as devices, until the rounds are over."""
     if known.federation.secagg != "none":
-        raise BadInput("secure sums do not travel by way of Flower yet: use `veilrec federate up` over HTTPS")
+        raise BadInput("secure aggregation is not supported over Flower yet: use `veilrec federate up` over HTTPS")
     control, failure = Control(), list[BaseException]()
 
     def work() -> None:
@@ -78,17 +77,17 @@ def carry(folder: Path, known: Known, grid: Grid) -> None:
     thread = threading.Thread(target=work, name="coordinator")
     thread.start()
     control.ready.wait()
-    if control.conductor is not None:
-        carrier = Carrier(control.conductor, GridPost(grid), _say, largest_answer=largest_answer(known))
+    if control.driver is not None:
+        carrier = Carrier(control.driver, GridAdapter(grid), _say, largest_answer=largest_answer(known))
         until = float("inf")
         while thread.is_alive() and time.monotonic() < until:
             carrier.turn()
-            if control.conductor.board.over and until == float("inf"):
+            if control.driver.board.over and until == float("inf"):
                 until = time.monotonic() + _GOODBYE_SECONDS
-            if control.conductor.board.over and carrier.everybody_knows:
+            if control.driver.board.over and carrier.everybody_knows:
                 break
             time.sleep(_TURN_SECONDS)
-        if control.conductor.board.over:
+        if control.driver.board.over:
             control.stop()
     thread.join()
     if failure:

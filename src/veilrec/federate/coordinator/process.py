@@ -13,18 +13,21 @@ from urllib.parse import urlsplit
 
 from veilrec._files import write_json
 from veilrec.errors import BadInput
-from veilrec.federate.coordinator.board import Board
-from veilrec.federate.coordinator.conducting import Conductor, SecureRounds
-from veilrec.federate.coordinator.helped import HelpedRounds
-from veilrec.federate.coordinator.https_door import RATE_OF_ADDRESS, make_app
-from veilrec.federate.coordinator.paired import PairedRounds
+from veilrec.federate.coordinator.aggregation import (
+    HelperAggregation,
+    PairwiseAggregation,
+    SecureAggregation,
+    TaskBoard,
+)
+from veilrec.federate.coordinator.driver import RoundDriver
+from veilrec.federate.coordinator.https import RATE_OF_ADDRESS, make_app
 from veilrec.federate.coordinator.registry import Registry
-from veilrec.federate.facts import Known, largest_answer
+from veilrec.federate.facts import FederationFacts, largest_answer
 from veilrec.federate.federation import COORDINATOR, Federation
-from veilrec.federate.locks import alone_in
+from veilrec.federate.processes import alone_in
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.http.logs import Log
-from veilrec.server.http.running import Place, serve_app
+from veilrec.server.http.running import ListenAddress, serve_app
 
 STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0
@@ -34,8 +37,8 @@ _WAY_OUT = (
 )
 
 
-def open_coordinator(folder: Path, known: Known, secure: SecureRounds | None = None) -> Coordinator:
-    """The coordinator of a federation's folder; without its secure sums it can be looked at, and not go on."""
+def open_coordinator(folder: Path, known: FederationFacts, secure: SecureAggregation | None = None) -> Coordinator:
+    """Open the coordinator of a folder; without its secure aggregation it can be looked at, and not go on."""
     made, place = known.federation, folder / COORDINATOR
     if not (place / "secret").is_file():
         raise BadInput(f"{place} is no coordinator's folder: it has no secret; run it where `federate init` was run")
@@ -57,13 +60,13 @@ class Control:
     def __init__(self) -> None:
         self.ready = threading.Event()
         self.ended = threading.Event()
-        self.conductor: Conductor | None = None
+        self.driver: RoundDriver | None = None
         self.stop: Callable[[], object] = lambda: None
 
 
 def coordinate(
     folder: Path,
-    known: Known,
+    known: FederationFacts,
     announce: Callable[[str], None],
     *,
     stay: bool = False,
@@ -78,39 +81,39 @@ def coordinate(
     also be pages of the origin `page`.
     """
     made, place = known.federation, folder / COORDINATOR
-    log, board = log or Log(), Board()
+    log, board = log or Log(), TaskBoard()
     with locked(place), Registry(place) as registry:
         secure = _secure(board, registry, known, log)
         with open_coordinator(folder, known, secure) as server:
-            conductor = Conductor(server, registry, made, log.event, board=board, secure=secure)
+            driver = RoundDriver(server, registry, made, log.event, board=board, secure=secure)
             token, largest = read_token(place), largest_answer(known)
-            app = make_app(conductor, largest_answer=largest, operator=token, log=log, rate=rate, page=page)
-            life = _Life(conductor, place / STATUS, stay=stay, control=control)
+            app = make_app(driver, largest_answer=largest, operator=token, log=log, rate=rate, page=page)
+            life = _Life(driver, place / STATUS, stay=stay, control=control)
             serve_app(app, log, _offered(made, place), announce, life.begin, signals=control is None)
             return life.end()
 
 
-def _secure(board: Board, registry: Registry, known: Known, log: Log) -> SecureRounds | None:
+def _secure(board: TaskBoard, registry: Registry, known: FederationFacts, log: Log) -> SecureAggregation | None:
     made = known.federation
     if made.secagg == "none":
         return None
-    kind = HelpedRounds if made.secagg == "helpers" else PairedRounds
+    kind = HelperAggregation if made.secagg == "helpers" else PairwiseAggregation
     return kind(board, registry, made, known.plan, log.event)
 
 
-def _offered(made: Federation, place: Path) -> Place:
+def _offered(made: Federation, place: Path) -> ListenAddress:
     address = urlsplit(made.address)
     host, port = address.hostname or "127.0.0.1", address.port or 0
     keys = (place / "tls.pem", place / "tls.key")
-    return Place(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
+    return ListenAddress(host, port, *keys, oldest=ssl.TLSVersion.TLSv1_3, way_out=_WAY_OUT)
 
 
 class _Life:
-    """The conductor's thread beside the loop that serves."""
+    """The driver's thread beside the loop that serves."""
 
-    def __init__(self, conductor: Conductor, status: Path, *, stay: bool, control: Control | None) -> None:
-        self._conductor, self._status, self._stay, self._control = conductor, status, stay, control
-        self._thread = threading.Thread(target=self._run, name="conductor")
+    def __init__(self, driver: RoundDriver, status: Path, *, stay: bool, control: Control | None) -> None:
+        self._driver, self._status, self._stay, self._control = driver, status, stay, control
+        self._thread = threading.Thread(target=self._run, name="driver")
         self._is_over = False
         self._failure: BaseException | None = None
         self._leave: Callable[[], object] = lambda: None
@@ -124,16 +127,16 @@ class _Life:
 
         self._leave = leave
         if self._control is not None:
-            self._control.stop, self._control.conductor = self._leave, self._conductor
+            self._control.stop, self._control.driver = self._leave, self._driver
             self._control.ready.set()
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._is_over = self._conductor.run()
+            self._is_over = self._driver.run()
             if self._is_over:
-                write_json(self._status, self._conductor.status())
-                self._conductor.linger(_LINGER_SECONDS)
+                write_json(self._status, self._driver.status())
+                self._driver.linger(_LINGER_SECONDS)
         except BaseException as error:
             self._failure = error
         if not (self._is_over and self._stay):
@@ -141,11 +144,11 @@ class _Life:
 
     def end(self) -> bool:
         """After the service has ended."""
-        self._conductor.stop()
+        self._driver.stop()
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-        write_json(self._status, self._conductor.status())
+        write_json(self._status, self._driver.status())
         return self._is_over
 
 

@@ -3,7 +3,7 @@
 A place that is kept for somebody who is not known yet has no invitation: whoever comes for it is sent away.
 
 A database of its own (`registry.sqlite`), so that somebody can be revoked while the coordinator runs. Of an invitation
-the public half is kept: it is used up by the first key that it vouches for; the same key may come again.
+the public half is kept: it is used up by the first key that it endorses; the same key may come again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTRY = "SELECT id, role, place, key, endorsement, revoked, length(invitation) 
 
 
 @dataclass(frozen=True)
-class Place:
+class EnrolmentPlace:
     """A device's place in a federation."""
 
     device: str
@@ -42,10 +42,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """A place, and who has it."""
 
-    place: Place
+    place: EnrolmentPlace
     key: bytes | None  # None: nobody has come with its invitation yet
     endorsement: bytes | None  # of the key, by the invitation
     revoked: bool
@@ -85,13 +85,13 @@ class Registry:
     ) -> None:
         self.close()
 
-    def invite(self, place: Place, invitation: bytes) -> None:
+    def invite(self, place: EnrolmentPlace, invitation: bytes) -> None:
         """Keep a place for whoever comes with this invitation."""
         values = (place.device, place.role, place.number, invitation)
         with self._lock:
             self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
 
-    def keep_free(self, place: Place) -> None:
+    def keep_free(self, place: EnrolmentPlace) -> None:
         """Keep a place for whoever is invited to it later."""
         self.invite(place, b"")
 
@@ -103,7 +103,7 @@ class Registry:
         if not changed:
             raise BadInput(f"the place of {device} was handed out in the meantime: invite again")
 
-    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> Place:
+    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> EnrolmentPlace:
         """Tie a key to a place; the same key again gets the same answer, another one does not."""
         with self._lock, transaction(self._database):
             query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
@@ -119,15 +119,15 @@ class Registry:
             if known is None:
                 values = (key, endorsement, device)
                 self._database.execute("UPDATE places SET key = ?, endorsement = ? WHERE id = ?", values)
-        return Place(device, role, number)
+        return EnrolmentPlace(device, role, number)
 
-    def find(self, device: str) -> Entry | None:
+    def find(self, device: str) -> RegistryEntry | None:
         """Who has a place; None if there is none of that name."""
         with self._lock:
             row = self._database.execute(f"{_ENTRY} WHERE id = ?", (device,)).fetchone()
         return None if row is None else _entry(row)
 
-    def entries(self, role: Role | None = None) -> list[Entry]:
+    def entries(self, role: Role | None = None) -> list[RegistryEntry]:
         """Every place, or those of one role, in the order of their numbers: learners, then judges, then helpers."""
         with self._lock:
             rows = self._database.execute(f"{_ENTRY} ORDER BY role DESC, place").fetchall()
@@ -143,9 +143,9 @@ class Registry:
             raise BadInput(f"no device {device!r} in this federation: it has {some}")
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
+def _entry(row: tuple[Any, ...]) -> RegistryEntry:
     device, role, number, key, endorsement, revoked, free = row
-    return Entry(Place(device, role, number), key, endorsement, bool(revoked), bool(free))
+    return RegistryEntry(EnrolmentPlace(device, role, number), key, endorsement, bool(revoked), bool(free))
 
 
 def _check_invitation(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:

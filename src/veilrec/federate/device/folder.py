@@ -14,27 +14,85 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from veilrec._files import write_text
+from veilrec._files import replacing
 from veilrec._words import counted
 from veilrec.device.device import Device
 from veilrec.device.learner import LocalData
 from veilrec.errors import BadInput
-from veilrec.federate.device import local_data
-from veilrec.federate.facts import Known
+from veilrec.federate.facts import FederationFacts
 from veilrec.federate.federation import DEVICES, FILE
-from veilrec.federate.identity import Invitation
+from veilrec.federate.identity import INVITATION, Invitation, keep
 from veilrec.privacy.keyed import noise_of_device, noise_of_learning, noise_of_report
 from veilrec.privacy.ledger import Ledger
-from veilrec.privacy.seal import Seal, key_in
-from veilrec.wire.signing import SigningKey, new_key, read_key
+from veilrec.privacy.seal import Seal, WrongSeal, key_in
 
-KEY, ABOUT, INVITATION, IDENTITY, LEDGER = "key", "device.json", "invitation", "identity.key", "ledger"
+DATA = "data"
+Data = TypeVar("Data", bound=LocalData)
+
+
+def arrays_of(value: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Every array of a device's data by the names of the fields that lead to it."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, part in _parts(value):
+        if isinstance(part, np.ndarray):
+            found[prefix + name] = part
+        elif _parts(part):
+            found |= arrays_of(part, f"{prefix}{name}.")
+    return found
+
+
+def filled(template: Any, arrays: dict[str, NDArray[Any]], prefix: str = "") -> Any:
+    """The template with these arrays in the place of its own."""
+    changed = {}
+    for name, part in _parts(template):
+        if isinstance(part, np.ndarray):
+            own = arrays[prefix + name]
+            if own.dtype != part.dtype or own.ndim != part.ndim:
+                raise ValueError(f"{prefix}{name} is of another kind")
+            changed[name] = own
+        elif _parts(part):
+            changed[name] = filled(part, arrays, f"{prefix}{name}.")
+    return replace(template, **changed)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in fields(value) if field.init]
+    return []
+
+
+def write_data(folder: Path, data: LocalData, seal: Seal) -> None:
+    """Put a device's data into its folder."""
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays_of(data).items()})
+    with replacing(folder / DATA, mode=0o600) as part:
+        part.write_bytes(seal.close(content, DATA))
+
+
+def read_data(folder: Path, template: Data, seal: Seal) -> Data:
+    """A device's data, of the kind that the template is."""
+    path = folder / DATA
+    try:
+        arrays = load(seal.open(path.read_bytes(), DATA))
+        data: Data = filled(template, arrays)
+    except FileNotFoundError:
+        raise BadInput(
+            f"{folder} is a device without data: bring it with `veilrec federate bring`, or leave it out"
+        ) from None
+    except (WrongSeal, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"{path} is not the data of this device ({error}): bring back its own") from None
+    return data
+
+
+KEY, ABOUT, LEDGER = "key", "device.json", "ledger"
 
 
 def name_of(number: int) -> str:
@@ -43,7 +101,7 @@ def name_of(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class About:
+class DeviceRecord:
     """What a device is made with."""
 
     number: int
@@ -58,16 +116,10 @@ def write(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     seal = Seal(key_in(folder / KEY))
     if data is not None:
-        local_data.write(folder, data, seal)
+        write_data(folder, data, seal)
     about = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
     keep(folder / ABOUT, json.dumps(about) + "\n")
     keep(folder / INVITATION, invitation.text())
-
-
-def keep(path: Path, text: str) -> None:
-    """Write something that nobody else may read."""
-    write_text(path, text)
-    path.chmod(0o600)
 
 
 def check(folder: Path) -> None:
@@ -84,39 +136,23 @@ def check(folder: Path) -> None:
     raise BadInput(f"{folder} is no device, but holds {counted(len(found), 'device')}: give one or more of {several}")
 
 
-def read_about(folder: Path) -> About:
+def read_record(folder: Path) -> DeviceRecord:
     """From `device.json`."""
     try:
         content = json.loads((folder / ABOUT).read_text())
         shared = content.get("shared")
-        return About(int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared))
+        return DeviceRecord(
+            int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared)
+        )
     except FileNotFoundError:
         raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder / ABOUT} cannot be read ({type(error).__name__}): bring back its own") from None
 
 
-def read_invitation(folder: Path) -> Invitation:
-    """From `invitation`."""
-    path = folder / INVITATION
-    try:
-        return Invitation.read(path.read_text(errors="replace"), path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}): without an invitation nobody enrols") from None
-
-
-def identity_of(folder: Path) -> SigningKey:
-    """The key that a device signs with; made when it is first needed."""
-    path = folder / IDENTITY
-    if not path.exists():
-        path.with_name(path.name + ".pub").unlink(missing_ok=True)
-        return new_key(path)
-    return read_key(path)
-
-
-def open_device(folder: Path, known: Known) -> Device[Any]:
+def open_device(folder: Path, known: FederationFacts) -> Device[Any]:
     """The device of a folder, whatever happened to the process that had it before."""
-    about, made = read_about(folder), known.federation
+    about, made = read_record(folder), known.federation
     if made.rehearsal != (about.shared is not None):
         raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
     if not (folder / KEY).is_file():
@@ -137,20 +173,20 @@ def open_device(folder: Path, known: Known) -> Device[Any]:
     )
 
 
-def data_of(folder: Path, known: Known, number: int) -> LocalData:
+def data_of(folder: Path, known: FederationFacts, number: int) -> LocalData:
     """The user's data; a device that has none takes no part."""
     everybody = known.method.devices(known.config, known.problem)
     if not 0 <= number < len(everybody.rows):
         raise BadInput(f"{folder} is device {number}, and this federation has no such: it belongs to another one")
     template = everybody.take(np.array([number], np.int64))
-    data = local_data.read(folder, template, Seal(key_in(folder / KEY)))
+    data = read_data(folder, template, Seal(key_in(folder / KEY)))
     judges = known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
     if not data.rows.lengths()[0] and not judges:
         raise BadInput(f"{folder} is a device without data: it has nothing to learn from, so it takes no part")
     return data
 
 
-def _noise_of(about: About) -> dict[str, Any]:
+def _noise_of(about: DeviceRecord) -> dict[str, Any]:
     """Where noise comes from: the machine's own source, but in a rehearsal the secret that all devices share."""
     if about.shared is None:
         return {}

@@ -23,13 +23,12 @@ import numpy as np
 from veilrec.device.device import Device
 from veilrec.errors import VeilrecError
 from veilrec.federate.device import folder as device_folder
-from veilrec.federate.device.https_link import HttpsLink
-from veilrec.federate.device.loop import OfDevice, live
-from veilrec.federate.device.paired import OfPairedDevice
-from veilrec.federate.device.secure import OfHelpedDevice
-from veilrec.federate.facts import Known, largest_content
+from veilrec.federate.device.answers import HelperMaskedAnswers, PairwiseMaskedAnswers, PlaintextAnswers
+from veilrec.federate.facts import FederationFacts, largest_content
 from veilrec.federate.federation import CA
-from veilrec.federate.locks import alone_in
+from veilrec.federate.identity import identity_of, read_invitation
+from veilrec.federate.link import HttpsLink, live
+from veilrec.federate.processes import alone_in
 from veilrec.updates import Round, whole_model
 from veilrec.wire import rounds
 from veilrec.wire.signing import SigningKey
@@ -39,32 +38,32 @@ _STEADY_SECONDS = 60.0  # after which a device counts as well
 _LAST_BREATH_SECONDS = 5.0  # for a process whose host was killed to be gone from its folder, or that was asked to end
 
 
-RunDevice: TypeAlias = Callable[[Path, Known, Callable[[str], None], threading.Event], bool]
+RunDevice: TypeAlias = Callable[[Path, FederationFacts, Callable[[str], None], threading.Event], bool]
 
 
-def run_device(folder: Path, known: Known, say: Callable[[str], None], stop: threading.Event) -> bool:
+def run_device(folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event) -> bool:
     """One device until the federation is over; whether it is."""
     with device_folder.open_device(folder, known) as device:
-        invitation, identity = device_folder.read_invitation(folder), device_folder.identity_of(folder)
+        invitation, identity = read_invitation(folder), identity_of(folder)
         most = largest_content(known)
         link = HttpsLink(known.federation, known.folder / CA, invitation.device, identity, largest_content=most)
         try:
-            answers = answers_of(device, known, device_folder.read_about(folder).place, identity)
+            answers = answers_of(device, known, device_folder.read_record(folder).place, identity)
             return live(link, answers, say, stop, lambda: link.enrol(invitation))
         finally:
             link.close()
 
 
-def answers_of(device: Device[Any], known: Known, place: int, identity: SigningKey) -> OfDevice:
+def answers_of(device: Device[Any], known: FederationFacts, place: int, identity: SigningKey) -> PlaintextAnswers:
     """A device as its federation wants it: under masks, or not."""
     if known.federation.secagg == "none":
-        return OfDevice(device)
+        return PlaintextAnswers(device)
     if known.federation.secagg == "pairs":
-        return OfPairedDevice(device, known, place, identity)
-    return OfHelpedDevice(device, known.plan, known.federation, place, identity)
+        return PairwiseMaskedAnswers(device, known, place, identity)
+    return HelperMaskedAnswers(device, known.plan, known.federation, place, identity)
 
 
-def warm(known: Known) -> None:
+def warm(known: FederationFacts) -> None:
     """Compile, or read from the cache, what a device needs, with made-up data in a folder that is gone after.
 
     Not where torch is at work, whose threads do not survive the split into processes.
@@ -89,7 +88,9 @@ def warm(known: Known) -> None:
             device.take_part(content, 0)
 
 
-def run_devices(folders: Sequence[Path], known: Known, say: Callable[[str], None], run: RunDevice = run_device) -> bool:
+def run_devices(
+    folders: Sequence[Path], known: FederationFacts, say: Callable[[str], None], run: RunDevice = run_device
+) -> bool:
     """A process for each folder, started again if it is killed; whether all came to the end.
 
     Whoever interrupts it is told so, by KeyboardInterrupt, when all have left.
@@ -114,7 +115,7 @@ def run_devices(folders: Sequence[Path], known: Known, say: Callable[[str], None
 class _Host:
     """Looks after the processes that it started, and no others."""
 
-    def __init__(self, known: Known, say: Callable[[str], None], run: RunDevice) -> None:
+    def __init__(self, known: FederationFacts, say: Callable[[str], None], run: RunDevice) -> None:
         self._known, self._say, self._run = known, say, run
         self._children: dict[int, tuple[Path, float]] = {}
         self._due: list[tuple[float, Path]] = []
@@ -183,7 +184,7 @@ def _end_with(pipe: int) -> None:
     os._exit(2)
 
 
-def _life(folder: Path, known: Known, say: Callable[[str], None], run: RunDevice) -> int:
+def _life(folder: Path, known: FederationFacts, say: Callable[[str], None], run: RunDevice) -> int:
     """All of one device's process; what goes wrong is one line."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

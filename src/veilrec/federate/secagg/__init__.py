@@ -1,1 +1,1 @@
-"""Secure sums of whole numbers: two protocols over the same masks, as state machines over bytes."""
+"""Secure aggregation of whole numbers: two protocols over the same masks, as state machines over bytes."""

@@ -1,4 +1,4 @@
-"""Secure sums with helpers: a device sends one message, and a few helpers take the masks of all of them off together.
+"""Helper-based secure aggregation: a client sends one message, and a few helpers take all masks off together.
 
     proposal   = server: Proposal(terms, helpers)           what the round is, and which helpers
     key        = helper.open(proposal)                      a key for this round alone, signed
@@ -30,9 +30,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilrec._arrays import Offsets
 from veilrec.errors import BadInput
-from veilrec.federate.secagg.checksum import CHECK_KEY_BYTES, check_value
-from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, public_half
-from veilrec.federate.secagg.terms import MOST_DEVICES, Broken, Reader, Terms, TooFew, Void, digest, packed
+from veilrec.federate.secagg.masks import CHECK_KEY_BYTES, MaskStream, RoundKey, agreed_key, check_value, public_half
+from veilrec.federate.secagg.terms import MOST_DEVICES, BrokenSum, MessageReader, Terms, TooFew, Void, digest, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
@@ -63,7 +62,7 @@ class Proposal:
         return self.terms.encode() + packed(len(self.helpers)) + b"".join(self.helpers)
 
     @classmethod
-    def read(cls, reader: Reader) -> Proposal:
+    def read(cls, reader: MessageReader) -> Proposal:
         """Take what `encode` wrote."""
         terms = Terms.read(reader)
         try:
@@ -74,13 +73,13 @@ class Proposal:
     @classmethod
     def decode(cls, content: bytes) -> Proposal:
         """Check and read a message."""
-        proposal = cls.read(reader := Reader(content))
+        proposal = cls.read(reader := MessageReader(content))
         reader.end()
         return proposal
 
 
 @dataclass(frozen=True)
-class Invitation:
+class HelperInvitation:
     """What a device needs to take part; the key of the check is for devices alone."""
 
     proposal: Proposal
@@ -92,9 +91,9 @@ class Invitation:
         return self.proposal.encode() + b"".join(key.encode() for key in self.keys) + self.check_key
 
     @classmethod
-    def decode(cls, content: bytes) -> Invitation:
+    def decode(cls, content: bytes) -> HelperInvitation:
         """Check and read a message; signatures are not looked at yet."""
-        proposal = Proposal.read(reader := Reader(content))
+        proposal = Proposal.read(reader := MessageReader(content))
         keys = tuple(RoundKey.read(reader) for _ in proposal.helpers)
         invitation = cls(proposal, keys, reader.take(CHECK_KEY_BYTES))
         reader.end()
@@ -109,7 +108,7 @@ class Invitation:
 
 
 @dataclass(frozen=True)
-class Request:
+class MaskRequest:
     """Whose vectors came: what helpers are asked about, devices in the order of their numbers."""
 
     session: bytes
@@ -122,9 +121,9 @@ class Request:
         return self.session + packed(self.round_number) + packed(len(self.claims)) + claims
 
     @classmethod
-    def decode(cls, content: bytes) -> Request:
+    def decode(cls, content: bytes) -> MaskRequest:
         """Check and read a message; signatures are not looked at yet."""
-        reader = Reader(content)
+        reader = MessageReader(content)
         session, round_number = reader.take(32), reader.count(2**32 - 1)
         request = cls(session, round_number, tuple(RoundKey.read(reader) for _ in range(reader.count(MOST_DEVICES))))
         reader.end()
@@ -134,7 +133,7 @@ class Request:
         return request
 
 
-class HelpedDevice:
+class HelperSumClient:
     """A device's side: federation, helpers and how few may be added up it knows from enrolment, not from servers."""
 
     def __init__(
@@ -145,7 +144,7 @@ class HelpedDevice:
 
     def upload(self, invitation: bytes, values: Offsets) -> bytes:
         """The vector under a mask for every helper; made again it has other masks, so keep it until it has arrived."""
-        invited = Invitation.decode(invitation)
+        invited = HelperInvitation.decode(invitation)
         self._agree(invited.proposal)
         invited.check()
         terms, session = invited.proposal.terms, invited.proposal.session
@@ -175,7 +174,7 @@ def mask_key(own: X25519PrivateKey, other: bytes, session: bytes, helper: int, d
     return agreed_key(own, other, b"helper mask", session, packed(helper), packed(device))
 
 
-class HelpedSum:
+class HelperSum:
     """The server's side of one round; the same messages in any order, after a restart too, give the same."""
 
     def __init__(self, proposal: Proposal, registered: Mapping[int, bytes], *, check_key: bytes | None = None) -> None:
@@ -190,14 +189,14 @@ class HelpedSum:
         """What every device gets, from what the helpers sent; a helper that sent none loses the round."""
         read: dict[int, RoundKey] = {}
         for content in keys:
-            key = RoundKey.read(reader := Reader(content))
+            key = RoundKey.read(reader := MessageReader(content))
             reader.end()
             read[key.number] = key
         missing = [place for place in range(len(self.proposal.helpers)) if place not in read]
         if missing:
             raise Void(f"no key came from {_named(missing)}: the round cannot begin")
         ordered = tuple(read[place] for place in range(len(self.proposal.helpers)))
-        invitation = Invitation(self.proposal, ordered, self.check_key)
+        invitation = HelperInvitation(self.proposal, ordered, self.check_key)
         invitation.check()
         return invitation.encode()
 
@@ -228,7 +227,7 @@ class HelpedSum:
             )
         if self._request is None:
             claims = tuple(self._claims[number] for number in self.arrived)
-            self._request = Request(self.proposal.session, self.proposal.terms.round_number, claims).encode()
+            self._request = MaskRequest(self.proposal.session, self.proposal.terms.round_number, claims).encode()
         return self._request
 
     def receive_answer(self, answer: bytes) -> int:
@@ -250,7 +249,7 @@ class HelpedSum:
             raise Void(f"no answer came from {_named(missing)}: the round is void, and nothing of anybody is revealed")
         total = self.proposal.terms.from_words(self._total)
         if check_value(total, self.check_key) != self._check:
-            raise Broken(
+            raise BrokenSum(
                 "the sum does not pass its check: a helper took off other masks than were put on, or a device sent a "
                 "wrong check; nothing of the round is used"
             )
@@ -259,7 +258,7 @@ class HelpedSum:
 
 def read_upload(upload: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
     """What a device sent: its signed key, the masked check and the masked vector."""
-    claim = RoundKey.read(reader := Reader(upload))
+    claim = RoundKey.read(reader := MessageReader(upload))
     check, words = np.frombuffer(reader.take(_CHECK_BYTES), _ONE_WORD), reader.words(terms)
     reader.end()
     return claim, check, words
@@ -280,7 +279,7 @@ def signed_answer(place: int, request: bytes, body: bytes, identity: SigningKey,
 
 def read_answer(answer: bytes, proposal: Proposal, request: bytes) -> tuple[int, bytes]:
     """Which helper answered, and the masked check and vector that it takes off."""
-    reader = Reader(answer)
+    reader = MessageReader(answer)
     place, about, signature = reader.count(2**32 - 1), reader.take(32), reader.take(SIGNATURE_BYTES)
     body = reader.take(_CHECK_BYTES + proposal.terms.vector_bytes)
     reader.end()

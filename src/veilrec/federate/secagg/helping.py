@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilrec._sqlite import transaction
 from veilrec.errors import BadInput, VeilrecError
-from veilrec.federate.secagg.helpers import Proposal, Request, check_claim, mask_key, signed_answer
+from veilrec.federate.secagg.helpers import MaskRequest, Proposal, check_claim, mask_key, signed_answer
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, public_half
 from veilrec.federate.secagg.terms import digest
 from veilrec.updates import place_of_sum
@@ -47,7 +47,7 @@ _ROUNDS = (
 )
 
 
-class Refusal(VeilrecError):
+class HelperRefusal(VeilrecError):
     """Something that a helper does not do, whoever asks; nothing was revealed."""
 
 
@@ -86,40 +86,44 @@ class Helper:
                 known = _Round(proposal, X25519PrivateKey.generate().private_bytes_raw(), None)
                 self._journal.add(order, known)
         if known.proposal != proposal:
-            raise Refusal(f"round {number} was opened with other terms: a round has one proposal")
+            raise HelperRefusal(f"round {number} was opened with other terms: a round has one proposal")
         secret = self._secret(number, known)
         return RoundKey.signed(public_half(secret), self.identity, asked.session, "helper", place).encode()
 
     def _place(self, asked: Proposal) -> int:
         if asked.terms.federation != self.federation:
-            raise Refusal("the proposal is of another federation")
+            raise HelperRefusal("the proposal is of another federation")
         if asked.terms.least < self.least:
-            raise Refusal(f"the proposal opens sums of {asked.terms.least} devices: this helper asks for {self.least}")
+            raise HelperRefusal(
+                f"the proposal opens sums of {asked.terms.least} devices: this helper asks for {self.least}"
+            )
         if self.identity.public not in asked.helpers:
-            raise Refusal("the proposal does not name this helper")
+            raise HelperRefusal("the proposal does not name this helper")
         return asked.helpers.index(self.identity.public)
 
     def _refuse_late(self, order: int) -> None:
         last, unanswered = self._journal.standing()
         if last is not None and order <= last:
-            raise Refusal(f"round {order} is over: round {last} has been answered")
+            raise HelperRefusal(f"round {order} is over: round {last} has been answered")
         if unanswered >= MOST_OPEN:
-            raise Refusal(f"{unanswered} rounds are open: answer or leave them first, by answering a later one")
+            raise HelperRefusal(f"{unanswered} rounds are open: answer or leave them first, by answering a later one")
 
     def answer(self, request: bytes) -> bytes:
         """The sum of this helper's masks on the vectors of some devices; a round has one such list."""
-        asked = Request.decode(request)
+        asked = MaskRequest.decode(request)
         number = asked.round_number
         order = place_of_sum(number)
         with self._journal.transaction():
             known = self._journal.round(order)
             if known is None:
-                raise Refusal(f"round {number} was never opened")
+                raise HelperRefusal(f"round {number} was never opened")
             proposal = Proposal.decode(known.proposal)
             secret = self._secret(number, known)
             self._check(asked, proposal)
             if known.request not in (None, digest(request)):
-                raise Refusal(f"round {number} has been answered for another list of devices: a round has one answer")
+                raise HelperRefusal(
+                    f"round {number} has been answered for another list of devices: a round has one answer"
+                )
             self._journal.settle(order, digest(request))
         self._journal.forget()
         place = proposal.helpers.index(self.identity.public)
@@ -127,21 +131,23 @@ class Helper:
 
     def _secret(self, number: int, known: _Round) -> X25519PrivateKey:
         if known.secret is None:
-            raise Refusal(f"round {number} is over: its key is gone")
+            raise HelperRefusal(f"round {number} is over: its key is gone")
         return X25519PrivateKey.from_private_bytes(known.secret)
 
-    def _check(self, asked: Request, proposal: Proposal) -> None:
+    def _check(self, asked: MaskRequest, proposal: Proposal) -> None:
         if asked.session != proposal.session:
-            raise Refusal(f"the request is of another session than round {asked.round_number}")
+            raise HelperRefusal(f"the request is of another session than round {asked.round_number}")
         if len(asked.claims) < proposal.terms.least:
-            raise Refusal(f"the request names {len(asked.claims)} devices: {proposal.terms.least} at least are needed")
+            raise HelperRefusal(
+                f"the request names {len(asked.claims)} devices: {proposal.terms.least} at least are needed"
+            )
         for claim in asked.claims:
             check_claim(claim, self._registered, asked.session)
         if len({self._registered[claim.number] for claim in asked.claims}) < len(asked.claims):
-            raise Refusal("two devices of the request are one: they have the same lasting key")
+            raise HelperRefusal("two devices of the request are one: they have the same lasting key")
 
 
-def _masks(asked: Request, proposal: Proposal, secret: X25519PrivateKey, place: int) -> bytes:
+def _masks(asked: MaskRequest, proposal: Proposal, secret: X25519PrivateKey, place: int) -> bytes:
     terms = proposal.terms
     total, check = np.zeros(terms.length, terms.words), np.zeros(1, "<u8")
     for claim in asked.claims:

@@ -1,12 +1,27 @@
-"""Masks that two sides agree on and nobody else can tell from noise, and the signed keys that they agree by.
+"""Masks that two sides agree on and nobody else can tell from noise, the signed keys for that, and a check of sums.
 
 Agreement: X25519, then HKDF-SHA256 bound to the session and to both sides. Mask: AES-256 in counter mode under a key
 that is used for one vector of one round, added in the ring of 32 or 64 bits. Every word of a mask is uniform and
 independent of the others, up to what it takes to break AES-256: a masked vector is as good as noise.
+
+Check: one number more beside every vector, so that a wrong sum is noticed. Server and clients share a key that helpers
+do not have. It names two vectors a and b of 64-bit words. A client reads its numbers as a matrix X, row by row, and
+sends a' X b modulo 2^64 along, under masks like everything else. The sum of these is a' S b for the sum S of all
+matrices: it tells whoever knows S and the key nothing new.
+
+Whoever changes the sum by E and the check by e, without the key, passes if a' E b = e. Take a row of E that is not
+zero, and in it the entry that 2 divides least often, v times. With uniform b the row's product is uniform among the
+multiples of 2^v; 2 divides it exactly w times with probability 2^-(w - v + 1), and it is 0 with 2^-(64 - v). With
+uniform a, a multiple of exactly 2^w takes any value with probability 2^-(64 - w) at most. All together at most
+
+    sum over w = v..63 of 2^-(w - v + 1) 2^-(64 - w), and 2^-(64 - v)  =  (66 - v) / 2 * 2^-(64 - v).
+
+Two sums that fit in q bits differ by less than 2^q, so that v is below q: 2^-28 for q = 32. See `missed`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +30,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
 
-from veilrec.federate.secagg.terms import Reader, Words, packed
+from veilrec._arrays import Offsets
+from veilrec.federate.secagg.terms import MessageReader, Words, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
@@ -49,7 +66,7 @@ class RoundKey:
         return packed(self.number) + self.public + self.signature
 
     @classmethod
-    def read(cls, reader: Reader, keys: int = 1) -> RoundKey:
+    def read(cls, reader: MessageReader, keys: int = 1) -> RoundKey:
         """Take what `encode` wrote; some announce several keys at once."""
         number = reader.count(2**32 - 1)
         return cls(number, reader.take(keys * KEY_BYTES), reader.take(SIGNATURE_BYTES))
@@ -99,3 +116,29 @@ class MaskStream:
             part = total[start : start + step]
             self._stream.update_into(_ZEROS[: part.nbytes], self._buffer)
             combine(part, np.frombuffer(self._buffer, total.dtype, len(part)), out=part)
+
+
+CHECK_KEY_BYTES = 32
+
+
+def missed(width: int) -> float:
+    """At most how often a wrong sum of numbers of so many bits goes unnoticed, whoever made it knowing no key."""
+    v = width - 1
+    return (66 - v) / 2 * 2.0 ** -(64 - v)
+
+
+def check_value(values: Offsets, key: bytes) -> NDArray[np.uint64]:
+    """The check of a vector, or of a sum of vectors: one word."""
+    columns = math.isqrt(len(values) - 1) + 1
+    rows = -(-len(values) // columns)
+    factors = np.zeros(rows + columns, np.uint64)
+    MaskStream(key).add_to(factors)
+    left, right = factors[:rows], factors[rows:]
+    words = values.view(np.uint64)
+    whole = len(values) // columns
+    products = np.zeros(rows, np.uint64)
+    products[:whole] = words[: whole * columns].reshape(whole, columns) @ right
+    rest = words[whole * columns :]
+    if len(rest):
+        products[whole] = rest @ right[: len(rest)]
+    return np.array([left @ products], "<u8")

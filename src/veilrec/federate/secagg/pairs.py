@@ -1,4 +1,4 @@
-"""Secure sums among the devices alone: every two neighbours mask against each other (Bonawitz et al. 2017).
+"""Pairwise secure aggregation: every two neighbours mask against each other (Bonawitz et al. 2017).
 
     advert     = device.advertise(terms)        two keys for this round, signed
     shares     = device.share(group)            its secrets, in sealed shares for its neighbours
@@ -12,7 +12,7 @@ seed that is in shares too: so its vector stays hidden even if its key were open
 held both would see the vector. So a device opens one or the other of every neighbour, by one list, and only once a
 quorum has signed that list, each device one list a round: `graph` says why there cannot be two.
 
-Four trips to the server and one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
+Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
 learns the sum of those in the list, also if it lies about who is there. A server that picks whom to leave out by the
 order of the ring, knowing who is corrupt, is beyond what is shown, unless everybody is next to everybody. No wrong
 sum is taken for a right one: secrets that are not what their owners committed to void the round.
@@ -35,10 +35,13 @@ from veilrec.federate.secagg.graph import Neighbourhood, neighbours
 from veilrec.federate.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
 from veilrec.federate.secagg.pair_messages import (
     KEYS,
+    SECRET_BYTES,
+    SHARE_BYTES,
     Group,
-    Kind,
     Reveal,
-    Shares,
+    SealedShares,
+    SecretKind,
+    combine,
     decode_advert,
     decode_boxes,
     decode_masked,
@@ -48,9 +51,9 @@ from veilrec.federate.secagg.pair_messages import (
     encode_masked,
     encode_numbers,
     encode_signatures,
+    split,
 )
-from veilrec.federate.secagg.shamir import SECRET_BYTES, SHARE_BYTES, combine, split
-from veilrec.federate.secagg.terms import MOST_DEVICES, Broken, Reader, Terms, TooFew, Words, digest, packed
+from veilrec.federate.secagg.terms import MOST_DEVICES, BrokenSum, MessageReader, Terms, TooFew, Words, digest, packed
 from veilrec.wire.codec import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature
 
@@ -89,7 +92,7 @@ def _add_pair_mask(
     stream.add_to(words, sign=1 if number == low else -1)
 
 
-class PairDevice:
+class PairwiseSumClient:
     """A device's side of one round; every step is taken once, in order, and a step that fails ends the round for it."""
 
     def __init__(
@@ -115,7 +118,7 @@ class PairDevice:
     def advertise(self, terms: bytes) -> bytes:
         """Two keys for the round, if its terms are those that the device takes part under."""
         self._next(1)
-        self.terms = Terms.read(reader := Reader(terms))
+        self.terms = Terms.read(reader := MessageReader(terms))
         reader.end()
         if self.terms.federation != self.federation:
             raise BadInput("the round is of another federation: nothing is sent")
@@ -146,7 +149,7 @@ class PairDevice:
             for other, seed, key in zip(around, seeds, keys, strict=True)
         }
         self._step = 2
-        return Shares(self.number, _commitment(self._group, self.number, self._seed), boxes).encode()
+        return SealedShares(self.number, _commitment(self._group, self.number, self._seed), boxes).encode()
 
     def _check_group(self, told: Group) -> None:
         self._members = told.members
@@ -221,7 +224,7 @@ class PairDevice:
         for number, signature in signed.items():
             check_signature(self._registered[number], SURVIVORS, self._list, signature)
         alive = set(self._survivors)
-        shares: dict[int, tuple[Kind, bytes]] = {
+        shares: dict[int, tuple[SecretKind, bytes]] = {
             other: ("seed", seed) if other in alive else ("key", key) for other, (seed, key) in self._held.items()
         }
         return Reveal(self.number, shares).encode()
@@ -231,14 +234,14 @@ def _nonce(sender: int) -> bytes:
     return packed(sender) + bytes(8)  # two neighbours have a key of their own, for one box each way
 
 
-class PairSum:
+class PairwiseSum:
     """The server's side of one round: passes on, adds up, and takes off the masks that are left."""
 
     def __init__(self, terms: Terms, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> None:
         self.terms, self.neighbourhood, self._registered = terms, neighbourhood, registered
         self._session = session_of(terms, neighbourhood)
         self._adverts: dict[int, RoundKey] = {}
-        self._shares: dict[int, Shares] = {}
+        self._shares: dict[int, SealedShares] = {}
         self._arrived: set[int] = set()
         self._signed: dict[int, bytes] = {}
         self._reveals: dict[int, Reveal] = {}
@@ -279,7 +282,7 @@ class PairSum:
 
     def receive_shares(self, content: bytes) -> int:
         """Take a device's boxes in, to be passed on."""
-        shares = Shares.decode(content)
+        shares = SealedShares.decode(content)
         if self._shared is not None or shares.number in self._shares:
             raise BadMessage(f"the shares of device {shares.number} come too late, or a second time")
         if tuple(shares.boxes) != self._around.get(shares.number, ()):
@@ -307,19 +310,19 @@ class PairSum:
         return self.terms.encode() + b"".join(parts)
 
     @classmethod
-    def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairSum:
+    def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairwiseSum:
         """The same round as `kept` wrote it, before its first vector; whatever devices were sent is sent again."""
-        made = cls(Terms.read(reader := Reader(content)), neighbourhood, registered)
+        made = cls(Terms.read(reader := MessageReader(content)), neighbourhood, registered)
         for _ in range(reader.count(MOST_DEVICES)):
             made.receive_advert(RoundKey.read(reader, KEYS).encode())
         made.groups()
         for _ in range(reader.count(MOST_DEVICES)):
-            made.receive_shares(Shares.read(reader).encode())
+            made.receive_shares(SealedShares.read(reader).encode())
         reader.end()
         made.boxes()
         return made
 
-    def again(self) -> PairSum:
+    def again(self) -> PairwiseSum:
         """The same round before its first vector, to be gone through anew: what was checked before is not again."""
         made = copy(self)
         made._arrived, made._signed, made._reveals, made._survivors = set(), {}, {}, None
@@ -383,7 +386,7 @@ class PairSum:
         for number in self._survivors or ():
             seed = self._secret(number, "seed")
             if _commitment(self._group, number, seed) != self._shares[number].commitment:
-                raise Broken(f"the shares of device {number}'s seed are wrong: the round is void")
+                raise BrokenSum(f"the shares of device {number}'s seed are wrong: the round is void")
             _own_mask(seed, self._group).add_to(total, sign=-1)
         for number in self._shared or ():
             if number not in self._arrived:
@@ -397,12 +400,12 @@ class PairSum:
             return
         key = X25519PrivateKey.from_private_bytes(self._secret(number, "key"))
         if public_half(key) != self._adverts[number].public[KEY_BYTES:]:
-            raise Broken(f"the shares of device {number}'s key are wrong: the round is void")
+            raise BrokenSum(f"the shares of device {number}'s key are wrong: the round is void")
         for other in left:
             other_key = self._adverts[other].public[KEY_BYTES:]
             _add_pair_mask(total, key, number, other, other_key, self._group)
 
-    def _secret(self, owner: int, kind: Kind) -> bytes:
+    def _secret(self, owner: int, kind: SecretKind) -> bytes:
         shares = {
             sender + 1: reveal.shares[owner][1]
             for sender, reveal in self._reveals.items()
@@ -411,4 +414,4 @@ class PairSum:
         try:
             return combine(shares, self.neighbourhood.threshold)
         except BadMessage:
-            raise Broken(f"the shares of device {owner}'s {kind} are wrong: the round is void") from None
+            raise BrokenSum(f"the shares of device {owner}'s {kind} are wrong: the round is void") from None

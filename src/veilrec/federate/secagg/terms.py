@@ -38,7 +38,7 @@ class TooFew(Void):
     """Fewer devices than the round needs are left."""
 
 
-class Broken(Void):
+class BrokenSum(Void):
     """What came together is no sum of what was sent: somebody did not do their part."""
 
 
@@ -79,7 +79,7 @@ class Terms:
         return _TERMS.pack(_MAGIC, self.federation, self.round_number, self.length, self.width, self.least)
 
     @classmethod
-    def read(cls, reader: Reader) -> Terms:
+    def read(cls, reader: MessageReader) -> Terms:
         """Take what `encode` wrote."""
         magic, *fields = reader.unpack(_TERMS)
         if magic != _MAGIC:
@@ -106,7 +106,7 @@ class Terms:
         signed = total.view("<i4" if self.words.itemsize == 4 else "<i8").astype(np.int64)
         limit = 1 << (self.width - 1)
         if self.width < 64 and (int(signed.max()) >= limit or int(signed.min()) < -limit):
-            raise Broken(
+            raise BrokenSum(
                 f"the sum has a number beyond {self.width} bits: a device sent too much, a helper answered wrongly, or "
                 "the width was chosen too small; nothing of the round is used"
             )
@@ -122,7 +122,7 @@ def digest(*parts: bytes) -> bytes:
     return sha.digest()
 
 
-class Reader:
+class MessageReader:
     """Bytes from somebody else, taken apart from the front; what is missing or left over raises `BadMessage`."""
 
     def __init__(self, content: bytes) -> None:
@@ -164,5 +164,5 @@ class Reader:
 
 
 def packed(count: int) -> bytes:
-    """A number of things, or of a device, as `Reader.count` takes it."""
+    """A number of things, or of a device, as `MessageReader.count` takes it."""
     return count.to_bytes(4, "little")

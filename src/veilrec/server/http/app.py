@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import signal
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from veilrec.server.http.metrics import Metrics
 from veilrec.server.http.openapi import document
 from veilrec.server.http.pages import FOLDER, Served, has, page_files, plain_page, takes_gzip
 from veilrec.server.http.receiving import BUSY, Refused, decoded, header, read_body
+from veilrec.server.http.running import ListenAddress, serve_app
 from veilrec.server.http.service import NoEmbedder, Service
 from veilrec.wire.releases import FORMAT, Release
 
@@ -263,3 +265,15 @@ def _tail(request: Request, start: str) -> str:
         return unquote(raw.partition(b"?")[0].decode("ascii")[len(start) :], errors="strict")
     except UnicodeDecodeError:
         raise Refused(400, "the id of the item is no UTF-8") from None
+
+
+def serve(service: Service, settings: Settings, place: ListenAddress, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; SIGHUP takes a new version of the release."""
+
+    def prepare(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
+        service.on_failure = lambda: loop.call_soon_threadsafe(stop)
+
+    serve_app(make_app(service, settings), service.log, place, announce, prepare)
+    if service.failure is not None:
+        raise BadInput(service.failure)

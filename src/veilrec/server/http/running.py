@@ -1,4 +1,7 @@
-"""The process: a socket, TLS, signals, and an end that finishes what has begun."""
+"""Run any ASGI application of ours in a process: a socket, TLS, signals, and a graceful end.
+
+The recommender (`app.serve`) and the coordinator of a federation both use it; it knows neither of them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,9 @@ import uvicorn
 import uvloop
 
 from veilrec.errors import BadInput
-from veilrec.server.http.app import Settings, make_app
 from veilrec.server.http.connections import Connection
 from veilrec.server.http.door import Door
 from veilrec.server.http.logs import FromLibrary, Log
-from veilrec.server.http.service import Service
 from veilrec.wire.addresses import is_loopback
 
 _BACKLOG = 2048
@@ -31,7 +32,7 @@ _LOG_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where the service is offered."""
 
     host: str = "127.0.0.1"
@@ -100,24 +101,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(service: Service, settings: Settings, place: Place, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; SIGHUP takes a new version of the release."""
-
-    def prepare(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
-        service.on_failure = lambda: loop.call_soon_threadsafe(stop)
-
-    serve_app(make_app(service, settings), service.log, place, announce, prepare)
-    if service.failure is not None:
-        raise BadInput(service.failure)
-
-
 Prepare = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]
 """Called in the loop before the first request, with what ends the service."""
 
 
 def serve_app(
-    app: Door, log: Log, place: Place, announce: Callable[[str], None], prepare: Prepare, *, signals: bool = True
+    app: Door,
+    log: Log,
+    place: ListenAddress,
+    announce: Callable[[str], None],
+    prepare: Prepare,
+    *,
+    signals: bool = True,
 ) -> None:
     """Serve an application until SIGTERM, Ctrl-C, or whatever `prepare` arranges; a thread listens to no signals."""
     place.check()

@@ -1,21 +1,32 @@
-"""A device's way to its coordinator over HTTPS: one connection that stays open, TLS 1.3, the federation's own CA."""
+"""The way of a client or helper to its coordinator: HTTPS, and the loop that polls for tasks and answers them.
+
+One connection that stays open, TLS 1.3, the federation's own authority. What is answered was charged for and written
+down before, in one transaction (`veilrec.device.device`): whoever kills the process at any point finds after the next
+start the same message, or none. Nothing of an error leaves: a task that cannot or must not be done is left unanswered.
+
+An aggregation helper imports this module; it needs neither plans nor anything of users.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
 import json
+import random
 import secrets
+import sqlite3
 import ssl
+import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from veilrec.errors import BadInput
+from veilrec.errors import BadInput, VeilrecError
 from veilrec.federate import identity
 from veilrec.federate.federation import Federation
 from veilrec.federate.identity import Invitation
-from veilrec.federate.tasks import WITH_CONTENT, Away, BadTask, Receipt, Task, TurnedAway
+from veilrec.federate.tasks import WITH_CONTENT, Away, BadTask, CoordinatorLink, FederationTask, Receipt, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 _TIMEOUT_SECONDS = 15.0  # beyond what was asked to wait for
@@ -69,13 +80,13 @@ class HttpsLink:
         answer = self._request("/v1/enrol", json.dumps(asked).encode(), {}, _SMALL, 0.0)
         return _field(answer, "role")
 
-    def poll(self, seconds: float) -> Task | None:
+    def poll(self, seconds: float) -> FederationTask | None:
         """What is asked of this device."""
         body = f"{seconds:.3f} {secrets.token_hex(8)} {WITH_CONTENT}".encode()
         told, _, self._came = self._signed("/v1/poll", "poll", 0, body, _SMALL, seconds).partition(b"\n")
-        return Task.from_json(told)
+        return FederationTask.from_json(told)
 
-    def fetch(self, task: Task) -> bytes:
+    def fetch(self, task: FederationTask) -> bytes:
         """What belongs to a task; other bytes than it names are refused."""
         if not task.sha256:
             return b""
@@ -88,7 +99,7 @@ class HttpsLink:
             raise Away("what came is not what was announced: fetching it again")
         return content
 
-    def send(self, task: Task, answer: bytes) -> Receipt:
+    def send(self, task: FederationTask, answer: bytes) -> Receipt:
         """Answer a task."""
         headers = {"X-Veilrec-Kind": task.kind, "X-Veilrec-Number": str(task.number)}
         content = self._signed("/v1/answer", task.kind, task.number, answer, _SMALL, 0.0, headers)
@@ -163,7 +174,7 @@ class HttpsLink:
 
 
 def client_context(ca: Path) -> ssl.SSLContext:
-    """TLS 1.3 with whoever this authority vouches for, and nobody else."""
+    """Make a TLS 1.3 context that trusts this authority and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -187,3 +198,81 @@ def _told(content: bytes) -> str:
         return str(json.loads(content)["error"])[:300]
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it says no more"
+
+
+_POLL_SECONDS = 20.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds between attempts that fail
+_DECLINED_PAUSE = 5.0  # before a device that does not answer a task asks what else there is
+_jitter = random.SystemRandom()
+
+
+class Answers(Protocol):
+    """What answers tasks: a device, or whatever stands for one."""
+
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
+        """The bytes that may leave; they are paid for."""
+
+
+class Pause:
+    """Longer and longer between attempts that fail, never as long as the others': they must not come all at once."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop, self._next = stop, _FIRST_PAUSE
+
+    def wait(self) -> None:
+        """Before the next attempt."""
+        self._stop.wait(_jitter.uniform(0.0, self._next))
+        self._next = min(2.0 * self._next, _LONGEST_PAUSE)
+
+    def reset(self) -> None:
+        """An attempt did not fail."""
+        self._next = _FIRST_PAUSE
+
+
+def live(
+    link: CoordinatorLink,
+    answers: Answers,
+    say: Callable[[str], None],
+    stop: threading.Event,
+    enrol: Callable[[], object],
+) -> bool:
+    """Until the federation is over (True), or somebody stops this device (False)."""
+    pause, is_enrolled = Pause(stop), False
+    while not stop.is_set():
+        try:
+            if not is_enrolled:
+                enrol()
+                is_enrolled = True
+            task = link.poll(_POLL_SECONDS)
+            pause.reset()
+            if task is None:
+                continue
+            if task.kind == "over":
+                say("the federation is over")
+                return True
+            _serve(link, answers, task, say, stop)
+        except (Away, BadTask) as error:
+            say(str(error))
+            pause.wait()
+    return False
+
+
+def _serve(
+    link: CoordinatorLink, answers: Answers, task: FederationTask, say: Callable[[str], None], stop: threading.Event
+) -> None:
+    try:
+        content = link.fetch(task)
+        answer = answers.answer(task, content)
+        receipt = link.send(task, answer)
+    except TurnedAway as error:
+        if error.status in (401, 403, 404) or not error.status:
+            raise
+        say(f"{task.kind} {task.number}: {error}")  # it came too late, or has come before
+        stop.wait(_jitter.uniform(0.0, 1.0))
+    except Away:
+        raise
+    except (VeilrecError, OSError, sqlite3.Error) as error:
+        say(f"{task.kind} {task.number} is not answered: {error}")
+        stop.wait(_jitter.uniform(0.5, 1.0) * _DECLINED_PAUSE)
+    else:
+        say(f"{task.kind} {task.number}: {receipt}")

@@ -1,24 +1,35 @@
-"""A plan whose server would add the noise, as one whose devices add it in shares, and what is promised then."""
+"""Distributed noise, and the terms of every secure sum of a federation.
+
+With distributed noise clients add the noise that the server would add, each a part, so that nobody sees a sum without.
+
+A secure sum is over the updates of a round, or over what everybody reports before the first one. Reports are summed
+under masks where the server is trusted with them (`ItemReports.under_masks`): whole numbers from 0 to `largest`, of n
+clients. Their sum lies from 0 to n * largest, so that the bits of that number and one more for the sign hold it, and no
+sum of honest clients wraps around or is refused for its width.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TypeAlias
 
+from veilrec._words import counted
 from veilrec.errors import BadInput
+from veilrec.federate.federation import Federation
 from veilrec.federate.secagg.terms import Terms
 from veilrec.plan import Plan
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
 from veilrec.privacy.mechanisms.shared import SharedSum, Shares, overflow_chance
 from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.updates import Round
+from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round
 
 _ADDED_UP = ("sum", "mean")
 _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 
 
-def with_shares(plan: Plan, shares: Shares) -> Plan:
+def with_distributed_noise(plan: Plan, shares: Shares) -> Plan:
     """The same plan with the same noise, added by the devices; a round with fewer than `shares.least` is void."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, CohortSum):
@@ -34,7 +45,7 @@ def with_shares(plan: Plan, shares: Shares) -> Plan:
 
 
 def terms_of(plan: Plan, about: Round, federation: bytes, least: int | None = None) -> Terms:
-    """What a round is to secure sums; `least`: devices, where the plan's own noise does not say how many."""
+    """Terms of the secure sum of a round; `least`: devices, where the plan's own noise does not say how many."""
     lattice = plan.lattice(about)
     if least is not None and not isinstance(plan.mechanism, SharedSum):
         return Terms(federation, about.number, lattice.size, _WIDTH, least)
@@ -43,7 +54,7 @@ def terms_of(plan: Plan, about: Round, federation: bytes, least: int | None = No
 
 
 def guarantee_of(plan: Plan, delta: float) -> Guarantee:
-    """What a run of a plan with noise in shares promises whoever takes part, the server being one of the attackers."""
+    """Guarantee of a plan with distributed noise, for everybody who takes part, the server being an attacker."""
     mechanism = _shared(plan)
     turns = plan.rounds if plan.most_turns is None else plan.most_turns
     error = turns * mechanism.draws_error
@@ -88,3 +99,47 @@ def _shared(plan: Plan) -> SharedSum:
     if not isinstance(plan.mechanism, SharedSum):
         raise BadInput(f"the noise of the plan's {plan.mechanism.name} is not in shares: use with_shares first")
     return plan.mechanism
+
+
+Summed: TypeAlias = Round | ReportSum
+_MOST_WIDTH = 64
+
+ATTEMPTS = {"helpers": 1, "pairs": 64}
+"""Sums of reports that a device takes part in, at most: a server that has seen two learns how they differ.
+
+Helpers can be asked about the same list for ever, so that one is enough. Devices that were killed on the way have left
+a sum among devices alone for good; it is begun anew, under a number of its own.
+"""
+
+
+def width_for(devices: int, largest: int) -> int:
+    """Bits of a sum of so many numbers from 0 to `largest`, its sign included."""
+    width = (devices * largest).bit_length() + 1
+    if width > _MOST_WIDTH:
+        raise BadInput(f"{devices} devices with numbers up to {largest} need {width} bits: there are {_MOST_WIDTH}")
+    return width
+
+
+def terms_in(made: Federation, plan: Plan, about: Summed) -> Terms:
+    """What a sum is to everybody: server and devices work it out by themselves, from the federation's file."""
+    if isinstance(about, Round):
+        if about.number >= FIRST_REPORT_SUM:
+            raise BadInput(f"round {about.number} has the number of a sum of reports: rounds have smaller ones")
+        return terms_of(plan, about, made.digest, made.least)
+    reports, attempts = plan.reports, ATTEMPTS.get(made.secagg, 0)
+    if reports is None or not reports.mechanism.under_masks:
+        raise BadInput("this plan has no reports that are added up under masks: nothing is sent")
+    if about.attempt >= attempts:
+        raise BadInput(
+            f"reports are added up {counted(attempts, 'time')} at most, and this is time {about.attempt + 1}"
+        )
+    mechanism = reports.mechanism
+    width = width_for(made.devices, mechanism.largest)
+    return Terms(made.digest, about.number, mechanism.length, width, made.least)
+
+
+def report_sum(number: int) -> ReportSum:
+    """The sum of reports that has this number; a round's is refused."""
+    if number < FIRST_REPORT_SUM:
+        raise BadInput(f"number {number} is that of a round, and no sum of reports has it: nothing is sent")
+    return ReportSum(number - FIRST_REPORT_SUM)

@@ -31,17 +31,58 @@ from starlette.routing import Route, Router
 
 from veilrec.errors import VeilrecError
 from veilrec.federate import identity
-from veilrec.federate.coordinator.conducting import Busy, Conductor
-from veilrec.federate.coordinator.page_door import PageDoor, asking
-from veilrec.federate.coordinator.registry import Entry, NotInvited
-from veilrec.federate.tasks import WITH_CONTENT, Task
+from veilrec.federate.coordinator.driver import RoundDriver, StoreBusy
+from veilrec.federate.coordinator.registry import NotInvited, RegistryEntry
+from veilrec.federate.tasks import WITH_CONTENT, FederationTask
 from veilrec.server.http.door import Door, Hot
 from veilrec.server.http.limits import RateLimit
 from veilrec.server.http.logs import Log
 from veilrec.server.http.metrics import Metrics
-from veilrec.server.http.receiving import BUSY, Receive, Refused, Scope, header, read_body
-from veilrec.server.refusals import Refused as NotCounted
+from veilrec.server.http.receiving import BUSY, Headers, Message, Receive, Refused, Scope, Send, header, read_body
+from veilrec.server.refusals import MessageRefused
 from veilrec.wire.addresses import checked_origin
+
+PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
+PAGE_HEADERS = ("content-type", "x-veilrec-device", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
+_REMEMBERED_SECONDS = 3600
+_OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
+
+
+class PageApp(Door):
+    """An application whose answers to clients the pages of one origin may read, and no other page."""
+
+    page: bytes = b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; answers to clients name the page that may read them."""
+        if scope["type"] != "http" or scope["path"] not in PATHS:
+            await super().__call__(scope, receive, send)
+            return
+        own: Headers = [_OF_ORIGIN]
+        if header(scope, b"origin") == self.page:
+            own.append((b"access-control-allow-origin", self.page))
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        await super().__call__(scope, receive, telling)
+
+
+def preflight_routes() -> list[Route]:
+    """Routes of CORS preflight requests: the same answer to all."""
+    return [Route(path, _permission, methods=["OPTIONS"]) for path in PATHS]
+
+
+async def _permission(request: Request) -> Response:
+    told = {
+        "access-control-allow-methods": "POST",
+        "access-control-allow-headers": ", ".join(PAGE_HEADERS),
+        "access-control-max-age": str(_REMEMBERED_SECONDS),
+    }
+    return Response(status_code=204, headers=told)
+
 
 DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
 _LONGEST_POLL_SECONDS = 25.0
@@ -49,7 +90,7 @@ _SMALL = 4096  # bytes of a body that is not an answer
 _SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
 _JSON = b"application/json"
 _MOST_BODIES = 16  # answers that are read at once
-RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each trip of a round
+RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each task of a round
 
 
 class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
@@ -62,15 +103,15 @@ class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
     endorsement: str
 
 
-class Coming:
+class CoordinatorRoutes:
     """The routes of a coordinator."""
 
-    def __init__(self, conductor: Conductor, *, largest_answer: int, operator: bytes, rate: float) -> None:
-        self._conductor, self._cap, self._operator = conductor, largest_answer, operator
-        self._federation = conductor.federation
+    def __init__(self, driver: RoundDriver, *, largest_answer: int, operator: bytes, rate: float) -> None:
+        self._driver, self._cap, self._operator = driver, largest_answer, operator
+        self._federation = driver.federation
         self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._bodies = 0
-        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * conductor.trips_a_round)
+        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * driver.tasks_per_round)
         self._news: asyncio.Event = asyncio.Event()
         self._enrolment = msgspec.json.Decoder(Enrolment)
 
@@ -79,7 +120,7 @@ class Coming:
         gets: dict[str, Callable[[Request], Awaitable[Response]]] = {"/healthz": self.health, "/v1/status": self.status}
         return [
             Route("/v1/enrol", self.enrol, methods=["POST"]),
-            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # the door has seen to it before
+            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # answered before the router
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
         ]
 
@@ -95,7 +136,7 @@ class Coming:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._wake)
 
-        self._conductor.board.watch(wake)
+        self._driver.board.watch(wake)
 
     def _wake(self) -> None:
         self._news.set()
@@ -119,10 +160,10 @@ class Coming:
         if asked.plan != made.plan:
             raise Refused(409, "the device has another version of the plan: copy federation.yaml and facts again")
         try:
-            place = await self._store(self._conductor.registry.enrol, made.id, asked.device, key, endorsement)
+            place = await self._store(self._driver.registry.enrol, made.id, asked.device, key, endorsement)
         except NotInvited as error:
             raise Refused(403, str(error)) from None
-        self._conductor.enrolled()
+        self._driver.enrolled()
         return _json({"device": place.device, "role": place.role, "place": place.number})
 
     async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
@@ -130,29 +171,29 @@ class Coming:
         body = await self._signed(scope, receive, "poll", 0, _SMALL)
         device, wait = _text(scope, DEVICE), _seconds(body)
         until = perf_counter() + wait
-        self._conductor.see(device)
+        self._driver.see(device)
         while True:
             news = self._news  # before looking: what comes in between is not missed
-            task: Task | None = self._conductor.board.task_for(device)
+            task: FederationTask | None = self._driver.board.task_for(device)
             left = until - perf_counter()
             if task is not None or left <= 0:
-                self._conductor.see(device)
+                self._driver.see(device)
                 content = self._small_content(device, task) if _wants_content(body) else None
                 return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await news.wait()
 
-    def _small_content(self, device: str, task: Task | None) -> bytes | None:
+    def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
         """What a device need not ask for by itself; None where there is nothing, or too much."""
         if task is None or not 0 < task.size <= _SENT_ALONG:
             return None
-        return self._conductor.board.content(device, task.sha256)
+        return self._driver.board.content(device, task.sha256)
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
         """What belongs to a device's task."""
         body = await self._signed(scope, receive, "content", 0, _SMALL)
-        found = self._conductor.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
+        found = self._driver.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
         if found is None:
             raise Refused(410, "nothing of this kind is asked for any more")
         return found, b"application/octet-stream"
@@ -166,13 +207,13 @@ class Coming:
         try:
             body = await self._signed(scope, receive, kind, number, self._cap)
             device = _text(scope, DEVICE)
-            if self._conductor.is_trip(kind):  # never behind those who wait for what is said on it
-                receipt = self._conductor.take_on_trip(device, kind, number, body)
+            if self._driver.is_rpc(kind):  # never behind those who wait for what is said on it
+                receipt = self._driver.take_reply(device, kind, number, body)
             else:
-                receipt = await self._store(self._conductor.take, device, kind, number, body)
-        except NotCounted as refusal:
+                receipt = await self._store(self._driver.take, device, kind, number, body)
+        except MessageRefused as refusal:
             raise Refused(409, str(refusal)) from None
-        except Busy:
+        except StoreBusy:
             raise Refused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
         finally:
             self._bodies -= 1
@@ -183,7 +224,7 @@ class Coming:
         given = header(request.scope, b"authorization") or b""
         if not hmac.compare_digest(given, b"Bearer " + self._operator):
             raise Refused(401, "this is for the operator of the federation")
-        return _json(await self._store(self._conductor.status))
+        return _json(await self._store(self._driver.status))
 
     async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
         """The body of a request that an enrolled device has signed for this."""
@@ -196,10 +237,10 @@ class Coming:
             raise Refused(401, "the request is not signed by this device's key") from None
         return body
 
-    def _entry(self, scope: Scope) -> Entry:
+    def _entry(self, scope: Scope) -> RegistryEntry:
         """Who a request says it is from, before anything of it is read."""
         name = _text(scope, DEVICE)
-        entry = self._conductor.registry.find(name)
+        entry = self._driver.registry.find(name)
         if entry is None or entry.key is None:
             raise Refused(401, "this device is not enrolled")
         if entry.revoked:
@@ -215,7 +256,7 @@ class Coming:
 
 
 def make_app(
-    conductor: Conductor,
+    driver: RoundDriver,
     *,
     largest_answer: int,
     operator: bytes,
@@ -224,15 +265,15 @@ def make_app(
     page: str | None = None,
 ) -> Door:
     """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
-    rate *= conductor.trips_a_round
-    coming = Coming(conductor, largest_answer=largest_answer, operator=operator, rate=rate)
-    routes = coming.routes() if page is None else [*coming.routes(), *asking()]
-    kind = Door if page is None else PageDoor
-    door = kind(coming.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
-    if page is not None and isinstance(door, PageDoor):
-        door.page = checked_origin(page).encode()
-    door.on_start = coming.start
-    return door
+    rate *= driver.tasks_per_round
+    own = CoordinatorRoutes(driver, largest_answer=largest_answer, operator=operator, rate=rate)
+    routes = own.routes() if page is None else [*own.routes(), *preflight_routes()]
+    kind = Door if page is None else PageApp
+    app = kind(own.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
+    if page is not None and isinstance(app, PageApp):
+        app.page = checked_origin(page).encode()
+    app.on_start = own.start
+    return app
 
 
 def _json(value: object) -> Response:
