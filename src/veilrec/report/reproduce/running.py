@@ -11,7 +11,8 @@ from typing import Any
 from veilrec._words import counted
 from veilrec.errors import VeilrecError
 from veilrec.report.reproduce.price import NOT_RUN
-from veilrec.report.run_summary import Point, read_run
+from veilrec.report.run_summary import EvaluationPoint as Point
+from veilrec.report.run_summary import read_run
 from veilrec.runs.trials import Follow, Say, Trial, complete, finished
 
 

@@ -17,7 +17,7 @@ from veilrec.report.reproduce.price import NOT_RUN, price_grids, terms_grid
 from veilrec.report.reproduce.probes import in_words
 from veilrec.report.reproduce.running import Outcome
 from veilrec.report.reproduce.study import Study, StudyPanel, Variant
-from veilrec.report.run_summary import Point
+from veilrec.report.run_summary import EvaluationPoint as Point
 from veilrec.report.units import byte_scale, spelt
 
 _QUALITY = ("ndcg@10", "auc")  # by which a line is compared with popularity: the first that there is
