@@ -98,9 +98,9 @@ def gradient_rows(
         say(f"attack {number}/{len(subjects)}  {subject.label}")
         attacked.append(attack_uploads(subject, uploads=uploads, rounds=rounds, seed=seed))
     if plot is not None:
-        from veilrec.report.attack_picture import save_uploads
+        from veilrec.report.plots import save_attack
 
-        save_uploads(attacked, plot)
+        save_attack(attacked, plot)
     if json_output:
         each = [one.to_json() | {"seed": seed} for one in attacked]
         print_json(each[0] if len(each) == 1 else {"attack": "gradient-rows", "results": each, "seed": seed})
@@ -197,7 +197,7 @@ def repeated_queries(
         say(f"attack {number}/{len(runs)}  {folder}")
         asked.append(attack_queries(folder, populations, asking, counts=queries or COUNTS, seed=seed))
     if plot is not None:
-        from veilrec.report.attack_picture import save_queries
+        from veilrec.report.plots import save_queries
 
         save_queries(asked, plot)
     if json_output:

@@ -172,9 +172,9 @@ def attacked(asked: Asked, attack: Callable[[Subject], Result]) -> list[Result]:
 def show(found: Sequence[Result], asked: Asked, table: Callable[[Console, Result], None]) -> None:
     """As a picture, and as JSON or tables."""
     if asked.plot is not None:
-        from veilrec.report.attacks_picture import save
+        from veilrec.report.plots import save_attack
 
-        save(found, asked.plot)
+        save_attack(found, asked.plot)
     if asked.json_output:
         each = [one.to_json() | {"seed": asked.seed} for one in found]
         print_json(each[0] if len(each) == 1 else {"attack": found[0].attack, "results": each, "seed": asked.seed})

@@ -14,7 +14,7 @@ from veilrec.cli.output import Json, data_names, method_names, print_json, proto
 from veilrec.cli.train import DATA_HELP
 
 if TYPE_CHECKING:
-    from veilrec.report.comparison import Grid
+    from veilrec.report.comparison import TextTable
     from veilrec.runs.comparison import Comparison
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
@@ -138,7 +138,7 @@ def _print(result: Comparison, command: str, form: Format) -> None:
         sys.stdout.write((result.folder / f"{report.NAME}.{suffix}").read_text(encoding="utf-8"))
 
 
-def _print_grid(grid: Grid) -> None:
+def _print_grid(grid: TextTable) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

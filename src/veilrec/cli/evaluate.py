@@ -200,18 +200,18 @@ def evaluate(
             method=method,
         )
         if plot is not None or html is not None:
-            from veilrec.report.personalisation_picture import save_files
+            from veilrec.report.page import save_personalisation
 
-            save_files(result, run, plot, html)
+            save_personalisation(result, run, plot, html)
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
         refuse_other_options(metrics.value, per_user, personalisation=personalisation, ties=ties, html=html)
         result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
-            from veilrec.report.serving_picture import save_ways
+            from veilrec.report.plots import save_serving
 
-            save_ways(result, plot)
+            save_serving(result, plot)
     if json_output:
         print_json(result)
         return
@@ -241,9 +241,9 @@ def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisa
         name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")
         raise BadInput(f"{name} belongs to --personalisation{others}: give it as well, or leave {name} out")
     require("a picture", "matplotlib")
-    from veilrec.report.personalisation_picture import check_files
+    from veilrec.report.page import check_personalisation_files
 
-    check_files(run, plot, html)
+    check_personalisation_files(run, plot, html)
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:

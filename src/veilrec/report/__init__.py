@@ -1,1 +1,1 @@
-"""What came of it, for people: tables, curves, the privacy statement, one page."""
+"""Reports: privacy statements, HTML pages from templates, tables and plots."""

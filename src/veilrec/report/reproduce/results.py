@@ -17,7 +17,7 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.calculated import CalculatedTables, calculate
 from veilrec.report.reproduce.experiment import ExperimentPanel
 from veilrec.report.reproduce.study import Probe, RowVariant, Study, StudyPanel
-from veilrec.report.run_summary import Point, read_run
+from veilrec.report.run_summary import EvaluationPoint, read_run
 from veilrec.report.units import spelt
 from veilrec.runs.evaluation import evaluate_run
 from veilrec.runs.folder import read_result
@@ -35,7 +35,7 @@ class RunOutcome:
     """The result of a run or measurement with the points of its curve, or the problem why there is none."""
 
     result: Mapping[str, Any] | None
-    points: tuple[Point, ...] = ()
+    points: tuple[EvaluationPoint, ...] = ()
     problem: str = ""
 
 
@@ -286,7 +286,7 @@ def _collect(rows: Sequence[Mapping[str, float]]) -> dict[str, SeedValues]:
     return {name: SeedValues(tuple(row[name] for row in rows)) for name in rows[0]}
 
 
-def _curve(runs: Sequence[Sequence[Point]]) -> dict[str, list[tuple[int, SeedValues]]]:
+def _curve(runs: Sequence[Sequence[EvaluationPoint]]) -> dict[str, list[tuple[int, SeedValues]]]:
     """Metric -> (round, values of all seeds), at the rounds in which every seed was evaluated."""
     by_round = [{point.round: point.metrics for point in points} for points in runs]
     common = sorted(set.intersection(*(set(rounds) for rounds in by_round)))

@@ -10,9 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from veilrec.errors import BadInput
-from veilrec.report.page import Story, render
-from veilrec.report.personalisation_picture import chart_of, check_files
-from veilrec.report.plots import inline, save
+from veilrec.report.page import Story, check_personalisation_files, render
+from veilrec.report.plots import inline, personalisation_chart, save
 from veilrec.report.run_summary import RunSummary
 
 
@@ -27,7 +26,9 @@ def result(method: str, values: Sequence[float], **other: object) -> dict[str, A
 
 
 def test_a_curve_a_run_over_what_was_given_and_baselines_as_levels() -> None:
-    chart = chart_of([result("fedmf", (0.1, 0.3, 0.4)), result("ease", (0.0, 0.2, 0.5)), result("ease", (0, 0, 0))])
+    chart = personalisation_chart(
+        [result("fedmf", (0.1, 0.3, 0.4)), result("ease", (0.0, 0.2, 0.5)), result("ease", (0, 0, 0))]
+    )
     assert [(curve.label, list(curve.x), list(curve.y)) for curve in chart.curves] == [
         ("fedmf", [0, 1, 2], [0.1, 0.3, 0.4]),
         ("ease", [0, 1, 2], [0.0, 0.2, 0.5]),
@@ -35,11 +36,11 @@ def test_a_curve_a_run_over_what_was_given_and_baselines_as_levels() -> None:
     ]
     assert chart.ticks == ["0", "5", "half"]
     assert chart.levels == {"popularity": 0.2, "random": 0.01}
-    assert chart_of([result("fedmf", (0.1, 0.3, 0.4))], "ndcg@10").levels["popularity"] == 0.1
+    assert personalisation_chart([result("fedmf", (0.1, 0.3, 0.4))], "ndcg@10").levels["popularity"] == 0.1
 
 
 def test_the_places_on_the_axis_have_their_names(tmp_path: Path) -> None:
-    chart = chart_of([result("fedmf", (0.1, 0.3, 0.4))])
+    chart = personalisation_chart([result("fedmf", (0.1, 0.3, 0.4))])
     words = [text for text in ET.fromstring(inline(chart)).itertext() if text.strip()]  # noqa: S314
     assert {"0", "5", "half", "fedmf", "popularity", "random"} <= {word.strip() for word in words}
     for name, start in (("curve.svg", b"<?xml"), ("curve.png", b"\x89PNG")):
@@ -48,27 +49,27 @@ def test_the_places_on_the_axis_have_their_names(tmp_path: Path) -> None:
 
 
 def test_a_page_shows_it_and_only_if_it_is_there(runs: list[RunSummary]) -> None:
-    page = render(runs, Story("A page", personalisation=chart_of([result("fedmf", (0.1, 0.3, 0.4))])))
-    assert "How soon does it know somebody new?" in page
+    page = render(runs, Story("A page", personalisation=personalisation_chart([result("fedmf", (0.1, 0.3, 0.4))])))
+    assert "How soon does it know a new user?" in page
     assert "fedmf ends at 0.4000; popularity: 0.2000; random: 0.0100." in page
     assert "How soon" not in render(runs, Story("A page"))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"dataset": "frappe"}, {"protocol": "holdout-users-liked"}])
 def test_runs_that_were_asked_other_questions_are_refused(other: dict[str, object]) -> None:
-    with pytest.raises(BadInput, match=f"ease has {next(iter(other))} .*: one picture compares runs of the same"):
-        chart_of([result("fedmf", (0.1, 0.3, 0.4)), result("ease", (0.1, 0.3, 0.4), **other)])
+    with pytest.raises(BadInput, match=f"ease has {next(iter(other))} .*: one plot compares runs of the same"):
+        personalisation_chart([result("fedmf", (0.1, 0.3, 0.4)), result("ease", (0.1, 0.3, 0.4), **other)])
     with pytest.raises(BadInput, match="at least one run"):
-        chart_of([])
+        personalisation_chart([])
 
 
 def test_files_are_checked_before_the_work(tmp_path: Path, run_folders: dict[str, Path]) -> None:
     run = run_folders["mf"]
-    check_files(run, tmp_path / "a.svg", tmp_path / "a.html")
+    check_personalisation_files(run, tmp_path / "a.svg", tmp_path / "a.html")
     with pytest.raises(BadInput, match="ends in .svg or .png"):
-        check_files(run, tmp_path / "a.pdf", None)
+        check_personalisation_files(run, tmp_path / "a.pdf", None)
     (tmp_path / "own.html").write_text("mine")
     with pytest.raises(BadInput, match="is no report of veilrec"):
-        check_files(run, None, tmp_path / "own.html")
+        check_personalisation_files(run, None, tmp_path / "own.html")
     with pytest.raises(BadInput, match=r"config\.yaml"):
-        check_files(tmp_path, None, tmp_path / "a.html")
+        check_personalisation_files(tmp_path, None, tmp_path / "a.html")
