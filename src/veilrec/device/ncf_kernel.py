@@ -134,13 +134,23 @@ class _Scratch(NamedTuple):
 
 
 def _make_scratch(layout: NeumfLayout) -> _Scratch:
-    widths, row = layout.widths, layout.gmf + int(layout.widths[0])
-    sizes = (int(widths.sum()), int(widths.sum()), layout.gmf, 1, 1)
-    passes = [np.zeros(_TILE * size, np.float32) for size in sizes]
-    sums = [np.zeros(size, np.float32) for size in (int(widths[1]), layout.gmf, layout.gmf)]
-    product = max(row, int((widths[1:] * widths[:-1]).max()))
-    gradients = [np.zeros(size, np.float32) for size in (product, row, layout.size)]
-    return _Scratch(*passes, np.zeros(_TILE, np.int32), *sums, np.ones(_TILE, np.float32), *gradients)
+    widths, gmf = layout.widths, layout.gmf
+    row, all_layers = gmf + int(widths[0]), _TILE * int(widths.sum())
+    return _Scratch(
+        values=np.zeros(all_layers, np.float32),
+        deltas=np.zeros(all_layers, np.float32),
+        gmf_rows=np.zeros(_TILE * gmf, np.float32),
+        scores=np.zeros(_TILE, np.float32),
+        slopes=np.zeros(_TILE, np.float32),
+        exponents=np.zeros(_TILE, np.int32),
+        user_terms=np.zeros(int(widths[1]), np.float32),
+        gmf_weights=np.zeros(gmf, np.float32),
+        gmf_sums=np.zeros(gmf, np.float32),
+        ones=np.ones(_TILE, np.float32),
+        product=np.zeros(max(row, int((widths[1:] * widths[:-1]).max())), np.float32),
+        row_gradient=np.zeros(row, np.float32),
+        gradient=np.zeros(layout.size, np.float32),
+    )
 
 
 class _EpochSpace(NamedTuple):
