@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 from scipy.special import expit
 
 from veilrec import _draws
 from veilrec._arrays import Floats, Indices
-from veilrec._jit import jit
-from veilrec._vector import LANES, load
 from veilrec.device.inner_loops import (
     add_scaled,
     add_scaled_rows,
@@ -21,12 +18,10 @@ from veilrec.device.inner_loops import (
     row_dots,
     sigmoids,
 )
-from veilrec.device.optimisers import WEIGHTS, adam, adam_pace, sgd
 
 ALMOST_NEVER = 1e-6
 N_ITEMS = 50
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 101]
-STEPS, SLOT, RATE = 4, 1, 0.01
 
 
 def epochs(own: list[int], negatives: int, count: int, device: int = 0) -> tuple[Indices, Floats]:
@@ -147,30 +142,3 @@ def test_mean_logistic_loss() -> None:
     assert mean_logistic_loss(errors) == pytest.approx(exact, rel=1e-5)
     assert mean_logistic_loss(errors[:0]) == 0.0
     assert np.isfinite(mean_logistic_loss(np.array([1.0, -1.0], np.float32)))
-
-
-@jit
-def _step(states, gradient, by_adam, step):
-    for q in range(0, len(gradient), LANES):
-        if by_adam:
-            adam(states, SLOT, q, load(gradient, (q,)), np.float32(RATE), adam_pace(step))
-        else:
-            sgd(states, SLOT, q, load(gradient, (q,)), np.float32(RATE))
-
-
-@pytest.mark.parametrize("by_adam", [True, False])
-def test_a_step_is_that_of_torch_and_moves_no_other_slot(by_adam: bool) -> None:
-    generator = np.random.default_rng(1)
-    start = generator.normal(size=2 * LANES).astype(np.float32)
-    states = np.zeros((3, 3, 2 * LANES), np.float32)
-    states[SLOT, WEIGHTS] = start
-    expected = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    optimiser: torch.optim.Optimizer = (torch.optim.Adam if by_adam else torch.optim.SGD)([expected], lr=RATE)
-    for step in range(1, STEPS + 1):
-        gradient = generator.normal(size=2 * LANES).astype(np.float32)
-        expected.grad = torch.tensor(gradient, dtype=torch.float64)
-        optimiser.step()
-        _step(states, gradient, by_adam, step)
-    change = expected.detach().numpy() - start
-    np.testing.assert_allclose(states[SLOT, WEIGHTS] - start, change, rtol=1e-4, atol=1e-6)
-    assert not states[[0, 2]].any()

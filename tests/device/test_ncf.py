@@ -14,8 +14,9 @@ from veilrec._csr import Csr
 from veilrec.device.inner_loops import draw_epoch
 from veilrec.device.learner import Cohort, Learned, OwnItems
 from veilrec.device.ncf import USER, NcfLearner, NcfSettings, schema, start_weights
+from veilrec.device.ncf_kernel import _TILE
 from veilrec.models.neumf import NeuMF
-from veilrec.models.neumf_scores import ITEMS, TILE
+from veilrec.models.neumf_scores import ITEMS
 from veilrec.updates import Round
 from veilrec.wire import codec
 
@@ -141,7 +142,7 @@ def test_equals_autograd_with_the_default_sizes_and_several_tiles():
     # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
     settings = replace(NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
     data = histories((80, 3), n_items=500)
-    assert 80 * (1 + settings.negatives) * 0.8 > TILE  # even where a fifth of the examples are repetitions
+    assert 80 * (1 + settings.negatives) * 0.8 > _TILE  # even where a fifth of the examples are repetitions
     compare(settings, data, 500, rtol=2e-5)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._vector import LANES
-from veilrec.device.title_encoder import HIDDEN, HIDDEN_BIAS, PROJECTIONS, QUERY, Titles, narrow, starts
+from veilrec.device.title_encoder import HIDDEN, HIDDEN_BIAS, PROJECTIONS, QUERY, Titles, starts
 from veilrec.device.title_gradients import BackwardInput, Pairs, count_distinct, number_words, slopes_of, unmix, unpool
 from veilrec.updates import Rows
 
@@ -40,8 +39,8 @@ class _Scratch(NamedTuple):
     to_logit: Floats  # [longest]
     to_mixed: Floats  # [longest, dim]
     to_projected: Floats  # [longest, 3 * dim]
-    along: Floats  # [2 heads, longest + LANES], a gradient times values, then times mixed values
-    to_scores: Floats  # [longest squared + LANES], of one head
+    along: Floats  # [2 heads, longest], a gradient times values, then times mixed values
+    to_scores: Floats  # [longest squared], of one head
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,9 @@ class EncodedMixed:
             words.values,
         )
         _pull_back_devices(titles, given, found)
-        dim = weights[HIDDEN].shape[1]
         dense = {
-            PROJECTIONS: narrow(found.projections.swapaxes(1, 2), 3 * titles.heads, 3 * dim).swapaxes(1, 2),
-            HIDDEN: narrow(found.hidden, titles.heads, dim),
+            PROJECTIONS: found.projections,
+            HIDDEN: found.hidden,
             HIDDEN_BIAS: found.hidden_bias,
             QUERY: found.query[:, np.newaxis],
         }
@@ -106,8 +104,8 @@ def _pull_back_devices(titles: Titles, given: BackwardInput, found: _Found) -> N
         np.empty(longest, np.float32),
         np.empty((longest, dim), np.float32),
         np.empty((longest, 3 * dim), np.float32),
-        np.empty((2 * titles.heads, longest + LANES), np.float32),
-        np.empty(longest * longest + LANES, np.float32),
+        np.empty((2 * titles.heads, longest), np.float32),
+        np.empty(longest * longest, np.float32),
     )
     for device in range(len(given.pair_offsets) - 1):
         first, last = given.pair_offsets[device], given.pair_offsets[device + 1]

@@ -19,8 +19,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 from veilrec import _draws
 from veilrec._arrays import Floats, Offsets
 from veilrec.device.learner import Cohort, Learned, OwnItems
-from veilrec.device.ncf_kernel import Given, learn_in_threads, space_for
-from veilrec.device.ncf_step import Rules
+from veilrec.device.ncf_kernel import NcfInputs, NcfRules, space_for, train_in_threads
 from veilrec.models.neumf_scores import ITEMS, NeumfShape
 from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
 
@@ -110,29 +109,22 @@ class NcfLearner:
         data = cohort.data.rows
         lengths = data.lengths()
         network = shape.flat(model)
-        given = Given(
-            cohort.draws_seed,
-            about.number,
-            cohort.devices,
-            data.offsets,
-            data.items,
-            shape.filled_rows(model[ITEMS]),
-            network,
+        given = NcfInputs(
+            cohort.draws_seed, about.number, cohort.devices, data.offsets, data.items, model[ITEMS], network
         )
         most = np.minimum(lengths * (1 + s.negatives * s.epochs), len(model[ITEMS]))
-        learnt = space_for(most, shape.filled_rows(cohort.private[USER]), len(network))
-        learn_in_threads(shape.tower(), self._rules(), given, most, learnt)
-        cohort.private[USER][...] = shape.bare_rows(learnt.users)
+        learnt = space_for(most, cohort.private[USER], len(network))
+        train_in_threads(shape.layout(), self._rules(), given, most, learnt)
         used = learnt.offsets[-1]
-        tables = {ITEMS: Rows(learnt.offsets, learnt.items[:used], shape.bare_rows(learnt.rows[:used]))}
+        tables = {ITEMS: Rows(learnt.offsets, learnt.items[:used], learnt.rows[:used])}
         examples = lengths * (1 + s.negatives) * s.epochs
         uploads = Uploads(about.number, len(lengths), tables, shape.named(learnt.networks), examples)
         return Learned(uploads, examples, learnt.loss)
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> NcfRules:
         s = self.settings
         public = 0.0 if self.freeze_public else 1.0
-        return Rules(
+        return NcfRules(
             s.epochs,
             s.negatives,
             s.batch,

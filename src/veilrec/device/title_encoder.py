@@ -12,7 +12,6 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._vector import LANES, load, load_spread, spread, store, total
 
 WORDS = "words.weight"
 KERNEL, KERNEL_BIAS = "cnn.kernel.weight", "cnn.kernel.bias"
@@ -25,7 +24,7 @@ _ZERO = np.float32(0.0)
 
 
 class Titles(NamedTuple):
-    """Encoded titles, and what their gradients need. LANES divides the width of a head, which zeros fill up."""
+    """Encoded titles, and what their gradients need."""
 
     heads: int
     scale: np.float32  # of the scores of self-attention
@@ -34,7 +33,7 @@ class Titles(NamedTuple):
     words: Indices  # [rows]
     convolved: Floats  # [rows, filters]; no column without a CNN
     projected: Floats  # [rows, 3 * dim], queries, keys, values
-    attention: Floats  # of every title [heads, length, length], one behind the other; then LANES that nobody uses
+    attention: Floats  # of every title [heads, length, length], one behind the other
     mixed: Floats  # [rows, dim], after self-attention
     hidden: Floats  # [rows, attention]
     share: Floats  # [rows], the weight of a word in its title
@@ -43,19 +42,17 @@ class Titles(NamedTuple):
 
 def encode_titles(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
     """Forward, as the model's `encode_news` does it: codes [titles, l], 0 behind the last word."""
-    projections, _ = widened_weights(weights, heads)
     offsets, words = packed_words(codes)
     has_cnn = KERNEL in weights
     convolved = convolve(weights, offsets, words) if has_cnn else np.empty((len(words), 0), np.float32)
-    projected: Floats = (convolved if has_cnn else weights[WORDS][words]) @ projections.T
+    projected: Floats = (convolved if has_cnn else weights[WORDS][words]) @ weights[PROJECTIONS].T
     return mix_and_pool(weights, heads, offsets, words, convolved, projected)
 
 
 def encode_clicks(weights: Mapping[str, Floats], codes: Offsets, heads: int) -> Titles:
     """The same without a CNN where words are fewer than positions: every row of their table is projected once."""
-    projections, _ = widened_weights(weights, heads)
     offsets, words = packed_words(codes)
-    projected: Floats = (weights[WORDS] @ projections.T)[words]
+    projected: Floats = (weights[WORDS] @ weights[PROJECTIONS].T)[words]
     return mix_and_pool(weights, heads, offsets, words, np.empty((len(words), 0), np.float32), projected)
 
 
@@ -63,17 +60,15 @@ def mix_and_pool(
     weights: Mapping[str, Floats], heads: int, offsets: Offsets, words: Indices, convolved: Floats, projected: Floats
 ) -> Titles:
     """Self-attention inside every title, and attention over what it finds."""
-    _, hidden_weights = widened_weights(weights, heads)
     squares = starts(heads * np.diff(offsets) ** 2)
-    rows, dim = len(words), hidden_weights.shape[1]
-    attention, mixed = np.zeros(squares[-1] + LANES, np.float32), np.empty((rows, dim), np.float32)
-    scale = np.float32((weights[HIDDEN].shape[1] // heads) ** -0.5)
+    rows, dim = len(words), weights[HIDDEN].shape[1]
+    attention, mixed = np.empty(squares[-1], np.float32), np.empty((rows, dim), np.float32)
+    scale = np.float32((dim // heads) ** -0.5)
     multiply_inside(offsets, squares, heads, projected[:, :dim], projected[:, dim:], attention)
     _mix_values(offsets, squares, heads, scale, projected, attention, mixed)
-    hidden = np.tanh(mixed @ hidden_weights.T + weights[HIDDEN_BIAS])
+    hidden = np.tanh(mixed @ weights[HIDDEN].T + weights[HIDDEN_BIAS])
     share, vectors = np.empty(rows, np.float32), np.empty((len(offsets) - 1, dim), np.float32)
     pool(offsets, hidden @ weights[QUERY][0], mixed, share, vectors)
-    vectors = narrow(vectors, heads, weights[HIDDEN].shape[1])
     return Titles(heads, scale, offsets, squares, words, convolved, projected, attention, mixed, hidden, share, vectors)
 
 
@@ -85,30 +80,6 @@ def convolve(weights: Mapping[str, Floats], offsets: Offsets, words: Indices) ->
     convolved += weights[KERNEL_BIAS]
     np.maximum(convolved, np.float32(0.0), out=convolved)
     return convolved
-
-
-def widened_weights(weights: Mapping[str, Floats], heads: int) -> tuple[Floats, Floats]:
-    """Weights of self-attention and of attention for heads of a width that LANES divides, filled up with zeros."""
-    projections = widen(weights[PROJECTIONS].T, 3 * heads).T
-    return np.ascontiguousarray(projections), widen(weights[HIDDEN], heads)
-
-
-def widen(values: Floats, heads: int) -> Floats:
-    """[..., heads * width] -> [..., heads * (width and zeros)]."""
-    spare = -(values.shape[-1] // heads) % LANES
-    if not spare:
-        return values
-    apart = values.reshape(*values.shape[:-1], heads, -1)
-    filled = np.pad(apart, [(0, 0)] * values.ndim + [(0, spare)])
-    return filled.reshape(*values.shape[:-1], -1)
-
-
-def narrow(values: Floats, heads: int, dim: int) -> Floats:
-    """The other way round: [..., wide] -> [..., dim]."""
-    if values.shape[-1] == dim:
-        return values
-    apart = values.reshape(*values.shape[:-1], heads, -1)
-    return apart[..., : dim // heads].reshape(*values.shape[:-1], dim)
 
 
 def packed_words(codes: Offsets) -> tuple[Offsets, Indices]:
@@ -147,14 +118,35 @@ def multiply_inside(  # type: ignore[no-untyped-def]
     width = left.shape[1] // heads
     for title in range(len(offsets) - 1):
         low, high, entry = offsets[title], offsets[title + 1], squares[title]
+        length = high - low
+        ours, theirs = np.empty((length, width), np.float32), np.empty((length, width), np.float32)
         for head in range(heads):
-            for row in range(low, high):
-                for other in range(low, high):
-                    product = spread(_ZERO)
-                    for q in range(head * width, (head + 1) * width, LANES):
-                        product = product + load(left, (row, q)) * load(right, (other, q))
-                    out[entry] = total(product)
-                    entry += 1
+            take_head(left[low:high], head * width, ours)
+            take_head(right[low:high], head * width, theirs)
+            np.dot(ours, theirs.T, square_at(out, entry, length))
+            entry += length * length
+
+
+@jit
+def square_at(flat: Floats, start: int, length: int) -> Floats:
+    """A view of a flat vector as a square matrix."""
+    return flat[start : start + length * length].reshape(length, length)
+
+
+@jit
+def take_head(rows: Floats, start: int, out: Floats) -> None:
+    """Copy the columns of one head."""
+    for row in range(len(out)):
+        for q in range(out.shape[1]):
+            out[row, q] = rows[row, start + q]
+
+
+@jit
+def put_head(values: Floats, start: int, out: Floats) -> None:
+    """Copy the columns of one head back to where they belong."""
+    for row in range(len(values)):
+        for q in range(values.shape[1]):
+            out[row, start + q] = values[row, q]
 
 
 @jit
@@ -165,17 +157,17 @@ def _mix_values(  # type: ignore[no-untyped-def]
     dim = mixed.shape[1]
     width = dim // heads
     for title in range(len(offsets) - 1):
-        low, length, entry = offsets[title], offsets[title + 1] - offsets[title], squares[title]
+        low, high, entry = offsets[title], offsets[title + 1], squares[title]
+        length = high - low
+        values, mix = np.empty((length, width), np.float32), np.empty((length, width), np.float32)
         for head in range(heads):
+            weights = square_at(attention, entry, length)
             for row in range(length):
-                _softmax(attention[entry : entry + length], scale)
-                for q in range(head * width, (head + 1) * width, LANES):
-                    content = spread(_ZERO)
-                    for other in range(length):
-                        weight = load_spread(attention, (entry + other,))
-                        content = content + weight * load(projected, (low + other, 2 * dim + q))
-                    store(mixed, (low + row, q), content)
-                entry += length
+                _softmax(weights[row], scale)
+            take_head(projected[low:high], 2 * dim + head * width, values)
+            np.dot(weights, values, mix)
+            put_head(mix, head * width, mixed[low:high])
+            entry += length * length
 
 
 @jit

@@ -19,7 +19,6 @@ import numpy as np
 
 from veilrec._arrays import Floats, Indices, Offsets
 from veilrec._jit import jit
-from veilrec._vector import LANES, load, load_spread, spread, store, total
 from veilrec.device.title_encoder import (
     DENSE,
     HIDDEN,
@@ -33,11 +32,11 @@ from veilrec.device.title_encoder import (
     Titles,
     encode_titles,
     multiply_inside,
-    narrow,
     packed_words,
+    put_head,
+    square_at,
     starts,
-    widen,
-    widened_weights,
+    take_head,
 )
 from veilrec.models.fednewsrec import FedNewsRec
 from veilrec.models.news_model import NewsInput
@@ -130,18 +129,14 @@ def pull_back(
     weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats, *, learns_words: bool
 ) -> tuple[dict[str, Floats], Rows]:
     """From gradients in the vectors of the pairs to those of every device in the weights; rows only of own words."""
-    n, heads = len(pairs.offsets) - 1, titles.heads
+    n = len(pairs.offsets) - 1
     given = slopes_of(weights, titles, pairs, gradients)
     counts = np.zeros(n, np.int64)
     if learns_words:
         counts = count_distinct(pairs, titles.offsets, titles.words, len(weights[WORDS]))
     words = starts(counts)
     index, values = np.empty(words[-1], np.int32), np.empty((words[-1], given.table.shape[1]), np.float32)
-    shapes = {name: weights[name].shape for name in DENSE} | {
-        PROJECTIONS: given.projections.shape,
-        HIDDEN: (len(weights[HIDDEN]), titles.mixed.shape[1]),
-    }
-    dense = {name: np.zeros((n, *shape), np.float32) for name, shape in shapes.items()}
+    dense = {name: np.zeros((n, *weights[name].shape), np.float32) for name in DENSE}
     found = _Found(
         dense[KERNEL],
         dense[KERNEL_BIAS],
@@ -154,29 +149,25 @@ def pull_back(
         values,
     )
     _pull_back_devices(titles, given, found)
-    dim = weights[HIDDEN].shape[1]
-    by_column = dense[PROJECTIONS].swapaxes(1, 2)
-    dense[PROJECTIONS] = narrow(by_column, 3 * heads, 3 * dim).swapaxes(1, 2)
-    dense[HIDDEN] = narrow(dense[HIDDEN], heads, dim)
     return dense, Rows(words, index, values)
 
 
 def slopes_of(weights: Mapping[str, Floats], titles: Titles, pairs: Pairs, gradients: Floats) -> BackwardInput:
     """What the backward pass reads; without a CNN, the projections are what stands over the words."""
-    projections, hidden_weights = widened_weights(weights, titles.heads)
+    projections = weights[PROJECTIONS]
     in_hidden = weights[QUERY] * (1.0 - titles.hidden**2)
-    in_mixed = in_hidden @ hidden_weights
+    in_mixed = in_hidden @ weights[HIDDEN]
     in_scores = np.zeros_like(titles.attention)
     content = titles.projected[:, -titles.mixed.shape[1] :]
     multiply_inside(titles.offsets, titles.squares, titles.heads, in_mixed, content, in_scores)
     _through_softmax(titles, in_scores)
     table = weights[WORDS]
     kernel = by_place(weights[KERNEL], table.shape[1]) if KERNEL in weights else projections
-    centre = np.repeat(widen(titles.vectors, titles.heads), np.diff(titles.offsets), axis=0)
+    centre = np.repeat(titles.vectors, np.diff(titles.offsets), axis=0)
     return BackwardInput(
         pairs.offsets,
         pairs.title,
-        widen(gradients, titles.heads),
+        gradients,
         table,
         kernel,
         projections,
@@ -241,8 +232,8 @@ class _BackwardScratch(NamedTuple):
     to_mixed: Floats  # [most, dim]
     to_projected: Floats  # [most, 3 * dim]
     to_convolved: Floats  # [most, filters]
-    along: Floats  # [2 heads, longest title + LANES], a gradient times values, then times mixed values
-    to_scores: Floats  # [longest title squared + LANES], of one head
+    along: Floats  # [2 heads, longest title], a gradient times values, then times mixed values
+    to_scores: Floats  # [longest title squared], of one head
     by_word: Floats  # [most, window * filters]
     rows: Floats  # [most, word_dim], of the distinct words
     to_kernel: Floats  # [window * filters, word_dim]
@@ -288,8 +279,8 @@ def _scratch(titles: Titles, given: BackwardInput) -> _BackwardScratch:
         np.empty((most, dim), np.float32),
         np.empty((most, 3 * dim), np.float32),
         np.empty((most, filters), np.float32),
-        np.empty((2 * titles.heads, longest + LANES), np.float32),
-        np.empty(longest * longest + LANES, np.float32),
+        np.empty((2 * titles.heads, longest), np.float32),
+        np.empty(longest * longest, np.float32),
         np.empty((distinct, window_filters), np.float32),
         np.empty((distinct, word_dim), np.float32),
         np.empty((window_filters, word_dim), np.float32),
@@ -309,13 +300,13 @@ def unpool(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         whole = _ZERO
         for head in range(heads):
-            with_values, with_mixed = spread(_ZERO), spread(_ZERO)
-            for q in range(head * width, (head + 1) * width, LANES):
-                with_values = with_values + load(gradient, (q,)) * load(given.values, (row, q))
-                with_mixed = with_mixed + load(gradient, (q,)) * load(given.mixed, (row, q))
-            scratch.along[head, row - low] = total(with_values)
-            scratch.along[heads + head, row - low] = total(with_mixed)
-            whole += scratch.along[heads + head, row - low]
+            with_values, with_mixed = _ZERO, _ZERO
+            for q in range(head * width, (head + 1) * width):
+                with_values += gradient[q] * given.values[row, q]
+                with_mixed += gradient[q] * given.mixed[row, q]
+            scratch.along[head, row - low] = with_values
+            scratch.along[heads + head, row - low] = with_mixed
+            whole += with_mixed
         scratch.to_logit[start + row - low] = whole
         mean += titles.share[row] * whole
     for row in range(low, high):
@@ -338,30 +329,27 @@ def unmix(  # type: ignore[no-untyped-def]
     low, length = titles.offsets[title], titles.offsets[title + 1] - titles.offsets[title]
     heads, dim = titles.heads, titles.mixed.shape[1]
     width = dim // heads
+    given, found = np.empty((length, width), np.float32), np.empty((length, width), np.float32)
     for head in range(heads):
         first = titles.squares[title] + head * length * length
         for row in range(length):
-            direct = spread(titles.scale * titles.share[low + row])
-            by_logit, mean = spread(scratch.to_logit[start + row]), spread(scratch.along[heads + head, row])
-            for other in range(0, length, LANES):  # what goes beyond the row is overwritten by the next one
-                entry = first + row * length + other
-                weight, product = load(titles.attention, (entry,)), load(scratch.along, (head, other))
-                through_logit = by_logit * load(logit_in_scores, (entry,))
-                to_scores = direct * weight * (product - mean) + through_logit
-                store(scratch.to_scores, (row * length + other,), to_scores)
-        for q in range(head * width, (head + 1) * width, LANES):
-            for row in range(length):
-                query, key, content = spread(_ZERO), spread(_ZERO), spread(_ZERO)
-                for other in range(length):
-                    to_own = load_spread(scratch.to_scores, (row * length + other,))
-                    to_other = load_spread(scratch.to_scores, (other * length + row,))
-                    weight = load_spread(titles.attention, (first + other * length + row,))
-                    query = query + to_own * load(titles.projected, (low + other, dim + q))
-                    key = key + to_other * load(titles.projected, (low + other, q))
-                    content = content + weight * load(scratch.to_mixed, (start + other, q))
-                store(scratch.to_projected, (start + row, q), query)
-                store(scratch.to_projected, (start + row, dim + q), key)
-                store(scratch.to_projected, (start + row, 2 * dim + q), content)
+            direct, entry = titles.scale * titles.share[low + row], first + row * length
+            by_logit, mean = scratch.to_logit[start + row], scratch.along[heads + head, row]
+            for other in range(length):
+                through_logit = by_logit * logit_in_scores[entry + other]
+                weight, product = titles.attention[entry + other], scratch.along[head, other]
+                scratch.to_scores[row * length + other] = direct * weight * (product - mean) + through_logit
+        to_scores, weights = square_at(scratch.to_scores, 0, length), square_at(titles.attention, first, length)
+        to_rows = scratch.to_projected[start : start + length]
+        take_head(titles.projected[low : low + length], dim + head * width, given)
+        np.dot(to_scores, given, found)
+        put_head(found, head * width, to_rows)
+        take_head(titles.projected[low : low + length], head * width, given)
+        np.dot(to_scores.T, given, found)
+        put_head(found, dim + head * width, to_rows)
+        take_head(scratch.to_mixed[start : start + length], head * width, given)
+        np.dot(weights.T, given, found)
+        put_head(found, 2 * dim + head * width, to_rows)
 
 
 @jit
