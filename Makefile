@@ -29,10 +29,10 @@ test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation; fault injection
-	$(BIN)/python -m pytest -n 2 -m processes tests/federate/test_every_method.py tests/federate/test_faults.py
+	$(BIN)/python -m pytest -n 2 -m processes tests/federation/test_every_method.py tests/federation/test_faults.py
 
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
-	.venv-bench/bin/python -m pytest tests/federate/test_flower.py
+	.venv-bench/bin/python -m pytest tests/federation/test_flower.py
 
 check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of the docs
 	$(BIN)/ruff check .

@@ -24,8 +24,8 @@ from flwr.simulation import run_simulation
 
 from _plain_loop import DeviceModule, Examples, examples_of, learn, make_module
 from _workload import Workload, read_workload, save_arrays
-from veilrec._arrays import Floats
-from veilrec.errors import VeilrecError
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import VeilrecError
 
 _OWN = "own"  # the record of a node's context that holds the device's own parameters
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from veilrec.errors import VeilrecError
+from veilrec.core.errors import VeilrecError
 from veilrec.report.machine import installed
 
 Report = dict[str, Any]

@@ -21,15 +21,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from _measure import Options, Result, Round, fresh_rounds
 from _news import OF_ONE_CORE
 from _ours_alone import ml_1m
-from veilrec._arrays import Floats, Indices
-from veilrec._csr import Csr, offsets_of
-from veilrec._memory import peak_rss_mb
-from veilrec.device.feature_learner import Adapter, MetaSettings
-from veilrec.device.feature_ranker import FeatureRanker
-from veilrec.errors import VeilrecError
-from veilrec.features import Feature, Features, assembled
+from veilrec.client.reptile import Adapter, FeatureRanker, MetaSettings
+from veilrec.core.arrays import Csr, Floats, Indices, offsets_of
+from veilrec.core.errors import VeilrecError
+from veilrec.core.features import Feature, Features, assembled
+from veilrec.core.resources import peak_rss_mb
 from veilrec.methods.base import Problem
-from veilrec.methods.meta import popularity_head
+from veilrec.methods.privrec import baselines
 from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.models.feature_net import Activation, FeatureNet
 
@@ -96,7 +94,7 @@ def one_device(name: str, options: Options) -> Result:
     source, population = ml_1m()
     pairs, n_items = population.interactions.pairs(), population.n_items
     problem = Problem(pairs, n_items, _SEED, 1, features=population.features)
-    plan = popularity_head.plan(popularity_head.PopularityHeadConfig(), problem)
+    plan = baselines.popularity_head_plan(baselines.PopularityHeadConfig(), problem)
     votes = np.bincount(pairs.items, minlength=n_items).astype(np.float32)
     weights = {**plan.start, POPULARITY: votes.reshape(-1, 1)}
     user = int(np.flatnonzero(pairs.lengths() >= min(_ADAPTED_ITEMS, int(pairs.lengths().max())))[0])
@@ -104,7 +102,7 @@ def one_device(name: str, options: Options) -> Result:
     if not isinstance(plan.ranker, FeatureRanker):
         raise VeilrecError("popularity-head ranks by something else than features")
     model = plan.ranker.model(weights, {}, Csr(offsets_of([len(own)]), own))
-    nobody_else, local = np.zeros(1, np.int64), popularity_head.HEAD
+    nobody_else, local = np.zeros(1, np.int64), baselines.HEAD
     model.adapted(nobody_else)  # compiles
     learning = _milliseconds(lambda: model.adapted(nobody_else), options)
     figures = {"milliseconds_of_a_device": round(learning, 2)}

@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 from _measure import Options, Result, Round, fresh_rounds
-from veilrec._memory import peak_rss_mb
+from veilrec.client.local_training import Cohort
+from veilrec.client.news import NewsLocalTrainer
+from veilrec.client.news_data import NONE, ClickExamples, OwnImpressions
+from veilrec.core.errors import VeilrecError
+from veilrec.core.resources import peak_rss_mb
 from veilrec.data.datasets import load
 from veilrec.data.population import Impressions
-from veilrec.device.learner import Cohort
-from veilrec.device.news import NewsLearner
-from veilrec.device.news_log import NONE, Examples, OwnImpressions
-from veilrec.errors import VeilrecError
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import NewsData, Problem, configure
-from veilrec.methods.news.fednewsrec import FEDNEWSREC_METHOD, plan
-from veilrec.methods.news.prepare import prepare
+from veilrec.methods.fednewsrec.fednewsrec import FEDNEWSREC_METHOD, plan
+from veilrec.methods.news.common import prepare
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
-from veilrec.privacy.mechanisms.messages import ElementwiseLaplace
-from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.privacy.mechanisms.local import ElementwiseLaplace
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.simulation.simulation import Seeds, Simulation
 
 _SEED = 1
 COHORT, COHORT_QUICK = 200, 40
@@ -107,7 +107,7 @@ class NewsLoop:
         self._simulation = simulation
         self._loss = each_news_once if frugal else titles_of_every_example
         self._news = news
-        self._learner: NewsLearner = simulation.plan.learner  # type: ignore[assignment]
+        self._learner: NewsLocalTrainer = simulation.plan.learner  # type: ignore[assignment]
         self.model = self._learner.model_with(simulation.server.weights)
         self.parameters = dict(self.model.named_parameters())
 
@@ -141,13 +141,13 @@ class NewsLoop:
             torch.nn.utils.clip_grad_value_(self.parameters.values(), mechanism.clip_value)
 
 
-def each_news_once(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+def each_news_once(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
     """The mean loss of a device that encodes each of its news once."""
     batch = make_batch(examples.histories, examples.history_of, examples.candidates)
     return losses(model, trimmed(take_news(news, batch.news)), batch).mean()
 
 
-def titles_of_every_example(model: NewsModel, news: NewsInput, examples: Examples) -> Tensor:
+def titles_of_every_example(model: NewsModel, news: NewsInput, examples: ClickExamples) -> Tensor:
     """The same where it encodes those of every example, as a batch of examples comes."""
     past = examples.histories[examples.history_of]
     width = max(1, int((past != NONE).any(0).sum()))

@@ -20,25 +20,24 @@ from _news import (
     each_news_once,
     titles_of_every_example,
 )
-from veilrec._arrays import Floats
-from veilrec._memory import peak_rss_mb
+from veilrec.client.news_data import ClickExamples, draw_examples, own_news, pack_logs
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import VeilrecError
+from veilrec.core.resources import peak_rss_mb
 from veilrec.data.datasets import load
 from veilrec.data.news_text import news_text, occurring
-from veilrec.device.news_gradients import CutAtNews, Gradients, differentiation, pairs_of
-from veilrec.device.news_log import Examples, draw_examples, pack_logs
-from veilrec.device.own_news import own_news
-from veilrec.errors import VeilrecError
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.protocols import make_split
+from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation, pairs_of
+from veilrec.methods.news.common import make_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses_of, make_batch, news_input
-from veilrec.models.news_models import make_model
 
 _SEED = 1
 _NEGATIVES, _HISTORY = 4, 50
 _SENTENCE_DIM = 384  # of made-up sentence vectors: that of MiniLM
 
 Found = list[dict[str, Tensor]]  # of every device
-Loss = Callable[[NewsModel, NewsInput, Examples], Tensor]
+Loss = Callable[[NewsModel, NewsInput, ClickExamples], Tensor]
 
 
 def nrms(name: str, options: Options) -> Result:
@@ -127,7 +126,7 @@ class Cohorts:
         with torch.no_grad():
             self._vectors: Floats = self.model.encode_news(self.news).numpy()
 
-    def examples(self, number: int) -> Examples:
+    def examples(self, number: int) -> ClickExamples:
         """What the devices of a round learn from."""
         able = np.flatnonzero(self._logs.lengths() > 0)
         devices = np.sort(np.random.default_rng([_SEED, number]).choice(able, self.size, replace=False))
@@ -159,7 +158,7 @@ class Cohorts:
         """The same of the user model alone."""
         in_vectors = []
 
-        def loss(model: NewsModel, _: NewsInput, own: Examples) -> Tensor:
+        def loss(model: NewsModel, _: NewsInput, own: ClickExamples) -> Tensor:
             batch = make_batch(own.histories, own.history_of, own.candidates)
             vectors = torch.from_numpy(self._vectors)[batch.news].requires_grad_()
             in_vectors.append(vectors)
@@ -169,11 +168,11 @@ class Cohorts:
         return found, [vectors.grad for vectors in in_vectors if vectors.grad is not None]
 
 
-def _apart(examples: Examples, n: int) -> Iterator[Examples]:
+def _apart(examples: ClickExamples, n: int) -> Iterator[ClickExamples]:
     """The examples of each device alone."""
     bounds = np.searchsorted(examples.device, np.arange(n + 1))
     for low, high in pairwise(bounds):
         needed, history_of = np.unique(examples.history_of[low:high], return_inverse=True)
-        yield Examples(
+        yield ClickExamples(
             np.zeros(high - low, np.int64), examples.candidates[low:high], history_of, examples.histories[needed]
         )

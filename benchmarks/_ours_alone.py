@@ -6,17 +6,17 @@ import sys
 import time
 
 from _measure import Options, Result, Round, RoundTime, fresh_rounds
-from veilrec._memory import peak_rss_mb
+from veilrec.core.errors import BadInput
+from veilrec.core.resources import peak_rss_mb
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
 from veilrec.data.synthetic_ratings import generate
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.evaluator import evaluate
+from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer
-from veilrec.methods.ratings import fedmf
+from veilrec.methods.priv_fedmf_sub import fedmf
 from veilrec.methods.registry import get
-from veilrec.simulate.trainer import Trainer
+from veilrec.simulation.trainer import Trainer
 
 _SEED = 1
 _COHORT = 200
@@ -33,14 +33,14 @@ def fedmf_ml_1m(name: str, options: Options) -> Result:
     """FedMF as tuned for ML-1M, under loo-99; reading and compiling lie before the clock starts."""
     source, population = ml_1m()
     split = make_split(population, "loo-99", seed=_SEED)
-    config, _ = configure(fedmf.METHOD, preset="tuned", dataset="ml-1m", settings=[f"cohort.size={_COHORT}"])
+    config, _ = configure(fedmf.FEDMF, preset="tuned", dataset="ml-1m", settings=[f"cohort.size={_COHORT}"])
     problem = Problem(split.train, split.n_items, _SEED)
-    warm_up = make_trainer(fedmf.METHOD, config, problem)
+    warm_up = make_trainer(fedmf.FEDMF, config, problem)
     warm_up.step(0)
     evaluate(split.test, split.train, warm_up.model())
 
     rounds = _ROUNDS_QUICK if options.quick else _ROUNDS
-    trainer = make_trainer(fedmf.METHOD, config, problem)
+    trainer = make_trainer(fedmf.FEDMF, config, problem)
     metrics: dict[str, float] = {}
     evaluating = 0.0
     start, start_cpu = time.perf_counter(), time.process_time()
@@ -128,9 +128,9 @@ def _among(users: int) -> Trainer:
     pairs, n_items = population.interactions.pairs(), population.n_items
     del population  # times and ratings are not needed any more
     config, _ = configure(
-        fedmf.METHOD, preset="tuned", dataset="synthetic-ratings", settings=[f"cohort.size={_SMALL_COHORT}"]
+        fedmf.FEDMF, preset="tuned", dataset="synthetic-ratings", settings=[f"cohort.size={_SMALL_COHORT}"]
     )
-    return make_trainer(fedmf.METHOD, config, Problem(pairs, n_items, _SEED))
+    return make_trainer(fedmf.FEDMF, config, Problem(pairs, n_items, _SEED))
 
 
 def _source(users: int) -> str:

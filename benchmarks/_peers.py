@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from _measure import Options, Result, Round, seconds_per_round
 from _workload import LocalWork, Ratings, Workload, ml_100k
-from veilrec._memory import peak_rss_mb
-from veilrec.device.learner import Cohort
-from veilrec.errors import VeilrecError
+from veilrec.client.local_training import Cohort
+from veilrec.core.errors import VeilrecError
+from veilrec.core.resources import peak_rss_mb
+from veilrec.core.schema import RoundSpec as UpdateRound
 from veilrec.methods.base import Method, Problem, configure
-from veilrec.methods.ratings import fedmf, fedncf
+from veilrec.methods.priv_fedmf_sub import fedmf, fedncf
 from veilrec.report.machine import installed
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round as UpdateRound
+from veilrec.simulation.simulation import Seeds, Simulation
 
 _SEED = 1
 _COHORT = 100
@@ -35,21 +35,21 @@ _FLOWER_SECONDS = 600.0  # at most, for all its rounds
 def fedmf_own_items(name: str, options: Options) -> Result:
     """Own items with label 1, all in one step: no randomness but the cohort."""
     ratings = ml_100k()
-    return _compare(name, fedmf.METHOD, LocalWork("mf", ratings.n_items), ratings, options)
+    return _compare(name, fedmf.FEDMF, LocalWork("mf", ratings.n_items), ratings, options)
 
 
 def fedmf_with_negatives(name: str, options: Options) -> Result:
     """The communication paper's setting."""
     ratings = ml_100k()
     local = LocalWork("mf", ratings.n_items, negatives=4, batch=256)
-    return _compare(name, fedmf.METHOD, local, ratings, options)
+    return _compare(name, fedmf.FEDMF, local, ratings, options)
 
 
 def fedncf_with_negatives(name: str, options: Options) -> Result:
     """NeuMF as `fedncf` has it by default."""
     ratings = ml_100k()
     local = LocalWork("ncf", ratings.n_items, layers=_LAYERS, negatives=4, batch=256, rate=0.0005, reduction="mean")
-    return _compare(name, fedncf.METHOD, local, ratings, options)
+    return _compare(name, fedncf.FEDNCF, local, ratings, options)
 
 
 def _compare(name: str, method: Method[Any], local: LocalWork, ratings: Ratings, options: Options) -> Result:

@@ -21,7 +21,7 @@ from pfl.model.pytorch import PyTorchModel
 
 from _plain_loop import Batch, Examples, examples_of, make_module, tensors
 from _workload import Workload
-from veilrec._arrays import Offsets
+from veilrec.core.arrays import Offsets
 
 _NEVER = 1 << 30
 

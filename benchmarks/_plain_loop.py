@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from _workload import LocalWork, Workload
-from veilrec._arrays import Floats, Offsets
+from veilrec.core.arrays import Floats, Offsets
 
 Batch = tuple[Tensor, Tensor]  # items, labels
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from veilrec._arrays import Floats, Indices
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.errors import VeilrecError
 from veilrec.data.datasets import load
 from veilrec.data.population import ItemTable as Texts
-from veilrec.errors import VeilrecError
-from veilrec.methods.news.ranker import NewsScorer, encode_all
-from veilrec.methods.news.users import NewsUsers
+from veilrec.methods.news.ranker import NewsScorer, NewsUsers, encode_all
 from veilrec.models.interests import Interests
 from veilrec.privacy.mechanisms.attention import normalise
 from veilrec.runs.config_file import make_request

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Floats, Offsets
-from veilrec._jit import exact_jit
-from veilrec.server.index.kernels import insert
-from veilrec.server.index.oracle import best_of, scores_of
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.jit import exact_jit
+from veilrec.serving.index.kernels import best_of, insert, scores_of
 
 Ask = Callable[[Floats], Any]  # weights of the interests -> rows of the best items
 PEERS = {"faiss": "faiss-cpu", "hnswlib": "hnswlib"}  # modules, and the packages that they come in

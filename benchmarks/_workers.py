@@ -13,17 +13,16 @@ from importlib.util import find_spec
 import numpy as np
 
 from _measure import Options, Result, RoundTime, fresh_rounds
-from veilrec._arrays import Floats, Offsets
-from veilrec._memory import peak_rss_mb
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.errors import VeilrecError
+from veilrec.core.resources import peak_rss_mb
 from veilrec.data.synthetic_ratings import generate
-from veilrec.errors import VeilrecError
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.ratings import fedmf
-from veilrec.server.aggregate import Aggregator
-from veilrec.simulate.crew import Crew, PartialSum, Processes
-from veilrec.simulate.pieces import Opened, Piece, Told
-from veilrec.simulate.ray_crew import RayWorkers
-from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.methods.priv_fedmf_sub import fedmf
+from veilrec.server.aggregation import Aggregator
+from veilrec.simulation.pieces import OpenRound, Piece, PieceReport
+from veilrec.simulation.simulation import Seeds, Simulation
+from veilrec.simulation.workers import PartialSum, ProcessPool, RayWorkers, WorkerPool
 
 WORKERS = 2
 _SEED = 1
@@ -37,7 +36,7 @@ def two_against_one(name: str, options: Options) -> Result:
     users = _USERS_QUICK if options.quick else _USERS
     cohort = _COHORT_QUICK if options.quick else _COHORT
     alone = _simulation(users, cohort)
-    one, figures = _beside(alone, Processes, options)
+    one, figures = _beside(alone, ProcessPool, options)
     notes: tuple[str, ...] = ()
     if find_spec("ray") is None:
         notes = ("ray is not installed: pip install 'veilrec[ray]'",)
@@ -50,7 +49,7 @@ def two_against_one(name: str, options: Options) -> Result:
 
 
 def _beside(
-    alone: Simulation, hire: type[Processes] | type[RayWorkers], options: Options
+    alone: Simulation, hire: type[ProcessPool] | type[RayWorkers], options: Options
 ) -> tuple[RoundTime, dict[str, float]]:
     """Round by round in one process and with workers, which have to end in the same bits."""
     together = Simulation(alone.plan, alone.data, alone.histories, alone.seeds)
@@ -81,10 +80,10 @@ def _beside(
 class _Watched:
     """A crew of which is noted how long its busiest worker had to work."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: WorkerPool) -> None:
         self._crew, self._seconds = crew, list[float]()
 
-    def learn(self, opened: Opened, pieces: Sequence[Piece]) -> tuple[list[Told], list[PartialSum]]:
+    def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], list[PartialSum]]:
         told, sums = self._crew.learn(opened, pieces)
         self._seconds.append(max(part.cpu_seconds for part in sums))
         return told, sums
@@ -99,16 +98,16 @@ class _Watched:
 
 def _simulation(users: int, cohort: int) -> Simulation:
     population = generate(users=users, seed=_SEED)
-    config, _ = configure(fedmf.METHOD, preset="tuned", dataset="synthetic-ratings", settings=[f"cohort.size={cohort}"])
+    config, _ = configure(fedmf.FEDMF, preset="tuned", dataset="synthetic-ratings", settings=[f"cohort.size={cohort}"])
     problem = Problem(population.interactions.pairs(), population.n_items, _SEED)
-    made = fedmf.METHOD
+    made = fedmf.FEDMF
     if made.plan is None:
         raise TypeError("fedmf has a plan")
     seeds = Seeds.all_from(_SEED)
     return Simulation(made.plan(config, problem), made.devices(config, problem), problem.train, seeds)
 
 
-def _empty_round(simulation: Simulation, crew: Processes | RayWorkers) -> float:
+def _empty_round(simulation: Simulation, crew: ProcessPool | RayWorkers) -> float:
     """The model to every worker, a device each, and their sums back."""
     opened = _opened(simulation)
     devices = simulation.sampler.draw(0)[:WORKERS]
@@ -124,8 +123,8 @@ def _empty_round(simulation: Simulation, crew: Processes | RayWorkers) -> float:
     return statistics.median(times)
 
 
-def _opened(simulation: Simulation) -> Opened:
-    return Opened(replace(simulation.server.about, number=0), simulation.server.weights, None)
+def _opened(simulation: Simulation) -> OpenRound:
+    return OpenRound(replace(simulation.server.about, number=0), simulation.server.weights, None)
 
 
 def _kept(simulation: Simulation, devices: Offsets) -> dict[str, Floats]:

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Offsets
-from veilrec._csr import Csr, csr_from_pairs
+from veilrec.core.arrays import Csr, Floats, Offsets, csr_from_pairs
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
-from veilrec.errors import BadInput
 
 ModelName = Literal["mf", "ncf"]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from _measure import Report, Say, describe_machine, options_of, script
-from veilrec.federate import processes
-from veilrec.federate.coordinator.process import last_status
-from veilrec.federate.loopback import free_port
-from veilrec.federate.making import FederationOptions, make
-from veilrec.federate.running import Up
+from veilrec.federation import processes
+from veilrec.federation.coordinator.process import last_status
+from veilrec.federation.loopback import free_port
+from veilrec.federation.making import FederationOptions, make
+from veilrec.federation.running import Up
 
 PROMISED_ROUND_SECONDS = 3.0
 PROMISED_MESSAGE_MS = 5.0  # of the coordinator's processor, beside what adding up costs

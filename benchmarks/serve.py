@@ -25,12 +25,11 @@ import _serve_peers as peers
 from _measure import Report, Say, answer_parent, child_result, describe_machine, options_of, script, speed_up_text
 from _serve_items import Items, anti_correlated, trained_items
 from _serve_peers import Ask
-from veilrec._arrays import Floats
-from veilrec.errors import BadInput
-from veilrec.server.index.catalogue import Catalogue, Filter
-from veilrec.server.index.oracle import best_of, scores_of
-from veilrec.server.index.reachable import reachable_rows
-from veilrec.server.index.saving import open_catalogue, save
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
+from veilrec.serving.index.catalogue import Filter, ItemIndex, open_catalogue, save
+from veilrec.serving.index.kernels import best_of, scores_of
+from veilrec.serving.index.reachable import reachable_rows
 
 K = 10
 MILLION, QUICK = 1_000_000, 65_000
@@ -167,7 +166,7 @@ def bad_case(items: Items, options: Options) -> dict[str, Any]:
     """Eight interests, and values for them that are anti-correlated: made up, to be hard."""
     values = anti_correlated(len(items.vectors), 8)
     start = time.perf_counter()
-    catalogue = Catalogue.of(values, np.eye(8, dtype=np.float32))
+    catalogue = ItemIndex.of(values, np.eye(8, dtype=np.float32))
     build = round(time.perf_counter() - start, 2)
     weights = np.random.default_rng(3).dirichlet(np.ones(8), 400).astype(np.float32)
     catalogue.best(weights[0], K)
@@ -241,12 +240,12 @@ def opened(items: Items, options: Options) -> dict[str, Any]:
     return _task("open", times, mismatches=wrong, build_s=build) | {"file_mb": round(size / 1e6, 1)}
 
 
-def _built(items: Items) -> tuple[Catalogue, float]:
+def _built(items: Items) -> tuple[ItemIndex, float]:
     """A catalogue, and the seconds that it takes once compiled."""
     few = min(5000, len(items.vectors))
-    Catalogue.of(items.vectors[:few], items.interests, category=items.category[:few])
+    ItemIndex.of(items.vectors[:few], items.interests, category=items.category[:few])
     start = time.perf_counter()
-    catalogue = Catalogue.of(items.vectors, items.interests, category=items.category)
+    catalogue = ItemIndex.of(items.vectors, items.interests, category=items.category)
     return catalogue, round(time.perf_counter() - start, 2)
 
 
@@ -266,7 +265,7 @@ def _by_turns(
     return times, answers
 
 
-def _is_right(catalogue: Catalogue, values: Floats, weights: Floats) -> bool:
+def _is_right(catalogue: ItemIndex, values: Floats, weights: Floats) -> bool:
     numbers, found = catalogue.best(weights, K)
     scores = scores_of(values, weights)
     right = best_of(scores, K)

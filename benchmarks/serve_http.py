@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
 from _measure import ONE_THREAD, Report, Say, describe_machine, options_of, script
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.wire.releases import describe_file, open_release, sign_release
 from veilrec.wire.signing import SigningKey

@@ -35,7 +35,7 @@ from _measure import (
     script,
     speed_up_text,
 )
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput, unknown_name
 
 _RIVALS = {"plain_loop": "plain loop", "pfl": "pfl", "flower": "Flower", "numba_limit": "kernel alone"}
 _FIGURES = (

@@ -32,18 +32,18 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import veilrec
+from veilrec.audit.contract_subject import subjects
 from veilrec.cli.main import app
+from veilrec.core.errors import VeilrecError
 from veilrec.data.population import Catalogue
-from veilrec.errors import VeilrecError
 from veilrec.methods.base import setting_names
-from veilrec.methods.news import sentences
+from veilrec.methods.news import text_vectors
 from veilrec.methods.registry import METHODS, get
 from veilrec.models import minilm
-from veilrec.runs.contract_subject import subjects
-from veilrec.runs.request import PreparedRun, Request, prepare
+from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.runs.training import train
-from veilrec.simulate.real_rounds import RealRun
-from veilrec.simulate.simulation import Simulation
+from veilrec.simulation.real_clients import RealRun
+from veilrec.simulation.simulation import Simulation
 
 SEED, ROUNDS, LIST_LENGTH = 1, 2, 10
 SECRET = bytes(range(32))
@@ -91,13 +91,13 @@ class Case(NamedTuple):
         """Its name in the file."""
         return "/".join([self.method, ",".join([self.calibration or "usual", *self.settings]), self.data])
 
-    def request(self) -> Request:
+    def request(self) -> RunRequest:
         """What to train."""
         known = setting_names(get(self.method).config)
         chosen = [setting for setting in TINY if setting.partition("=")[0] in known]
         calibration = [] if self.calibration is None else [f"calibration={self.calibration}"]
         settings = (*calibration, *chosen, *self.settings)
-        return Request(self.method, DATA[self.data], seed=SEED, rounds=ROUNDS, settings=settings)
+        return RunRequest(self.method, DATA[self.data], seed=SEED, rounds=ROUNDS, settings=settings)
 
 
 def all_cases(only: list[str]) -> Iterator[Case]:
@@ -255,7 +255,7 @@ def sentence_vectors(catalogue: Catalogue) -> NDArray[np.float32]:
 def compute(only: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every case with its values; progress on standard error."""
     cases = list(all_cases(only))
-    fake_vectors = patch.object(sentences, sentences.whole_vectors.__name__, sentence_vectors)
+    fake_vectors = patch.object(text_vectors, text_vectors.whole_vectors.__name__, sentence_vectors)
     fake_folder = patch.object(minilm, minilm.model_folder.__name__, Path)
     with fake_vectors, fake_folder:
         for number, case in enumerate(cases, 1):

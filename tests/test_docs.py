@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from veilrec.cli.main import app
 from veilrec.data.datasets import DATASETS
-from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.evaluation.protocols import PROTOCOLS
 from veilrec.methods.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
@@ -126,14 +126,14 @@ EXAMPLES = [
 def test_the_python_example_runs_and_prints_what_it_says(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from veilrec.runs.request import Request, prepare
+    from veilrec.runs.request import RunRequest, prepare
     from veilrec.runs.training import train
 
     monkeypatch.chdir(tmp_path)
     for folder in re.findall(r'"(runs/[\w-]+)"', code):
         if "from-python" not in folder:  # a run that the page trained by a command before
             method = folder.split("/")[1].split("-")[0]
-            train(prepare(Request(method, "synthetic-ratings:users=150,items=200", rounds=2)), Path(folder))
+            train(prepare(RunRequest(method, "synthetic-ratings:users=150,items=200", rounds=2)), Path(folder))
     capsys.readouterr()
     exec(compile(code, "example", "exec"), {})  # noqa: S102
     promised = re.findall(r"^print\(.*\)  # (.+)$", code, re.MULTILINE)
@@ -211,7 +211,7 @@ def _audited() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_the_audit_proves_the_bounds_on_the_page_and_no_bad_claim_is_left_out() -> None:
-    from veilrec.privacy.audit.auditor import all_cases, judge
+    from veilrec.audit.auditor import all_cases, judge
 
     bad = [case for case in all_cases() if case.kind != "proven"]
     rows = {

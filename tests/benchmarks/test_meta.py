@@ -8,7 +8,7 @@ import pytest
 import _meta as meta
 from _measure import Options
 from _meta import SAME, Devices
-from veilrec.errors import VeilrecError
+from veilrec.core.errors import VeilrecError
 
 SMALL = Options(repeats=1, quick=True, peers=False)
 

@@ -9,7 +9,7 @@ import pytest
 
 from _news import NewsLoop, news_simulation
 from tests.benchmarks.toys import relative_difference
-from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4")
 SOURCE = "synthetic-news:users=60,seed=1"

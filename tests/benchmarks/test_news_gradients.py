@@ -8,8 +8,8 @@ import pytest
 import _news_gradients as news_gradients
 from _news import each_news_once, titles_of_every_example
 from _news_gradients import Cohorts
-from veilrec._arrays import Floats
-from veilrec.device.title_encoder import WORDS
+from veilrec.core.arrays import Floats
+from veilrec.kernels.title_encoder import WORDS
 from veilrec.models.layers import NewsSizes
 
 SOURCE, DEVICES, CLOSE = "synthetic-news:users=60,seed=1", 12, 1e-5

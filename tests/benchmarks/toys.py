@@ -6,9 +6,9 @@ import numpy as np
 
 from _peers import simulation_of, workload_of
 from _workload import LocalWork, Ratings, Workload
-from veilrec._csr import Csr, csr_from_pairs
-from veilrec.methods.ratings import fedmf, fedncf
-from veilrec.simulate.simulation import Simulation
+from veilrec.core.arrays import Csr, csr_from_pairs
+from veilrec.methods.priv_fedmf_sub import fedmf, fedncf
+from veilrec.simulation.simulation import Simulation
 
 USERS, ITEMS = 12, 40
 
@@ -17,7 +17,7 @@ LOCAL = {
     "mf": LocalWork("mf", ITEMS, dim=8, rate=0.05),
     "ncf": LocalWork("ncf", ITEMS, dim=8, layers=(8, 4), rate=0.01, reduction="mean"),
 }
-METHODS = {"mf": fedmf.METHOD, "ncf": fedncf.METHOD}
+METHODS = {"mf": fedmf.FEDMF, "ncf": fedncf.FEDNCF}
 
 
 def used_items() -> Csr:

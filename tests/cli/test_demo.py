@@ -12,10 +12,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from veilrec.cli.demo import demo, typed_name
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.report import demo as demo_room
 from veilrec.report.demo import DemoTraining
-from veilrec.runs.request import Request
+from veilrec.runs.request import RunRequest
 from veilrec.wire.releases import open_release
 
 _app = typer.Typer()
@@ -25,16 +25,16 @@ _app.command()(demo)
 def _small(kind: str, seed: int) -> tuple[demo_room.DemoScenario, ...]:
     data = f"synthetic-ratings:users=150,items=200,mean_history=12,seed={seed}"
     trainings = (
-        DemoTraining(Request("fedmf", data, seed, "loo-99", rounds=3, settings=("cohort.size=20",)), "Train."),
-        DemoTraining(Request("dp-fedmf", data, seed, "loo-99", rounds=2), "Train with noise."),
-        DemoTraining(Request("ease", data, seed, "loo-99"), "Compare."),
+        DemoTraining(RunRequest("fedmf", data, seed, "loo-99", rounds=3, settings=("cohort.size=20",)), "Train."),
+        DemoTraining(RunRequest("dp-fedmf", data, seed, "loo-99", rounds=2), "Train with noise."),
+        DemoTraining(RunRequest("ease", data, seed, "loo-99"), "Compare."),
     )
     return (demo_room.DemoScenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
 
 
 def _with_veil(kind: str, seed: int) -> tuple[demo_room.DemoScenario, ...]:
     (films,) = _small(kind, seed)
-    request = Request("veil", films.data, seed, "loo-99", settings=("people=20000",), noise="secure", rounds=3)
+    request = RunRequest("veil", films.data, seed, "loo-99", settings=("people=20000",), noise="secure", rounds=3)
     trainings = (*films.trainings[:1], DemoTraining(request, "Train veil."))
     return (replace(films, trainings=trainings, serves="veil", release="release-films"),)
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.privacy import app
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 
 GUARANTEE = Guarantee(

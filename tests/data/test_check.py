@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from veilrec._csr import Csr
+from tests.data.test_mind import write_split
+from veilrec.core.arrays import Csr
 from veilrec.data import mind
 from veilrec.data.check import check, check_text, render
 from veilrec.data.movielens import read_100k
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
-
-from .test_mind import write_split
 
 
 def population(**changes) -> Population:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import own_csv, packed
 from veilrec.data.datasets import DATASETS, find_dataset, load, locate, parse, whereabouts
-from veilrec.errors import BadInput
 
 
 @pytest.fixture(autouse=True)

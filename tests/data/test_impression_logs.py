@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
 from veilrec.data.impression_logs import LONGEST_HISTORY, read_impressions
 from veilrec.data.population import Impressions, Population
-from veilrec.errors import BadInput
 
 DAY = 86_400
 

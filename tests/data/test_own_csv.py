@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
 from veilrec.data.own_csv import LEFT_OUT, CsvOptions, read_csv
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
 
 
 def write_csv(folder: Path, content: str | bytes, name: str = "log.csv") -> Path:

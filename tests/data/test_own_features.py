@@ -13,6 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature
 from veilrec.data import packed
 from veilrec.data.check import check, notices
 from veilrec.data.datasets import load
@@ -29,8 +31,6 @@ from veilrec.data.own_features import (
     side_of,
 )
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
-from veilrec.features import Feature
 
 LOG = "user,item,country,price\nann,f7,DE,3\nann,f2,FR,9\nann,f9,FR,inf\nben,f2,,1\ncleo,f7,unknown,5\n"
 PEOPLE = "user,age,likes\n ben ,50,tea|art\nann,,art\nzoe,20,beer\n"

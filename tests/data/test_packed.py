@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, without_rows
 from veilrec.data import own_csv, packed
 from veilrec.data.datasets import load
 from veilrec.data.packed import remembered
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Features, without_rows
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 

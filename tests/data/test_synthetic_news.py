@@ -7,10 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from veilrec.core.errors import BadInput
 from veilrec.data import synthetic_news
 from veilrec.data.population import Population
 from veilrec.data.synthetic_news import WORDS, mean_auc
-from veilrec.errors import BadInput
 
 
 @pytest.fixture(scope="module")

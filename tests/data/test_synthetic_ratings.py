@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import synthetic_ratings
 from veilrec.data.synthetic_ratings import GENRES, film_titles
-from veilrec.errors import BadInput
 
 
 def test_shape_and_ranges() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
 from veilrec.data.text_files import encode, find_file, find_optional, pack, read_bytes, read_table, read_utf8
-from veilrec.errors import BadInput
 
 NAMES = ("user", "item", "rating")
 

@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, leaves, setting_names
-from veilrec.methods.describe import INDEX, describe, everything, listed, make_index
-from veilrec.methods.registry import METHODS, PAPERS, all_methods, get
+from veilrec.methods.registry import INDEX, METHODS, PAPERS, all_methods, describe, everything, get, listed, make_index
 
 
 def test_the_index_is_that_of_the_methods() -> None:
-    assert INDEX.read_text(encoding="utf-8") == make_index(), "run: python -m veilrec.methods.describe"
+    assert INDEX.read_text(encoding="utf-8") == make_index(), "run: python -m veilrec.methods.registry"
 
 
 def test_every_method_stands_in_one_paper() -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from tests.methods.tiny_news import SMALL, build, method, problem
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer, preset_names, promised, ready
 from veilrec.methods.private import takes_part
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.reproduce.calculated import upload_budget
-from veilrec.simulate.simulation import Seeds, Simulation
-
-from .tiny_news import SMALL, build, method, problem
+from veilrec.simulation.simulation import Seeds, Simulation
 
 COHORT = 20
 

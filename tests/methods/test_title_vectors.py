@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from veilrec.data.population import ItemTable, Strings
-from veilrec.methods.news.title_vectors import TitleAxes, learnt_titles
+from veilrec.methods.news.text_vectors import TitleAxes, learnt_titles
 
 TOPICS = (
     ("goal match team league", "striker cup"),

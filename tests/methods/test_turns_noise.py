@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.methods.private import PrivacySettings, noisy_sum
-from veilrec.methods.turns import tree_sum
+from veilrec.core.schema import Schema, Tensor
+from veilrec.methods.private import PrivacySettings, noisy_sum, tree_sum
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.server.cohorts import CohortSettings
-from veilrec.updates import Schema, Tensor
+from veilrec.server.client_sampling import CohortSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 ROW = re.compile(r"^\| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)

@@ -9,31 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.audit.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
+from tests.audit.planted_bugs import protect as protecting
 from tests.methods.tiny_news import population, problem
-from tests.simulate.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
-from tests.simulate.planted_bugs import protect as protecting
-from veilrec._arrays import Floats
+from tests.methods.tiny_news import split as tiny_split
+from veilrec.audit.contract_subject import histories_of
+from veilrec.audit.method import audit_method, made_up_for, small_problem
+from veilrec.audit.plan import audit_plan
+from veilrec.client.veil import OwnHistory
+from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
 from veilrec.data.population import ItemTable, Strings
-from veilrec.device.veil_history import OwnHistory
-from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.methods.audit import audit_method, made_up_for, small_problem
+from veilrec.evaluation.evaluator import evaluate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
 from veilrec.methods.veil import news
 from veilrec.methods.veil.method import METHOD, plan
-from veilrec.methods.veil.news import SETTLED, reach
-from veilrec.methods.veil.news_ranker import ReadingModel, VeilNewsRanker
-from veilrec.methods.veil.news_reading import NewsReading, reading_of
+from veilrec.methods.veil.news import SETTLED, NewsReading, ReadingModel, VeilNewsRanker, reach, reading_of
 from veilrec.models.news_content import NewsContent
-from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.runs.contract_subject import histories_of
-from veilrec.simulate.audit import audit_plan
-
-from .tiny_news import split as tiny_split
+from veilrec.privacy.mechanisms.sums import CohortSum
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +41,7 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
         own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
         return np.array(own, np.float32)
 
-    monkeypatch.setattr("veilrec.methods.veil.news_reading.whole_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.veil.news.whole_vectors", vectors)
 
 
 def configured(*settings: str) -> Any:
@@ -62,7 +59,7 @@ def trained(*settings: str, on: Problem | None = None, rounds: int | None = None
 
 
 def test_impressions_make_another_plan_than_a_catalogue() -> None:
-    assert isinstance(plan(configured(), problem()).learner, VeilNewsLearner)
+    assert isinstance(plan(configured(), problem()).learner, VeilNewsLocalTrainer)
     assert isinstance(METHOD.devices(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
 
 

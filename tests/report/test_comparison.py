@@ -14,7 +14,7 @@ import pytest
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report import comparison as report
 from veilrec.report.plots import draw_comparison
-from veilrec.runs.comparison import Comparison, Entry, Pair, Spread
+from veilrec.runs.comparison import ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 PRIVATE = Guarantee("proven", "user", "add-remove", 4.0, 1e-6, "whole run", "server", ("A caveat.",))
 LINE = "(4, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
@@ -25,15 +25,15 @@ def spreads(value: float) -> dict[str, Spread]:
 
 
 @pytest.fixture
-def compared(tmp_path) -> Comparison:
-    return Comparison(
+def compared(tmp_path) -> MethodComparison:
+    return MethodComparison(
         data="ml-100k",
         dataset="ml-100k",
         protocol="loo-99",
         seeds=(0, 1),
         metric="ndcg@10",
         entries=(
-            Entry(
+            ComparisonEntry(
                 "mf:dim=8,start=0.1",
                 "mf",
                 "centralised",
@@ -43,17 +43,17 @@ def compared(tmp_path) -> Comparison:
                 rounds=7,
                 runs=(Path("a"),),
             ),
-            Entry(
+            ComparisonEntry(
                 "dp-fedmf:privacy.epsilon=4", "dp-fedmf", "federated", spreads(0.4), PRIVATE, seconds=3.0, up_bytes=2e6
             ),
-            Entry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
-            Entry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
-            Entry("popularity", "popularity", "baseline", spreads(0.2)),
+            ComparisonEntry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
+            ComparisonEntry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
+            ComparisonEntry("popularity", "popularity", "baseline", spreads(0.2)),
         ),
         pairs=(
-            Pair("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
-            Pair("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
-            Pair("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
+            PairedDifference("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
+            PairedDifference("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
+            PairedDifference("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
         ),
         users=943,
         cases=943,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.page import ReportPart, Story, render, render_parts, write_report
 from veilrec.report.person import OVERLAP_NOTE, CategoryFit, Person, PersonalList, TitledItem

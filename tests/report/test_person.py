@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import DATA
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
 from veilrec.report.person import (
     CategoryFit,
     Person,

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.report.page import Story, check_personalisation_files, render
 from veilrec.report.plots import inline, personalisation_chart, save
 from veilrec.report.run_summary import RunSummary

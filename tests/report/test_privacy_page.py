@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.events import GaussianEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement

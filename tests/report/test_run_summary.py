@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.report.run_summary import RunSummary, main_metric, read_run
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from veilrec.report.demo import DemoFinding
     from veilrec.report.demo_service import ServiceDemo
     from veilrec.report.person import Person
-    from veilrec.runs.request import Request
+    from veilrec.runs.request import RunRequest
 
 
 _WORDS = 4  # of a title, in a terminal
@@ -130,8 +130,8 @@ def typed_name() -> str:
     return shlex.quote(str(called))
 
 
-def _train(request: Request, folder: Path) -> None:
-    from veilrec.cli.progress import following
+def _train(request: RunRequest, folder: Path) -> None:
+    from veilrec.cli.output import following
     from veilrec.methods.registry import get
     from veilrec.runs.request import prepare
     from veilrec.runs.training import train

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, print_json, say
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
     from veilrec.report.reproduce.experiment import ResultTable
@@ -123,10 +123,10 @@ def _list(json_output: bool) -> None:
 def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tuple[StudySummary, Path]:
     import os
 
-    from veilrec._extras import require
-    from veilrec._files import check_place
-    from veilrec.cli.progress import following
-    from veilrec.errors import BadInput
+    from veilrec.cli.output import following
+    from veilrec.core.errors import BadInput
+    from veilrec.core.extras import require
+    from veilrec.core.files import check_place
     from veilrec.report.reproduce.experiment import load_experiment
     from veilrec.report.reproduce.study import make_study
 
@@ -162,7 +162,7 @@ def _how_long(study: Study) -> str:
 
 
 def _finish(summary: StudySummary, command: str, folder: Path, json_output: bool) -> None:
-    from veilrec._files import write_json, write_text
+    from veilrec.core.files import write_json, write_text
     from veilrec.report.reproduce import figures
     from veilrec.report.reproduce.summary import grids, problems, to_csv, to_json, to_markdown
 

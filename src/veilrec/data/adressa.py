@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
+from veilrec.core.errors import BadInput
 from veilrec.data.population import ItemTable, Population, pack_interactions
 from veilrec.data.text_files import TEXT, JsonLines, encode, pack, read_json_lines
-from veilrec.errors import BadInput
 
 _SCHEMA = dict.fromkeys(("userId", "id", "time", "title", "category1"), TEXT)
 _DAY_FILE = re.compile(r"\d{8}(\.gz)?")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Offsets
-from veilrec._words import counted
+from veilrec.core.arrays import Bools, Offsets
+from veilrec.core.errors import counted
+from veilrec.core.features import Kind
 from veilrec.data.impression_logs import clicks_per_impression
 from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
 from veilrec.data.own_csv import LEFT_OUT
 from veilrec.data.own_features import UNKNOWN_NUMBERS
 from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import unpack
-from veilrec.features import Kind
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from veilrec._files import cache_folder
-from veilrec.errors import BadInput, known_name, unknown_name, written_name
+from veilrec.core.errors import BadInput, known_name, unknown_name, written_name
+from veilrec.core.files import cache_folder
 
 if TYPE_CHECKING:
     from veilrec.data.own_csv import CsvOptions

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Offsets
-from veilrec._words import counted
+from veilrec.core.arrays import Bools, Offsets
+from veilrec.core.errors import BadInput, bad_line, counted
 from veilrec.data.text_files import UNIT_SEPARATOR, exact_rows, read_bytes, split_clean, unpack_gzip
-from veilrec.errors import BadInput, bad_line
 
 _EXAMPLES = 3  # of a kind of fault, each with another value
 _LOOKED_AT = 1000  # faulty rows of a kind, for other values

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec._arrays import Indices
-from veilrec._csr import Csr, offsets_of
+from veilrec.core.arrays import Csr, Indices, offsets_of
+from veilrec.core.errors import BadInput
 from veilrec.data.impression_logs import count_facts, interactions_of, labels, refuse_unlearnable
 from veilrec.data.population import Impressions, ItemTable, Population
 from veilrec.data.text_files import encode_together, find_file, find_optional, pack_padded
-from veilrec.errors import BadInput
 
 _BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
 _HISTORY = ("user_id", "article_id_fixed")

@@ -17,9 +17,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from veilrec._files import new_folder
+from veilrec.core.errors import BadInput
+from veilrec.core.files import new_folder
 from veilrec.data.datasets import Dataset, datasets_folder, find_dataset
-from veilrec.errors import BadInput
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30

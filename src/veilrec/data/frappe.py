@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Indices, Offsets
+from veilrec.core.arrays import Bytes, Indices, Offsets
+from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.features import Feature, Features, Side
 from veilrec.data.own_features import found_values, modal, side_of
 from veilrec.data.population import ItemTable, Population, pack_interactions
 from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table
-from veilrec.errors import BadInput, bad_line
-from veilrec.features import Feature, Features, Side
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Bytes, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
+from veilrec.core.arrays import Bools, Bytes, Csr, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import jit
 from veilrec.data.delimited import iso_seconds
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 from veilrec.data.text_files import (
@@ -39,7 +39,6 @@ from veilrec.data.text_files import (
     read_json_lines,
     read_utf8,
 )
-from veilrec.errors import BadInput
 
 
 def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Interactions:

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Floats, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec._files import new_folder
+from veilrec.core.arrays import Bytes, Csr, Floats, Indices, Offsets, offsets_of
+from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.files import new_folder
 from veilrec.data.impression_logs import count_facts, interactions_of, refuse_unlearnable
 from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import (
@@ -33,7 +33,6 @@ from veilrec.data.text_files import (
     read_utf8,
     unpack,
 )
-from veilrec.errors import BadInput, bad_line
 
 _BEHAVIOUR_COLUMNS = ("impression_id", "user", "time", "history", "candidates")
 _NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Indices, Offsets
+from veilrec.core.arrays import Indices, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, Side, without_rows
 from veilrec.data.own_features import side_of
 from veilrec.data.population import Interactions, ItemTable, Population, Strings, pack_interactions
 from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table, unpack
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Features, Side, without_rows
 
 GENRES = (
     *("Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),

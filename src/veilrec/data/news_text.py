@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Floats, Indices
+from veilrec.core.arrays import Bools, Floats, Indices
 from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.data.text_files import unpack
 

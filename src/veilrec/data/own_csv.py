@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools
+from veilrec.core.arrays import Bools
+from veilrec.core.errors import BadInput, bad_line, unknown_name
 from veilrec.data.delimited import (
     Fault,
     FaultyFile,
@@ -37,7 +38,6 @@ from veilrec.data.delimited import (
 from veilrec.data.own_features import FeatureSchema, own_features, read_schema, text_column
 from veilrec.data.population import Population, pack_interactions
 from veilrec.data.text_files import encode
-from veilrec.errors import BadInput, bad_line, unknown_name
 
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin

@@ -28,12 +28,12 @@ import numpy as np
 import polars as pl
 import yaml
 
-from veilrec._arrays import Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.errors import BadInput, bad_line, unknown_name
+from veilrec.core.features import MIDDLE, Entries, Feature, Features, Kind, Side, assembled, text_entries, without_rows
 from veilrec.data.delimited import FaultyFile, Layout, RawRows, read_rows, refusal, with_point
 from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import encode, unpack
-from veilrec.errors import BadInput, bad_line, unknown_name
-from veilrec.features import MIDDLE, Entries, Feature, Features, Kind, Side, assembled, text_entries, without_rows
 
 SIDES = {"users": "user", "items": "item"}  # and what their ids are called
 ITEM_TEXTS = ("title", "abstract")  # of items

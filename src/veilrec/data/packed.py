@@ -23,12 +23,12 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec import features
-from veilrec._csr import Csr
-from veilrec._files import cache_folder, new_folder, sha256, write_json
+from veilrec.core import features
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Features, Side
+from veilrec.core.files import cache_folder, new_folder, sha256, write_json
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
-from veilrec.errors import BadInput
-from veilrec.features import Features, Side
 
 _FORMAT = 2
 _MANIFEST = "manifest.json"

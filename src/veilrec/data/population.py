@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec.features import Features
+from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.features import Features
 
 
 class Strings(Sequence[str]):

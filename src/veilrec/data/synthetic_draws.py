@@ -13,10 +13,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from veilrec._arrays import Bytes, Doubles, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec._draws import mix
-from veilrec._jit import jit
+from veilrec.core.arrays import Bytes, Csr, Doubles, Indices, Offsets, offsets_of
+from veilrec.core.jit import jit
+from veilrec.core.rng import mix
 from veilrec.data.population import Strings
 
 FIRST_DAY = 1_767_225_600  # 2026-01-01 00:00 UTC

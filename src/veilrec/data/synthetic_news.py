@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
+from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
 from veilrec.data.impression_logs import chosen_impressions, count_facts, uses
 from veilrec.data.population import Impressions, ItemTable, Population, Strings
@@ -42,7 +42,6 @@ from veilrec.data.synthetic_draws import (
     sentences,
 )
 from veilrec.data.text_files import pack
-from veilrec.errors import BadInput
 
 _ARCHIVE_DAYS = 7  # of news before the first day
 _MEAN_HISTORY = 30.0

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
+from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, assembled
+from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
 from veilrec.data.population import Interactions, ItemTable, Population, Strings
 from veilrec.data.synthetic_draws import (
@@ -34,8 +35,6 @@ from veilrec.data.synthetic_draws import (
     numbered_ids,
     read_words,
 )
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Features, assembled
 
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first

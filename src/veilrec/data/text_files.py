@@ -21,12 +21,9 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Doubles, Indices, Offsets
-from veilrec._csr import offsets_of
-from veilrec._quotes import without_blanks_behind
-from veilrec._words import counted
+from veilrec.core.arrays import Doubles, Indices, Offsets, offsets_of
+from veilrec.core.errors import BadInput, bad_line, counted, without_blanks_behind
 from veilrec.data.population import Strings
-from veilrec.errors import BadInput, bad_line
 
 _SHOWN_LINES = 10  # lines
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._jit import jit
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.jit import jit
 
 ITEMS = "items"
 _FIRST = "layer1.weight"

@@ -1,1 +1,1 @@
-"""Reports: privacy statements, HTML pages from templates, tables and plots."""
+"""Reports for people: tables, plots, HTML pages, the privacy statement as a page."""

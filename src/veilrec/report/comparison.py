@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import write_json, write_text
 from veilrec._version import __version__
-from veilrec._words import counted
-from veilrec.evaluate.groups import FAIRNESS_METRIC
+from veilrec.core.errors import counted
+from veilrec.core.files import write_json, write_text
+from veilrec.evaluation.evaluator import FAIRNESS_METRIC
 from veilrec.report.html import render_template
 from veilrec.report.machine import provenance
 from veilrec.report.units import human_bytes, meaning, spelt
-from veilrec.runs.comparison import LEVEL, Comparison, Entry, Pair, Spread
+from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 NAME = "comparison"  # of the files
 _SHOWN = ("auc", "mrr", "ndcg@5", "ndcg@10", "hr@10")  # as many as fit beside each other; the files have all
@@ -25,7 +25,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"
 
 
 @dataclass(frozen=True)
-class TextTable:
+class ComparisonTable:
     """A table of texts; the columns in `numbers` are right-aligned."""
 
     title: str
@@ -34,7 +34,7 @@ class TextTable:
     numbers: frozenset[int] = frozenset()
 
 
-def save(comparison: Comparison, command: str) -> list[str]:
+def save(comparison: MethodComparison, command: str) -> list[str]:
     """Write every format into the comparison's folder; return the file names. Plots need matplotlib."""
     folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex", f"{NAME}.html"]
     write_json(folder / names[0], to_json(comparison, command))
@@ -48,7 +48,7 @@ def save(comparison: Comparison, command: str) -> list[str]:
     return names
 
 
-def _picture(comparison: Comparison) -> Path | None:
+def _picture(comparison: MethodComparison) -> Path | None:
     try:
         from veilrec.report.plots import save_comparison
     except ModuleNotFoundError:  # matplotlib is an extra
@@ -58,14 +58,14 @@ def _picture(comparison: Comparison) -> Path | None:
     return path
 
 
-def title(comparison: Comparison) -> str:
+def title(comparison: MethodComparison) -> str:
     """Describe what was compared: dataset, protocol, seeds, cases, rounds."""
     c = comparison
     where = f"{c.dataset}, {c.protocol}, {counted(len(c.seeds), 'seed')}, {counted(c.cases, 'case')} a seed"
     return f"{where}; {lengths}" if (lengths := c.how_long()) else where
 
 
-def grids(comparison: Comparison) -> list[TextTable]:
+def grids(comparison: MethodComparison) -> list[ComparisonTable]:
     """Return the tables of scores with guarantees, and of pairs."""
     shown = _metrics(comparison)
     head = ["method", *(spelt(name) for name in shown), "from clients", "privacy"]
@@ -75,28 +75,28 @@ def grids(comparison: Comparison) -> list[TextTable]:
         sent = "" if entry.up_bytes is None else human_bytes(entry.up_bytes)
         promised = "" if entry.problem else entry.guarantee.line()
         rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
-    scores = TextTable(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
+    scores = ComparisonTable(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
     return [scores, _pair_grid(comparison)]
 
 
-def fairness_grids(comparison: Comparison) -> list[TextTable]:
+def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
     """Return the table of the least active users beside the rest; none where it was not measured."""
     metric = spelt(FAIRNESS_METRIC)
     rows = [[e.label, *(_words(spread) for spread in e.fairness.values())] for e in comparison.measured if e.fairness]
     head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
-    return [TextTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
+    return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
 
 
-def _pair_grid(comparison: Comparison) -> TextTable:
+def _pair_grid(comparison: MethodComparison) -> ComparisonTable:
     rows = [
         [pair.first, pair.second, f"{pair.difference:+.4f}", _p(pair.p_value), _p(pair.corrected), _verdict(pair)]
         for pair in comparison.pairs
     ]
     head = ["first", "second", f"{spelt(comparison.metric)}, first - second", "p", "p (Holm)", "better"]
-    return TextTable("Pairs", head, rows, frozenset((2, 3, 4)))
+    return ComparisonTable("Pairs", head, rows, frozenset((2, 3, 4)))
 
 
-def notes(comparison: Comparison) -> list[str]:
+def notes(comparison: MethodComparison) -> list[str]:
     """List the notes below the tables: warnings, spread, test, guarantees."""
     private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
     statements = [
@@ -105,7 +105,7 @@ def notes(comparison: Comparison) -> list[str]:
     return [*warnings(comparison), comparison.how_spread(), f"{_STARS} {comparison.how_tested()}", *statements]
 
 
-def warnings(comparison: Comparison) -> list[str]:
+def warnings(comparison: MethodComparison) -> list[str]:
     """List the methods that failed or rank no better than popularity."""
     c = comparison
     failed = [f"{entry.label} failed: {entry.problem.rstrip('.')}." for entry in c.entries if entry.problem]
@@ -126,7 +126,7 @@ _FIFTH = (
 )
 
 
-def _mark(comparison: Comparison, entry: Entry) -> str:
+def _mark(comparison: MethodComparison, entry: ComparisonEntry) -> str:
     """Mark the best entry with *, and those not significantly different from it with =."""
     best = comparison.best.label
     if entry.problem:
@@ -137,13 +137,13 @@ def _mark(comparison: Comparison, entry: Entry) -> str:
     return " =" if pair is not None and pair.corrected >= LEVEL else ""
 
 
-def _verdict(pair: Pair) -> str:
+def _verdict(pair: PairedDifference) -> str:
     if pair.corrected >= LEVEL:
         return "neither"
     return pair.first if pair.difference > 0 else pair.second
 
 
-def _metrics(comparison: Comparison) -> list[str]:
+def _metrics(comparison: MethodComparison) -> list[str]:
     names = comparison.measured[0].metrics
     return [comparison.metric, *(name for name in _SHOWN if name in names and name != comparison.metric)][:3]
 
@@ -156,7 +156,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else f"{value:.1g}"
 
 
-def to_csv(comparison: Comparison) -> str:
+def to_csv(comparison: MethodComparison) -> str:
     """Format entries as CSV: mean and standard deviation of every metric, cost, all fields of the guarantee."""
     rows: list[dict[str, Any]] = []
     for plain, entry in zip(comparison.table, comparison.entries, strict=True):
@@ -169,7 +169,7 @@ def to_csv(comparison: Comparison) -> str:
     return _as_csv(list(rows[-1]), rows)
 
 
-def pairs_to_csv(comparison: Comparison) -> str:
+def pairs_to_csv(comparison: MethodComparison) -> str:
     """Format pairs as CSV."""
     names = ("first", "second", "metric", "difference", "p_value", "p_holm")
     rows = [
@@ -187,7 +187,7 @@ def _as_csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     return target.getvalue()
 
 
-def to_latex(comparison: Comparison) -> str:
+def to_latex(comparison: MethodComparison) -> str:
     """Format the tables as LaTeX for booktabs, the best in bold, with spread and test in the captions."""
     scores, pairs = grids(comparison)
     best = comparison.best.label + " *"
@@ -209,7 +209,7 @@ def to_latex(comparison: Comparison) -> str:
     )
 
 
-def _tabular(grid: TextTable, caption: str, bold: str = "") -> str:
+def _tabular(grid: ComparisonTable, caption: str, bold: str = "") -> str:
     columns = "".join("r" if column in grid.numbers else "l" for column in range(len(grid.head)))
     last = len(grid.head) - 1
     if grid.head[last] == "privacy":
@@ -234,7 +234,7 @@ def _tex(text: str) -> str:
     return escaped.replace("±", r"$\pm$").replace("^", r"\^{}").replace("<", "$<$").replace(">", "$>$")
 
 
-def to_html(comparison: Comparison, command: str, picture: Path | None = None) -> str:
+def to_html(comparison: MethodComparison, command: str, picture: Path | None = None) -> str:
     """Render the comparison as one HTML page, with the plot `picture` embedded."""
     scores, pairs = grids(comparison)
     measured = comparison.measured
@@ -258,7 +258,7 @@ def to_html(comparison: Comparison, command: str, picture: Path | None = None) -
     )
 
 
-def to_json(comparison: Comparison, command: str) -> dict[str, Any]:
+def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:
     """Return all results as JSON, with every seed's values."""
     c = comparison
     return {
@@ -289,7 +289,7 @@ def to_json(comparison: Comparison, command: str) -> dict[str, Any]:
     }
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:
     return {
         "label": entry.label,
         "method": entry.method,

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import replacing, write_json, write_text
 from veilrec._version import __version__
-from veilrec._words import counted
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.files import replacing, write_json, write_text
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
 from veilrec.report.demo_service import ServiceDemo
 from veilrec.report.html import refuse_foreign
 from veilrec.report.page import ReportPart, Story, render_parts, scores
@@ -23,7 +22,7 @@ from veilrec.report.person import Person, example_person
 from veilrec.report.plots import colour_numbers, over_bytes, picture
 from veilrec.report.run_summary import RunSummary, main_metric, read_run
 from veilrec.report.units import human_bytes, spelt
-from veilrec.runs.request import Request
+from veilrec.runs.request import RunRequest
 from veilrec.runs.saved import open_model
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
@@ -34,7 +33,7 @@ EPSILON, VEIL_EPSILON = 8, 1  # of dp-fedmf and veil: per user, add-remove, whol
 class DemoTraining:
     """One run of the demo, and why."""
 
-    request: Request
+    request: RunRequest
     aim: str
 
     @property
@@ -121,21 +120,23 @@ def _films(seed: int) -> DemoScenario:
         "4,000 people, each with three genres that they like, and 800 films",
         (
             DemoTraining(
-                Request("fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300, evaluate_every=20),
+                RunRequest(
+                    "fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300, evaluate_every=20
+                ),
                 "Train fedmf: in every round 100 simulated clients train locally and send updates.",
             ),
             DemoTraining(
-                Request("dp-fedmf", data, seed, "loo-99", settings=(f"privacy.epsilon={EPSILON}",)),
+                RunRequest("dp-fedmf", data, seed, "loo-99", settings=(f"privacy.epsilon={EPSILON}",)),
                 "Train dp-fedmf: a smaller model in few rounds of all clients, with noise that bounds what it"
                 " reveals about any one user.",
             ),
             DemoTraining(
-                Request("veil", data, seed, "loo-99", settings=(f"privacy.epsilon={VEIL_EPSILON}",), noise="secure"),
+                RunRequest("veil", data, seed, "loo-99", settings=(f"privacy.epsilon={VEIL_EPSILON}",), noise="secure"),
                 "Train veil: public genres, ratings and titles, a few private sums, and everything personal on the"
                 " client; an epsilon that is eight times smaller.",
             ),
             DemoTraining(
-                Request("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22, evaluate_every=11),
+                RunRequest("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22, evaluate_every=11),
                 "Train mf, the same model with everybody's data in one place, to see what federation costs.",
             ),
         ),
@@ -143,7 +144,7 @@ def _films(seed: int) -> DemoScenario:
             "Settings were chosen on validation items of synthetic data with seed 11, and for dp-fedmf and veil on"
             " other data.",
             "veil reads what is public of the films (genres, ratings of critics, titles) and every history in its"
-            " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so that every demo"
+            " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so every demo"
             " has another, and the model may be published.",
         ),
         serves="veil",
@@ -161,12 +162,12 @@ def _news(seed: int) -> DemoScenario:
         "5,000 readers and a week of news, the last day of which is the test",
         (
             DemoTraining(
-                Request("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
+                RunRequest("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
                 "Train privaterec, which reads titles, with a proof: every client sends a clipped gradient, and the"
                 " server adds noise from a cryptographic source to their sum.",
             ),
             DemoTraining(
-                Request("fm", data, seed, "mind", evaluate_every=5),
+                RunRequest("fm", data, seed, "mind", evaluate_every=5),
                 "Train fm, a factorisation machine over words, with everybody's clicks in one place.",
             ),
         ),

@@ -15,13 +15,11 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from veilrec._words import counted
-from veilrec.device.client import Answer, Client, Mode
-from veilrec.device.released import offers_of
-from veilrec.device.server_link import ServerLink
-from veilrec.errors import VeilrecError
-from veilrec.runs.release import Wishes, make_release
-from veilrec.runs.released import open_device
+from veilrec.client.recommender import Mode, Recommendations, RecommenderClient, ServerLink
+from veilrec.client.released import offers_of
+from veilrec.core.errors import VeilrecError, counted
+from veilrec.runs.release import ReleaseOptions, make_release
+from veilrec.runs.release_model import open_device
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import fingerprint, new_key
 
@@ -43,7 +41,7 @@ class ModeResult:
     """Answer of one serving mode, and how it compares with on-device ranking."""
 
     mode: Mode
-    answer: Answer
+    answer: Recommendations
     same: int  # how many of the ten on-device ranking chooses as well
     fitting: int  # how many are of the categories that the person reads most
 
@@ -125,14 +123,14 @@ class ServiceDemo:
 
 def audit_plan(method: str, seed: int) -> dict[str, Any]:
     """Audit a method's plan quickly."""
-    from veilrec.methods.audit import audit_method
+    from veilrec.audit.method import audit_method
 
     return audit_method(method, quick=True, seed=seed).to_json()
 
 
 def sign_release(run: Path, folder: Path) -> Release:
     """Release a run, signed with a new key."""
-    return make_release(run, folder, new_key(folder.with_name(f"{folder.name}.key")), Wishes())
+    return make_release(run, folder, new_key(folder.with_name(f"{folder.name}.key")), ReleaseOptions())
 
 
 @contextmanager
@@ -198,7 +196,7 @@ def query_all(
 
 
 @contextmanager
-def _client(release: Release, address: str | None) -> Iterator[Client]:
+def _client(release: Release, address: str | None) -> Iterator[RecommenderClient]:
     with (
         tempfile.TemporaryDirectory(prefix="veilrec-device-") as state,
         open_device(Path(state), release, server=None if address is None else ServerLink(address)) as device,

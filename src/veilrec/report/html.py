@@ -8,8 +8,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from veilrec._version import __version__
-from veilrec._words import counted
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput, counted
 from veilrec.privacy.statement import sentence
 
 GENERATOR = "veilrec report"

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import cache_folder
-from veilrec._memory import machine_memory
 from veilrec._version import __version__
+from veilrec.core.files import cache_folder
+from veilrec.core.resources import machine_memory
 from veilrec.data.datasets import DATASETS, whereabouts
 
 _NAMED = ("numpy", "scipy", "numba", "torch", "matplotlib")  # in every report

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from veilrec._files import write_text
-from veilrec._words import counted
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.files import write_text
 from veilrec.privacy.guarantee import no_guarantee
 from veilrec.report.html import refuse_foreign, render_template
 from veilrec.report.machine import provenance

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles, Indices, Offsets
-from veilrec._csr import Csr
+from veilrec.core.arrays import Bools, Csr, Doubles, Indices, Offsets
+from veilrec.core.errors import BadInput
 from veilrec.data.population import ItemTable, Population, Strings
-from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.saved import SavedModel
 

@@ -22,19 +22,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from veilrec._files import replacing
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.files import replacing
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.units import byte_scale, spelt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from veilrec.privacy.audit.auditor import Verdict
+    from veilrec.attacks.running import Attacked, QueryAttack, Result
+    from veilrec.audit.auditor import AuditVerdict
     from veilrec.report.run_summary import EvaluationPoint, RunSummary
-    from veilrec.runs.attacking import Asked, Attacked
-    from veilrec.runs.attacking_training import Result
-    from veilrec.runs.comparison import Comparison, Entry
+    from veilrec.runs.comparison import ComparisonEntry, MethodComparison
 
 P = ParamSpec("P")
 
@@ -297,13 +296,13 @@ def personalisation_chart(found: Sequence[Mapping[str, Any]], metric: str = "hr@
     )
 
 
-def save_audit(verdicts: Sequence[Verdict], path: Path) -> None:
+def save_audit(verdicts: Sequence[AuditVerdict], path: Path) -> None:
     """Plot claimed against audited epsilon to SVG or PNG, by the ending of the path."""
     _save(draw_audit(verdicts), path)
 
 
 @_styled
-def draw_audit(verdicts: Sequence[Verdict]) -> Figure:
+def draw_audit(verdicts: Sequence[AuditVerdict]) -> Figure:
     """Draw a row per claim on a logarithmic axis; a claim is refuted where the audited point lies right of it."""
     figure = Figure(figsize=(9.4, 1.3 + _ROW_INCHES * len(verdicts)), layout="constrained")
     axes = figure.add_subplot()
@@ -321,7 +320,7 @@ def draw_audit(verdicts: Sequence[Verdict]) -> Figure:
     return figure
 
 
-def _draw_claim(axes: Axes, row: int, verdict: Verdict) -> None:
+def _draw_claim(axes: Axes, row: int, verdict: AuditVerdict) -> None:
     _, colour, marker = _KINDS[verdict.kind]
     claimed, audited = verdict.claimed_epsilon, verdict.lower_bound
     axes.plot((claimed, max(audited, 1e-9)), (row, row), color=colour, linewidth=1.0, alpha=0.6)
@@ -329,20 +328,20 @@ def _draw_claim(axes: Axes, row: int, verdict: Verdict) -> None:
     axes.plot(max(audited, 1e-9), row, marker=marker, markersize=6, color=colour, linestyle="none")
 
 
-def _legend(axes: Axes, verdicts: Sequence[Verdict]) -> tuple[list[Any], list[str]]:
+def _legend(axes: Axes, verdicts: Sequence[AuditVerdict]) -> tuple[list[Any], list[str]]:
     shown = [kind for kind in _KINDS if any(verdict.kind == kind for verdict in verdicts)]
     handles = [axes.plot([], [], marker=_KINDS[kind][2], color=_KINDS[kind][1], linestyle="none")[0] for kind in shown]
     return handles, [_KINDS[kind][0] for kind in shown]
 
 
-def _claim(verdict: Verdict) -> str:
+def _claim(verdict: AuditVerdict) -> str:
     usual = (verdict.scope, verdict.trust) == ("per message", "nobody")
     other = "" if usual else f", {verdict.scope}, trusting: {verdict.trust}"
     terms = f"{verdict.unit}, {verdict.adjacency}{other}, {verdict.delta:g}"
     return f"{verdict.name} {verdict.size}".strip() + f" ({terms})"
 
 
-def _limits(verdicts: Sequence[Verdict]) -> tuple[float, float]:
+def _limits(verdicts: Sequence[AuditVerdict]) -> tuple[float, float]:
     seen = [value for verdict in verdicts for value in (verdict.claimed_epsilon, verdict.lower_bound) if value > 0.0]
     return max(min(seen) / 1.5, 1e-3), max(seen) * 1.5
 
@@ -420,13 +419,13 @@ def _draw_bar(axes: Axes, at: float, bar: PlotBar, low: float, gap: float) -> No
 _KIND_COLOURS = {"federated": COLOURS[0], "centralised": COLOURS[4], "baseline": _GREY}
 
 
-def save_comparison(comparison: Comparison, path: Path) -> None:
+def save_comparison(comparison: MethodComparison, path: Path) -> None:
     """Plot a comparison to SVG or PNG, by the ending of the path."""
     _save(draw_comparison(comparison), path)
 
 
 @_styled
-def draw_comparison(comparison: Comparison) -> Figure:
+def draw_comparison(comparison: MethodComparison) -> Figure:
     """Draw a bar per method, best first, with the spread over seeds and the guarantee."""
     metric = comparison.metric
     entries = sorted(comparison.measured, key=lambda entry: -entry.metrics[metric].mean)
@@ -438,7 +437,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
     return _draw_bars(groups, title, f"{spelt(metric)}. {comparison.how_spread()}", (0.0, widest))
 
 
-def _entry_bar(entry: Entry, metric: str) -> PlotBar:
+def _entry_bar(entry: ComparisonEntry, metric: str) -> PlotBar:
     spread, basis = entry.metrics[metric], entry.guarantee.basis
     private = basis != "none"
     return PlotBar(
@@ -509,13 +508,13 @@ def _finding_bar(attack: str, finding: Any, claimed: Guarantee) -> PlotBar | Non
 _QUERY_MODES = {"attention": "attention with noise", "interest": "strongest interest, k-ary response"}
 
 
-def save_queries(attacked: Sequence[Asked], path: Path) -> None:
+def save_queries(attacked: Sequence[QueryAttack], path: Path) -> None:
     """Plot attacks on repeated queries to SVG or PNG, by the ending of the path."""
     _save(draw_queries(attacked), path)
 
 
 @_styled
-def draw_queries(attacked: Sequence[Asked]) -> Figure:
+def draw_queries(attacked: Sequence[QueryAttack]) -> Figure:
     """Draw how often the strongest interest is found, and the error of the attention, over the number of queries."""
     figure = Figure(figsize=(10.0, 5.0), layout="constrained")
     found, errors = figure.subplots(1, 2)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from veilrec._files import write_text
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.files import write_text
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.statement import Statement
 from veilrec.report.html import refuse_foreign, render_template

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from veilrec._words import counted
-from veilrec.errors import BadInput, bad_line
+from veilrec.core.errors import BadInput, bad_line, counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import read_config, read_result
+from veilrec.runs.checkpoint import read_config, read_result
 
 COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
 _MAIN_METRICS = ("auc", "hr@10", "ndcg@10")  # the first of them that a protocol gives

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec._arrays import Offsets
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.checks import BitChange
 from veilrec.privacy.events import NonPrivateEvent, PureEvent
 from veilrec.privacy.mechanisms.responses import (
     KaryResponse,
@@ -29,7 +30,6 @@ from veilrec.privacy.mechanisms.responses import (
     label_only_epsilon,
 )
 from veilrec.privacy.randomness import SecureSource, SeededSource
-from veilrec.privacy.sensitivity import BitChange
 
 FALSE_ALARM = 1e-6  # on fixed seeds: one seed in a million fails
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.reproduce.toys import EXPERIMENTS
 from veilrec import papers
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.calculated import CALCULATIONS, CUTOFFS, DIGITS, calculate, impossible_figures

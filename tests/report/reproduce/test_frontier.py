@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from tests.report.reproduce.toys import DATA, EXPERIMENTS
 from veilrec.cli.reproduce import reproduce
 from veilrec.data.datasets import load
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.protocols import make_split
 from veilrec.report.reproduce import experiment, figures, results
 from veilrec.report.reproduce.experiment import Experiment, QuickVersion
 from veilrec.report.reproduce.results import RunOutcome, StudySummary, execute, read, recall, summarise, take
 from veilrec.report.reproduce.study import Study, StudyOptions, make_study
 from veilrec.report.reproduce.summary import error_over_users, failed, grids, problems, to_csv
 from veilrec.runs import trials
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 FRONTIER, NEWS_FRONTIER = EXPERIMENTS["frontier"], EXPERIMENTS["news-frontier"]
@@ -134,7 +134,7 @@ def test_what_is_there_is_not_trained_again(study, outcomes, summary, monkeypatc
 
 
 def test_more_seeds_train_only_what_is_missing(study, outcomes, monkeypatch):
-    trained: list[Request] = []
+    trained: list[RunRequest] = []
     monkeypatch.setattr(trials, "train", lambda prepared, *_, **__: trained.append(prepared.request))
     monkeypatch.setattr(results, "_outcome", lambda *_: RunOutcome(None))
     options = StudyOptions(seeds=2, data=DATA, methods=("ease",), protocol="loo-99")

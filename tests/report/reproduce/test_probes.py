@@ -7,14 +7,14 @@ import json
 import pytest
 
 from tests.report.reproduce.toys import SMALL, with_rows
-from veilrec.device.ways import Serving
-from veilrec.errors import BadInput
+from veilrec.client.queries import Serving
+from veilrec.core.errors import BadInput
 from veilrec.report.reproduce import results
 from veilrec.report.reproduce.experiment import ExperimentRow
 from veilrec.report.reproduce.results import RunOutcome, execute, summarise, take
 from veilrec.report.reproduce.study import StudyOptions, make_study
 from veilrec.report.reproduce.summary import grids, to_json
-from veilrec.runs.folder import read_result
+from veilrec.runs.checkpoint import read_result
 
 START = ExperimentRow("FedMF, untrained", "fedmf", settings=SMALL, presets=("tuned",), untrained=True)
 SERVED = ExperimentRow(

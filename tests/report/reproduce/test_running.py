@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.report.reproduce.toys import DATA, EXPERIMENTS, SMALL, TOY, with_rows
-from veilrec.errors import BadInput
-from veilrec.methods.ratings import fedmf
+from veilrec.core.errors import BadInput
+from veilrec.methods.priv_fedmf_sub import fedmf
 from veilrec.report.reproduce.experiment import ExperimentRow
 from veilrec.report.reproduce.results import execute
 from veilrec.report.reproduce.study import StudyOptions, make_study
-from veilrec.runs.folder import read_config
+from veilrec.runs.checkpoint import read_config
 from veilrec.runs.loop import Interrupted
-from veilrec.runs.request import Request
-from veilrec.runs.trials import Trial, finished, title
+from veilrec.runs.request import RunRequest
+from veilrec.runs.trials import RunTrial, finished, title
 
 OUT = Path("nowhere")
 
@@ -325,19 +325,19 @@ def test_an_interrupted_run_with_other_settings_is_trained_anew(tmp_path):
 def test_a_run_that_settled_for_a_smaller_cohort_is_finished_all_the_same(tmp_path):
     said = []
     data = "synthetic-ratings:users=20,items=200,mean_history=12,seed=3"
-    trial = Trial(Request("fedmf", data, protocol="loo-99", rounds=1), tmp_path / "run")
+    trial = RunTrial(RunRequest("fedmf", data, protocol="loo-99", rounds=1), tmp_path / "run")
     for _ in range(2):
         execute([trial], say=said.append)
     assert said == ["1 of 1 runs are finished already and are read again."]
     size = read_config(trial.folder)["config"]["cohort"]["size"]
-    assert size == 20 < fedmf.METHOD.config().cohort.size
+    assert size == 20 < fedmf.FEDMF.config().cohort.size
 
 
 def test_a_change_of_a_preset_makes_a_finished_run_out_of_date(tmp_path, monkeypatch):
     (trial,) = trials_of(tmp_path, FEDMF)
     execute([trial], say=quiet)
-    presets = {**fedmf.METHOD.presets, "tuned": {"local": {"epochs": 2}}}
-    monkeypatch.setattr(fedmf, "METHOD", replace(fedmf.METHOD, presets=presets))
+    presets = {**fedmf.FEDMF.presets, "tuned": {"local": {"epochs": 2}}}
+    monkeypatch.setattr(fedmf, "METHOD", replace(fedmf.FEDMF, presets=presets))
     assert not finished(trial)
 
 

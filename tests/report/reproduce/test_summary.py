@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.reproduce.toys import DATA, with_rows
-from veilrec.device.ways import Serving
+from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.experiment import ExperimentRow
 from veilrec.report.reproduce.results import RunOutcome, SeedValues, amounts, execute, summarise

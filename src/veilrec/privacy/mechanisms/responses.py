@@ -19,14 +19,13 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilrec._arrays import Bools, Doubles, Offsets
-from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy.checks import bits, categories, positive, whole
+from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.core.errors import BadInput, unknown_name
+from veilrec.privacy.checks import BitChange, bits, categories, changed_bits, positive, whole
 from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Output, Sensitivity
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.sensitivity import BitChange, changed_bits
 
 # The probability of a lie is raised by this, so that float arithmetic never leaves it below the exact value.
 SAFE = 1.0 + 2.0**-50
@@ -416,7 +415,7 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
         return (cls(items=37, negatives=4, epsilon=1.0),)
 
 
-class Labels:
+class LabelPerturbation:
     """One of the two ways to tell labels, for impressions of any length."""
 
     def __init__(self, way: type[LabelPermutation] | type[LabelResponse], *, negatives: int, epsilon: float) -> None:

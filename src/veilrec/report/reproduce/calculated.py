@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Doubles
+from veilrec.core.arrays import Doubles
 from veilrec.data.datasets import find_dataset, load, whereabouts
-from veilrec.evaluate.consistency import Impossible, impossible
-from veilrec.methods.ratings.communication import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
+from veilrec.evaluation.metrics import Impossible, impossible
+from veilrec.methods.priv_fedmf_sub.common import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, published
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.checks import positive

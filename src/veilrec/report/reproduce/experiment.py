@@ -15,9 +15,9 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError, 
 from pydantic.dataclasses import dataclass
 
 from veilrec import papers
+from veilrec.client.queries import Serving
+from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.data.datasets import find_dataset
-from veilrec.device.ways import Serving
-from veilrec.errors import BadInput, known_name, unknown_name
 
 Picture = Literal["points", "rounds", "along", "frontier"]
 """Kind of plot: paper and ours by row, a curve over rounds, a curve over `ExperimentRow.at`, accuracy over epsilon."""

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from PIL import Image
 
-from veilrec._files import replacing
-from veilrec._words import counted
-from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.core.errors import counted
+from veilrec.core.files import replacing
+from veilrec.evaluation.protocols import PROTOCOLS
 from veilrec.report.plots import COLOURS
 from veilrec.report.reproduce.calculated import CalculatedTables
 from veilrec.report.reproduce.results import PanelResults, ResultLine, StudySummary

@@ -9,22 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import write_json
-from veilrec._words import counted
-from veilrec.device.ways import Serving
-from veilrec.errors import VeilrecError
+from veilrec.client.queries import Serving
+from veilrec.core.errors import VeilrecError, counted
+from veilrec.core.files import write_json
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.report.reproduce.calculated import CalculatedTables, calculate
 from veilrec.report.reproduce.experiment import ExperimentPanel
 from veilrec.report.reproduce.study import Probe, RowVariant, Study, StudyPanel
 from veilrec.report.run_summary import EvaluationPoint, read_run
 from veilrec.report.units import spelt
-from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.folder import read_result
-from veilrec.runs.measuring import measure
+from veilrec.runs.checkpoint import read_result
+from veilrec.runs.evaluation import evaluate_run, measure
 from veilrec.runs.request import prepare
 from veilrec.runs.serving import evaluate_serving
-from veilrec.runs.trials import Follow, Say, Trial, complete, finished, in_processes
+from veilrec.runs.trials import Follow, RunTrial, Say, complete, finished, in_processes
 
 NOT_RUN = "not run"
 _QUALITY = ("ndcg@10", "auc")  # by which a line is compared with popularity: the first that there is
@@ -123,13 +121,13 @@ class StudySummary:
     calculated: CalculatedTables  # what needed no training
 
 
-def read(trials: Sequence[Trial]) -> dict[Path, RunOutcome]:
+def read(trials: Sequence[RunTrial]) -> dict[Path, RunOutcome]:
     """Read the trials that are finished; mark the others as not run."""
     return {trial.folder: _outcome(trial, "" if finished(trial) else NOT_RUN) for trial in trials}
 
 
 def execute(
-    trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None
+    trials: Sequence[RunTrial], *, jobs: int = 1, say: Say, follow: Follow | None = None
 ) -> dict[Path, RunOutcome]:
     """Run every trial that is not finished, `jobs` at once, and read them all.
 
@@ -144,7 +142,7 @@ def execute(
     return {trial.folder: _outcome(trial, problems.get(trial.folder, "")) for trial in trials}
 
 
-def _outcome(trial: Trial, problem: str) -> RunOutcome:
+def _outcome(trial: RunTrial, problem: str) -> RunOutcome:
     if problem:
         return RunOutcome(None, problem=problem)
     return RunOutcome(_read_json(trial.folder / "result.json"), read_run(trial.folder).points)

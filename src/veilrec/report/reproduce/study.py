@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilrec._extras import MissingPart, require
 from veilrec._version import __version__
-from veilrec._words import counted
+from veilrec.client.queries import PRIVATE, Serving
+from veilrec.core.errors import BadInput, counted, known_name, unknown_name
+from veilrec.core.extras import MissingPart, require
 from veilrec.data.datasets import find_dataset, full_spec, locate, parse, whereabouts
-from veilrec.device.ways import PRIVATE, Serving
-from veilrec.errors import BadInput, known_name, unknown_name
-from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.evaluation.protocols import PROTOCOLS
 from veilrec.methods.base import Method, configure, preset_names, ready, setting_names
 from veilrec.methods.registry import METHODS, get
 from veilrec.report.reproduce.experiment import (
@@ -30,8 +29,8 @@ from veilrec.report.reproduce.experiment import (
     ExperimentRow,
     QuickVersion,
 )
-from veilrec.runs.request import Request
-from veilrec.runs.trials import Trial, folder_name, title
+from veilrec.runs.request import RunRequest
+from veilrec.runs.trials import RunTrial, folder_name, title
 
 _QUICK_POINTS = 5  # of a quick curve
 _NEEDED = ("numba", "polars", "matplotlib", "PIL")  # packages of every experiment, for training and for plots
@@ -62,7 +61,7 @@ class StudyOptions:
 class Probe:
     """A measurement of a trial beside its own result: before training, as it is served, or by another protocol."""
 
-    trial: Trial
+    trial: RunTrial
     serving: Serving | None = None  # None, and no protocol: before the first round, which needs no run
     protocol: str | None = None  # the same model evaluated by another one, whose test items it has not seen
 
@@ -108,7 +107,7 @@ class RowVariant:
     row: ExperimentRow
     preset: str
     calibration: str | None
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[RunTrial, ...] = ()
     problem: str = ""
     missing: bool = False  # the problem is a package or file that is not on this machine
     notes: tuple[str, ...] = ()
@@ -182,7 +181,7 @@ class Study:
         every = ((panel, variant) for panel in self.panels for variant in panel.variants if variant.problem)
         return [f"{panel.panel.source}, {v.row.label} ({v.how}): {v.problem}" for panel, v in every]
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[RunTrial]:
         """List every run once."""
         every = (t for panel in self.panels for variant in panel.variants for t in variant.trials)
         return list({trial.folder: trial for trial in every}.values())
@@ -422,14 +421,14 @@ def _trial(
     rounds: int,
     seed: int,
     conditions: PanelConditions,
-) -> Trial:
+) -> RunTrial:
     every = None if conditions.quick is None else max(1, rounds // _QUICK_POINTS)
     if conditions.experiment.only_the_end:
         every = rounds
-    request = Request(
+    request = RunRequest(
         method.name, conditions.data, seed, conditions.protocol, preset, settings, rounds, evaluate_every=every
     )
-    return Trial(request, conditions.runs / folder_name(request, config, rounds))
+    return RunTrial(request, conditions.runs / folder_name(request, config, rounds))
 
 
 def _refuse_missing(study: Study, options: StudyOptions) -> None:

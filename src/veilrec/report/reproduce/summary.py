@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from veilrec._words import counted
+from veilrec.core.errors import counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.machine import provenance
