@@ -22,7 +22,8 @@ from _measure import Options, Result, Round, fresh_rounds
 from _news import OF_ONE_CORE
 from _ours_alone import ml_1m
 from veilrec.client.reptile import Adapter, FeatureRanker, MetaSettings
-from veilrec.core.arrays import Csr, Floats, Indices, offsets_of
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import VeilrecError
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.resources import peak_rss_mb

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Csr, Floats, Offsets, csr_from_pairs
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 

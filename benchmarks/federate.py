@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.federation.loopback import free_port
+
 from _measure import Report, Say, describe_machine, options_of, script
 from veilrec.federation import processes
 from veilrec.federation.coordinator.process import last_status
-from veilrec.federation.loopback import free_port
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import Up
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from veilrec.client.released import ReleasedNews
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.runs.release import ReleaseOptions, make_release
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model

@@ -93,7 +93,7 @@ def learn() -> Results:
     """A user's device learns matrix factorisation: example by example, in batches, and on its own items at once."""
     from veilrec.client import mf
     from veilrec.client.local_training import Cohort, OwnItems
-    from veilrec.core.arrays import Csr
+    from veilrec.core.csr import Csr
     from veilrec.core.schema import RoundSpec
 
     results: Results = {}
@@ -112,7 +112,7 @@ def learn() -> Results:
 def adapt() -> Results:
     """A user's device adapts a feature network, with every loss, and ranks with what came of it."""
     from veilrec.client.reptile import Adapter, MetaSettings
-    from veilrec.core.arrays import Csr
+    from veilrec.core.csr import Csr
     from veilrec.core.features import Feature, assembled
     from veilrec.models.feature_inputs import POPULARITY, Inputs
 
@@ -168,7 +168,7 @@ def take_part() -> Results:
     from veilrec.client.federated import FederatedClient
     from veilrec.client.local_training import OwnItems
     from veilrec.client.mf import ITEMS, MfLocalTrainer, MfSettings, schema, start_weights
-    from veilrec.core.arrays import Csr
+    from veilrec.core.csr import Csr
     from veilrec.core.schema import RoundSpec, whole_model
     from veilrec.privacy.budget import Budget
     from veilrec.privacy.mechanisms.sums import NoNoise

@@ -11,7 +11,8 @@ from typing import Any
 from veilrec.attacks.rows import AttackPoint
 from veilrec.audit.method import small_problem
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Csr, Doubles
+from veilrec.core.arrays import Doubles
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.methods.base import configure, promised

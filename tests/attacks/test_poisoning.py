@@ -30,7 +30,7 @@ from veilrec.attacks.poisoning import (
     popular_items,
 )
 from veilrec.audit.observe import norms_of
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, Rows
 from veilrec.privacy.mechanisms.clipping import BadUpdate

@@ -9,7 +9,7 @@ from typing import Any
 from veilrec.client import local_training, mf
 from veilrec.client.local_training import OwnItems
 from veilrec.client.rankers import MfRanker
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.data import synthetic_ratings
 from veilrec.methods.private import (

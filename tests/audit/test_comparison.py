@@ -16,6 +16,7 @@ from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer
 from veilrec.methods.news import federated as parts
 from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.model_selection import GainSum
 from veilrec.server import server
 from veilrec.simulation import simulation as simulated
@@ -119,8 +120,8 @@ def test_a_run_that_starts_from_another_is_compared_with_that_one() -> None:
 
 def test_both_groups_spend_the_whole_epsilon_and_no_more() -> None:
     plan = made().plan
-    assert epsilon_of(plan.event(), 1e-6) == pytest.approx(4.0, rel=1e-3)
-    assert epsilon_of(replace(plan, comparison=None).event(), 1e-6) <= 4.0
+    assert epsilon_of(training_event(plan), 1e-6) == pytest.approx(4.0, rel=1e-3)
+    assert epsilon_of(training_event(replace(plan, comparison=None)), 1e-6) <= 4.0
 
 
 def test_without_a_proof_nobody_judges() -> None:

@@ -44,7 +44,7 @@ from veilrec.audit.contract_subject import ContractBroken, ContractSubject
 from veilrec.audit.method import tiny_config, tiny_plan
 from veilrec.audit.plan import audit_plan
 from veilrec.client.reptile import MetaLocalTrainer
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.features import Features
 from veilrec.core.plan import Plan

@@ -17,7 +17,7 @@ from veilrec.audit.auditor import judge, select
 from veilrec.audit.canary import Canary, canary
 from veilrec.audit.method import small_problem, tiny_plan
 from veilrec.audit.plan import audit_plan
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.data import synthetic_ratings
 from veilrec.methods.base import Problem, configure, promised

@@ -6,7 +6,7 @@ import numpy as np
 
 from _peers import simulation_of, workload_of
 from _workload import LocalWork, Ratings, Workload
-from veilrec.core.arrays import Csr, csr_from_pairs
+from veilrec.core.csr import Csr, csr_from_pairs
 from veilrec.methods.priv_fedmf_sub import fedmf, fedncf
 from veilrec.simulation.simulation import Simulation
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.evaluation.served import DIM, NEWS, MeanModel, categories, impressions
 from veilrec.client.queries import PooledInput, QueryClient, QueryMethod, Serving, kept, latest
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats
+from veilrec.core.arrays import Bools, Doubles, Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.evaluation.serving import make_plan
 from veilrec.privacy import ledger as ledger_module

@@ -18,7 +18,7 @@ from tests.methods.tastes import build, small_problem
 from veilrec.client.federated import FederatedClient, RoundIsOver, examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, OwnItems
 from veilrec.client.mf import ITEMS, USER
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, part_of_model, whole_model

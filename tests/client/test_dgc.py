@@ -9,7 +9,8 @@ import pytest
 
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.ncf import ERROR, MOMENTUM, DgcLocalTrainer, DgcSettings
-from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from veilrec.client import fcf
 from veilrec.client.local_training import Cohort, OwnItems
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 
 SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.kernels.feature_reference import N_ITEMS, World, histories, some_features, world
 from veilrec.client import reptile
 from veilrec.client.reptile import FeatureRanker, MetaSettings
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 
 LOCAL = MetaSettings(loss="softmax", steps=4, batch=0, negatives=8, rate=0.2)
 EVERYBODY = np.arange(3)

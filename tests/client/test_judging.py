@@ -9,7 +9,7 @@ import numpy as np
 
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.validation import NewsValidator, is_judge, parted
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.data.population import Impressions
 
 

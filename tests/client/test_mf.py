@@ -13,7 +13,8 @@ import torch
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices
+from veilrec.core.arrays import Doubles, Floats, Indices
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.kernels.loops import draw_epoch

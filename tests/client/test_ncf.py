@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.ncf import USER, NcfLocalTrainer, NcfSettings, schema, start_weights
 from veilrec.core import rng
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 from veilrec.kernels.loops import draw_epoch
 from veilrec.kernels.neumf import _TILE

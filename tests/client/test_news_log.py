@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from veilrec.client.news_data import NONE, ClickExamples, count_clicks, draw_examples, pack_logs
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.data.population import Impressions
 from veilrec.data.synthetic_news import generate
 

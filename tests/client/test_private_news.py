@@ -12,7 +12,8 @@ import torch
 from veilrec.client.local_training import Cohort, OwnSources, SharedSource
 from veilrec.client.news import LocalNoise, NewsTrainingSettings, Path, PrivateNewsLocalTrainer, start_weights
 from veilrec.client.news_data import NONE, OwnImpressions, every_click, one_click_of_some
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.news.common import make_model

@@ -25,7 +25,8 @@ from veilrec.client.veil import (
     seen,
     share_of_places,
 )
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 from veilrec.models.veil import ALONE, Content, placed
 from veilrec.privacy.mechanisms.clipping import upload_norms

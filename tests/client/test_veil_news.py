@@ -11,7 +11,8 @@ from veilrec.audit.contract_subject import histories_of
 from veilrec.client.local_training import Cohort
 from veilrec.client.news_data import OwnImpressions, blocks_of, pack_logs
 from veilrec.client.veil_news import CLIP, KINDS, SCALES, TASTE, VeilNewsLocalTrainer, VeilNewsModel
-from veilrec.core.arrays import Csr, Doubles, Floats
+from veilrec.core.arrays import Doubles, Floats
+from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Impressions
 from veilrec.models.news_content import NO_NAME, NewsContent

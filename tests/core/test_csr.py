@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.core.arrays import Csr, csr_from_pairs, offsets_of
+from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 
 
 def test_rows_lengths_and_row_numbers(packed) -> None:

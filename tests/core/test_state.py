@@ -12,11 +12,12 @@ from safetensors.numpy import save_file
 
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.rankers import PopularityRanker
-from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.core.files import StoredState, fill
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, Schema, Tensor
+from veilrec.core.state import StoredState, fill
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress

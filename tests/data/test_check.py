@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.data.test_mind import write_split
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.data import mind
 from veilrec.data.check import check, check_text, render
 from veilrec.data.movielens import read_100k

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, offsets_of
+from veilrec.core.arrays import Bools, Doubles, Floats
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.data.population import Impressions, Strings
 from veilrec.evaluation.serving_measures import PublicTexts
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluation.toys import TableModel, csr, impressions, random_population, rows_of, table_model
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.evaluation import evaluator

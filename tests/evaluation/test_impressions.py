@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from tests.evaluation.toys import TableModel, impressions, names, population, rows_of
-from veilrec.core.arrays import Floats, Indices, csr_from_pairs
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.csr import csr_from_pairs
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions, Population, Strings, pack_interactions
 from veilrec.evaluation.evaluator import evaluate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.toys import TableModel, random_population
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.evaluation.protocols import make_split
 from veilrec.evaluation.split import Cases, Split, draw_unused

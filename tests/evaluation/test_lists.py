@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.evaluation.toys import csr, rows_of
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation.lists import ListEvaluator, ListItems, describe_items, gini, top_of_all, top_of_lists
 

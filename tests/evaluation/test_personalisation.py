@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.evaluation.toys import TableModel, csr, population, random_population, random_rated_population, rows_of
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.evaluation.evaluator import COUNTS, given_first, judge, personalisation
 from veilrec.evaluation.metrics import MAIN_OF_LISTS

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Population

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilrec.core.arrays import Bytes, Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Bytes, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.data.population import Impressions, Interactions, Population, Strings
 
 

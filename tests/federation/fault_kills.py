@@ -28,12 +28,12 @@ from tests.federation.harmed import (
     silent,
     was_killed,
 )
+from tests.federation.loopback import known_in, opened
 from tests.killing import forked
 from veilrec.core.errors import VeilrecError
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import Ended, read_end
-from veilrec.federation.loopback import known_in, opened
 from veilrec.server import round_store
 
 

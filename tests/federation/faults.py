@@ -40,6 +40,7 @@ from tests.federation.harmed import (
     make_trial,
     silent,
 )
+from tests.federation.loopback import basis_of, known_in, lay_out_in, link_of, opened, run_all
 from tests.killing import forked
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import VeilrecError, known_name
@@ -49,7 +50,6 @@ from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import Answers, HttpsLink
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in, link_of, opened, run_all
 from veilrec.federation.tasks import Away, FederationTask, TurnedAway
 
 

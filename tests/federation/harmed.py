@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, run_device, run_everybody
 from tests.killing import dying_at, forked
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client import federated as device_module
@@ -24,7 +25,6 @@ from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator import aggregation, driver, https, process, registry
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.finishing import Ended, read_end
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in, run_all, run_device, run_everybody
 from veilrec.privacy import ledger, ledger_store
 from veilrec.server import coordinator, coordinator_parts, round_store, server
 from veilrec.serving.middleware import Log

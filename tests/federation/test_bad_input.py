@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import app
 from veilrec.core.errors import BadInput
@@ -22,7 +23,6 @@ from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import live
-from veilrec.federation.loopback import basis_of, coordinating, free_port, known_in, lay_out_in, link_of
 from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
 from veilrec.federation.tasks import TurnedAway

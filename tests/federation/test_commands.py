@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.federation.loopback import free_port
 from veilrec.federation import federation, processes
-from veilrec.federation.loopback import free_port
 from veilrec.federation.running import OURSELVES, Up, live_status
 
 DATA = "synthetic-ratings:users=40,items=200,seed=1"

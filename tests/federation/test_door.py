@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.federation.coordinator import https
 from veilrec.federation.coordinator.process import Control
@@ -17,7 +18,6 @@ from veilrec.federation.facts import FederationFacts, largest_answer
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import HttpsLink
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.federation.running import live_status
 from veilrec.federation.tasks import Away, FederationTask, TurnedAway
 from veilrec.wire.signing import SigningKey

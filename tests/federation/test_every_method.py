@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.audit.contract_subject import ContractSubject, distance, same, subjects
 from veilrec.federation.finishing import read_end
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.federation.running import Up
 from veilrec.methods.base import setting_names
 from veilrec.methods.registry import METHODS, get

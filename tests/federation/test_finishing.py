@@ -9,9 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.federation.loopback import free_port, run_all
 from veilrec.cli.federate import app
 from veilrec.federation.federation import FILE
-from veilrec.federation.loopback import free_port, run_all
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.running import Up
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.loopback import free_port
 from veilrec.federation.flower_messages import write_app
-from veilrec.federation.loopback import free_port
 
 DATA = "synthetic-ratings:users=30,items=300"
 OURSELVES = (sys.executable, "-c", "from veilrec.cli.main import run; run()")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
 from veilrec.audit.contract_subject import same, subjects
 from veilrec.federation.client.flower_client import FlowerClient
 from veilrec.federation.coordinator.flower_link import Carrier
@@ -17,7 +18,6 @@ from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
 from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
 from veilrec.federation.identity import identity_of, sign
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
 from veilrec.federation.tasks import FederationTask
 
 Change = Callable[[int, MessageFields], MessageFields | None]

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_device, run_everybody, simulated
 from veilrec.audit.contract_subject import ContractSubject, same
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Features
 from veilrec.core.files import write_text
@@ -30,15 +31,6 @@ from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.joining import bring, invite, own_data, take_place
 from veilrec.federation.link import Answers
-from veilrec.federation.loopback import (
-    basis_of,
-    coordinating,
-    known_in,
-    lay_out_in,
-    run_device,
-    run_everybody,
-    simulated,
-)
 from veilrec.federation.making import Basis, FederationOptions, make
 from veilrec.federation.tasks import BadTask, FederationTask, joined
 from veilrec.methods.base import promised

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.audit.contract_subject import ContractSubject, subjects
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.core.seal import Seal, key_in
@@ -20,7 +21,6 @@ from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.distributed_noise import with_distributed_noise
 from veilrec.federation.federation import COORDINATOR, DEVICES, FACTS
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.federation.making import Basis, spending_of
 from veilrec.methods.private import SIMULATED
 from veilrec.methods.registry import METHODS, get

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in
 from tests.web.learner_vectors import learner as vectors
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import BadInput
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import CA
 from veilrec.federation.link import client_context
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in
 from veilrec.federation.page import ABOUT, about, write_page
 from veilrec.wire.signing import checked_origin
 

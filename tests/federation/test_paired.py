@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import RoundSpec
@@ -21,7 +22,6 @@ from veilrec.federation.federation import COORDINATOR, DEVICES
 from veilrec.federation.finishing import read_end
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Answers
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federation.making import Basis
 from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import BOX_BYTES, SHARE_BYTES

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client.federated import FederatedClient, RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
@@ -18,7 +19,6 @@ from veilrec.federation.client.answers import PairwiseMaskedAnswers
 from veilrec.federation.distributed_noise import terms_of
 from veilrec.federation.federation import DEVICES, FILE, INVITED
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import Group, Reveal, encode_numbers, encode_signatures
 from veilrec.federation.secagg.pairs import PairwiseSum

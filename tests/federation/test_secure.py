@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.audit.contract_subject import ContractSubject, same, subjects
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation
@@ -16,7 +17,6 @@ from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in, run_all, simulated
 from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helping import Helper
 from veilrec.federation.tasks import BadTask, FederationTask, joined

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.audit.contract_subject import ContractSubject, same
 from veilrec.client.federated import FederatedClient
 from veilrec.client.veil import VOTES
@@ -22,7 +23,6 @@ from veilrec.federation.coordinator.aggregation import SecAggRpc
 from veilrec.federation.distributed_noise import terms_in
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_all, run_everybody, simulated
 from veilrec.federation.making import Basis
 from veilrec.federation.secagg.helpers import MaskRequest
 from veilrec.federation.secagg.helping import Helper

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client.federated import FederatedClient, RoundIsOver
 from veilrec.core.errors import BadInput, VeilrecError
@@ -21,7 +22,6 @@ from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import DEVICES, HELPERS
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import identity_of, listed, read_invitation
-from veilrec.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
 from veilrec.federation.secagg.helping import HelperRefusal
 from veilrec.federation.secagg.pairs import PairwiseSum

@@ -10,7 +10,7 @@ import pytest
 
 from tests.federation.secagg.rounds import FEDERATION, Helped, registry
 from tests.simulation.test_simulation import N_ITEMS, private_plan, simulated
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.federation.coordinator.process import STATUS
 from veilrec.federation.federation import COORDINATOR
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.federation.running import status
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.audit.contract_subject import ContractSubject
 from veilrec.cli.federate import status_line
 from veilrec.federation.federation import HELPERS
 from veilrec.federation.finishing import read_end
-from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.federation.running import OURSELVES, status
 
 LONG = 120.0  # seconds: nothing in this test ends by its deadline

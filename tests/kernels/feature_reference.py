@@ -11,7 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from veilrec.client.local_training import Cohort, OwnItemsAndFeatures
 from veilrec.client.reptile import Adapter, MetaSettings
-from veilrec.core.arrays import Csr, Floats, offsets_of
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Feature, Features, Side, assembled
 from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.models.feature_net import Activation

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from veilrec.client import mf
-from veilrec.core.arrays import Csr, Doubles, Floats
+from veilrec.core.arrays import Doubles, Floats
+from veilrec.core.csr import Csr
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import get
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.references.item_item import EASE, EASE_MOST_ITEMS, EaseConfig

@@ -10,7 +10,7 @@ from tests.audit.bounded_plans import PRIVACY, adaptive_plan
 from veilrec.core.schema import BOUND, Schema, Tensor, with_bound
 from veilrec.methods.private import adaptive_sum, noisy_sum
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.events import GaussianEvent
+from veilrec.privacy.events import GaussianEvent, training_event
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.round_specs import LearntBound
 
@@ -52,4 +52,4 @@ def test_a_plan_holds_the_bound_as_one_more_number() -> None:
     assert plan.schema[BOUND].shape == (1,)
     assert plan.start[BOUND].tolist() == [PRIVACY.clip_norm]
     assert isinstance(plan.agenda, LearntBound)
-    assert epsilon_of(plan.event(), PRIVACY.delta) <= PRIVACY.epsilon
+    assert epsilon_of(training_event(plan), PRIVACY.delta) <= PRIVACY.epsilon

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import ITEMS, SEED, small_problem
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.references.mf import METHOD, MfConfig, MfTrainer

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from tests.methods.tastes import ITEMS, SEED, build, small_problem
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.methods.references.ncf import NcfTrainer, draw_examples
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.methods.tiny_news import build, population, split
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.methods.news.ranker import NewsScorer, NewsUsers
 from veilrec.models.interests import Interests

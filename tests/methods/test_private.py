@@ -14,7 +14,7 @@ from tests.methods.tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_p
 from veilrec.client.local_training import Cohort, OwnItems
 from veilrec.client.mf import ITEMS as TABLE
 from veilrec.client.mf import USER, MfLocalTrainer, MfSettings
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.methods.base import Problem, configure, make_trainer, promised
@@ -23,7 +23,7 @@ from veilrec.methods.registry import get
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import on_lattice_l2
-from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
+from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.clipping import clip_whole
 from veilrec.privacy.mechanisms.sums import on_lattice
@@ -75,7 +75,7 @@ def test_fixed_cohorts_of_devices_with_state_are_accounted_for_as_everybody() ->
 def test_the_plan_of_a_proven_run_spends_what_is_promised(name: str) -> None:
     trainer = build(name, small_problem())
     assert isinstance(trainer, Simulation)
-    spent = epsilon_of(trainer.plan.event(), 1e-6)
+    spent = epsilon_of(training_event(trainer.plan), 1e-6)
     assert 0.99 * 8.0 <= spent <= 8.0
     promise = promised(get(name), configure(get(name), preset="tuned", dataset="ml-1m")[0], small_problem())
     assert (promise.basis, promise.unit, promise.scope) == ("proven", "user", "whole run")

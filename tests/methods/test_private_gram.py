@@ -12,7 +12,7 @@ from tests.methods.tastes import small_problem
 from veilrec.audit.contract_subject import histories_of, measured
 from veilrec.client.closed_form import GRAM, POPULARITY, GramLocalTrainer
 from veilrec.client.local_training import Cohort, OwnItems
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure

@@ -13,7 +13,7 @@ import pytest
 from tests.methods.tastes import small_problem
 from veilrec.audit.contract_subject import measured
 from veilrec.client.local_training import ITEMS, Cohort, OwnItems, VoteLocalTrainer, start_weights
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure

@@ -14,6 +14,7 @@ from veilrec.methods.base import configure, make_trainer, promised, ready
 from veilrec.methods.news.common import MODELS
 from veilrec.methods.privaterec.privaterec import NETWORKS, PrivateRecConfig, shared_out
 from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.local import UpdateLaplace
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.sums import NoNoise
@@ -90,7 +91,7 @@ def test_reports_spend_what_is_promised_over_all_turns_of_a_device() -> None:
     assert (plan.mechanism.unit, plan.mechanism.trust) == ("user", "nobody")
     devices = int((sim.data.rows.lengths() > 0).sum())
     assert plan.most_turns == -(-5 * 20 // devices)
-    spent = epsilon_of(plan.event(), 1e-6)
+    spent = epsilon_of(training_event(plan), 1e-6)
     assert 0.99 * 8.0 <= spent <= 8.0
     statement = promised(method("privaterec"), config(*SMALL, *REPORTS), problem())
     assert (statement.basis, statement.unit, statement.trust) == ("proven", "user", "nobody")

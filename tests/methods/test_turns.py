@@ -12,7 +12,7 @@ from veilrec.client import mf
 from veilrec.core.errors import BadInput
 from veilrec.methods.private import TURNS_ARE_PUBLIC, tree_sum
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated
+from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated, training_event
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.simulation.real_clients import RealRun
@@ -33,8 +33,8 @@ def test_trees_are_as_long_as_nobody_has_two_turns(size: int, rounds: int, steps
     mechanism = tree_sum(PRIVACY, turns(size), SCHEMA, rounds=rounds, devices=60)
     assert (mechanism.steps, mechanism.taking_part.rounds) == (steps, most)
     plan = tree_plan(size, rounds=rounds)
-    assert plan.event() == repeated(TreeEvent(mechanism.noise_multiplier, steps), most)
-    assert 0.999 * PRIVACY.epsilon < epsilon_of(plan.event(), PRIVACY.delta) <= PRIVACY.epsilon
+    assert training_event(plan) == repeated(TreeEvent(mechanism.noise_multiplier, steps), most)
+    assert 0.999 * PRIVACY.epsilon < epsilon_of(training_event(plan), PRIVACY.delta) <= PRIVACY.epsilon
 
 
 def test_what_was_released_before_needs_more_noise() -> None:

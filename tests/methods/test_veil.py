@@ -15,7 +15,7 @@ from veilrec.audit.contract_subject import features, histories_of, split
 from veilrec.audit.method import small_problem
 from veilrec.audit.plan import audit_plan
 from veilrec.client.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.features import Features, Side
 from veilrec.core.plan import Plan
 from veilrec.data.population import ItemTable, Strings

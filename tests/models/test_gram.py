@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.models.item_item import RIDGE, GramScorer, Scaling, Tastes, tastes_of
 
 SIZE, SIGMA = 300, 2.0

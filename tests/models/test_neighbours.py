@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilrec.audit.contract_subject import histories_of
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.models.item_item import Neighbours, NeighbourScorer, similarities, transitions
 
 PEOPLE = [[0, 1, 2], [0, 1], [2, 0, 3, 1], [4], []]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from veilrec.audit.contract_subject import histories_of
-from veilrec.core.arrays import Csr, Doubles, Floats
+from veilrec.core.arrays import Doubles, Floats
+from veilrec.core.csr import Csr
 from veilrec.models.private_als import AlsSums
 
 N_ITEMS, DIM = 7, 3

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import DATA
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Population

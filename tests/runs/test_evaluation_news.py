@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.methods.tiny_news import SMALL, WITHOUT_SENTENCES, method
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data import mind
 from veilrec.data.population import Impressions, ItemTable, Population, Strings

@@ -12,7 +12,8 @@ import pytest
 from tests.cli.test_recommend import veilrec
 from veilrec.api import Run
 from veilrec.client.rankers import PopularityModel, sent_first
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Side, without_rows
 from veilrec.data.population import Strings

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
+from veilrec.core.plan import FullModelRounds
 from veilrec.core.schema import Schema, Tensor
 from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.server.round_specs import (
     Ballot,
-    FullModelRounds,
     MovedRows,
     ReportedItems,
     ReportThreshold,

@@ -10,8 +10,9 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.core.fixed_point import FixedPoint
+from veilrec.core.plan import Aggregation
 from veilrec.core.schema import ClientUpdates, Rows, Schema, Tensor
-from veilrec.server.aggregation import AGGREGATIONS, Aggregation, Aggregator
+from veilrec.server.aggregation import Aggregator
 
 SCHEMA = Schema((Tensor("items", (9, 3), True), Tensor("layer", (2, 4), False)))
 RULES = get_args(Aggregation)
@@ -151,6 +152,6 @@ def test_a_weighted_round_refuses_a_message_without_its_number_of_examples() -> 
 
 
 def test_every_rule_is_described_and_an_unknown_one_is_refused() -> None:
-    assert tuple(AGGREGATIONS) == RULES
+    assert get_args(Aggregation) == RULES
     with pytest.raises(BadInput, match="did you mean row-mean"):
         aggregator_of("row-means")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.serving.answering import (
     Answerer,

@@ -21,7 +21,7 @@ from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.optimisers import ServerRate
 from veilrec.server.round_specs import LearntBound, SeededParts
-from veilrec.server.server import GeometricClipping, PublishedClipping
+from veilrec.server.server import GeometricClipping, PublishedClipping, make_server
 from veilrec.simulation.real_clients import RealRun, put_secret
 from veilrec.simulation.simulation import Seeds, Simulation
 
@@ -63,9 +63,9 @@ def test_a_rule_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_rule_and_its_tensor_need_each_other() -> None:
     with pytest.raises(BadInput, match="need each other"):
-        replace(adaptive_plan(), bound_rule=None).make_server()
+        make_server(replace(adaptive_plan(), bound_rule=None))
     with pytest.raises(BadInput, match="need each other"):
-        replace(plain_plan(CohortSettings(size=20, sampling="poisson")), bound_rule=RULE).make_server()
+        make_server(replace(plain_plan(CohortSettings(size=20, sampling="poisson")), bound_rule=RULE))
 
 
 def test_the_agenda_says_the_bound_of_the_model_and_what_another_one_says() -> None:

@@ -20,6 +20,7 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
 from veilrec.privacy.randomness import noise_of_sum
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.coordinator_parts import MessageRefused, Reason
+from veilrec.server.server import make_server
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire import messages, rounds
@@ -230,7 +231,7 @@ def test_the_sum_gets_the_noise_that_the_secret_names_for_the_round(tmp_path: Pa
     server = start(tmp_path, plan)
     server.open_round()
     server.close_round()
-    wanted = plan.make_server()
+    wanted = make_server(plan)
     wanted.open_round(RoundSpec(0))
     wanted.protect(noise_of_sum(SECRET, 0))
     wanted.step()

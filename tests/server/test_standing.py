@@ -18,6 +18,7 @@ from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_specs import PopularityTensor
+from veilrec.server.server import make_server
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation
 
@@ -119,7 +120,7 @@ def test_votes_and_rounds_together_spend_what_is_promised() -> None:
 
 
 def test_what_is_learnt_is_not_filled() -> None:
-    server = with_popularity().make_server()
+    server = make_server(with_popularity())
     with pytest.raises(ValueError, match="learnt"):
         server.fill({"items": server.weights["items"]})
     with pytest.raises(ValueError, match="shape"):

@@ -12,7 +12,8 @@ import pytest
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
 from veilrec.client.rankers import MfRanker
-from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 from veilrec.privacy.accounting import Rounds

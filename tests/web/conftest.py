@@ -54,7 +54,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
-    from veilrec.federation.loopback import free_port
+    from tests.federation.loopback import free_port
     from veilrec.federation.making import FederationOptions, make
 
     folder = tmp_path_factory.mktemp("federation") / "trial"

@@ -25,7 +25,8 @@ from veilrec.client.veil import (
     Steps,
     VeilLocalTrainer,
 )
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec, Schema, Tensor, whole_model
 from veilrec.data.population import Strings
 from veilrec.federation import identity

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.federation.loopback import coordinating, free_port, known_in, opened, run_everybody
 from tests.web.browsing import Browser
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
@@ -27,7 +28,6 @@ from veilrec.federation.coordinator.process import Control
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.identity import INVITATION
-from veilrec.federation.loopback import coordinating, free_port, known_in, opened, run_everybody
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import write_page
 from veilrec.privacy.mechanisms.reports import ItemReports

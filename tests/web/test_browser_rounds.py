@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.federation.loopback import free_port, known_in
 from tests.web.browsing import Browser, browsing
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
@@ -20,7 +21,6 @@ from veilrec.federation.distributed_noise import terms_in
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.identity import INVITATION
-from veilrec.federation.loopback import free_port, known_in
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import about, write_page
 from veilrec.federation.tasks import joined

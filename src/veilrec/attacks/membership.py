@@ -24,11 +24,13 @@ from veilrec.audit.bounds import epsilon_from_guesses
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import HEAD, OwnImpressions
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Doubles, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import to_vectors
 from veilrec.privacy.accounting.tradeoff import detection_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.randomness import FastSource
 from veilrec.server.round_specs import Tally
@@ -446,7 +448,7 @@ def _from_guesses(scores: Doubles, inside: Bools, share: float, delta: float) ->
 
 def ceiling_of(plan: Plan) -> Ceiling:
     """What accounting allows whoever sees all releases of a run."""
-    event = plan.event()
+    event = training_event(plan)
 
     def found_at(rate: float) -> float:
         return detection_of(event, false_alarms=rate).found

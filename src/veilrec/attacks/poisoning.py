@@ -31,7 +31,8 @@ from veilrec.audit.observe import norms_of
 from veilrec.client.local_training import LocalData, LocalResults
 from veilrec.client.news_data import HEAD, OwnImpressions
 from veilrec.client.veil import FEWEST_BEFORE
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Tensor, copied

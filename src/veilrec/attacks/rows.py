@@ -46,7 +46,8 @@ from veilrec.attacks.witness import Witness, WitnessedRound, reported, updates_o
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema, Tensor

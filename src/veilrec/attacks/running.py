@@ -33,7 +33,8 @@ from veilrec.attacks.repeated_queries import COUNTS, QueryNoise, RecoveryCurve, 
 from veilrec.attacks.rows import AttackPoint, recover_clicks, recover_rows
 from veilrec.attacks.subjects import AttackSubject, Populations
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Doubles
+from veilrec.core.arrays import Doubles
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, Diverged
 from veilrec.evaluation.evaluator import judge
 from veilrec.privacy.guarantee import Trust

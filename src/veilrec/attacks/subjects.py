@@ -23,7 +23,8 @@ from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, LocalData, OwnSources
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.extras import require
 from veilrec.core.plan import Plan

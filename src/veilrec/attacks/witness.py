@@ -15,7 +15,8 @@ import numpy as np
 from veilrec.audit.observe import simulate_as
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, OwnSources, SharedSource, places
-from veilrec.core.arrays import Csr, Doubles, Floats, Offsets
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, Tensor
 from veilrec.privacy.mechanisms.sums import UpdateMechanism

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 from veilrec.audit.claims import AttackEffort, ClaimCase, Evidence, Kind, Method, Outcome
-from veilrec.audit.flawed import FLAWS, gradient_case, planted_cases
+from veilrec.audit.flawed import gradient_case, planted_cases
 from veilrec.audit.strategies import attacks_on
 from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
 from veilrec.core.arrays import Bools, Doubles
 from veilrec.core.errors import known_name
 from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
 from veilrec.privacy.mechanisms import instances
-from veilrec.privacy.mechanisms.base import Mechanism, require_complete
+from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Mechanism, require_complete
 
 ALPHA = 1e-4
 FULL_EFFORT = 5  # times the draws of a quick audit
@@ -170,7 +170,7 @@ def case_of(mechanism: Mechanism[Any, Any]) -> ClaimCase:
         delta=mechanism.claimed_delta,
         attacks=attacks_on(mechanism),
         size=_size(mechanism),
-        why=FLAWS[mechanism.name] if bad else "",
+        why=PUBLISHED_FLAWS[mechanism.name] if bad else "",
     )
 
 

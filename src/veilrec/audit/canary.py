@@ -19,7 +19,8 @@ from veilrec.audit.plan import claim, secret_of
 from veilrec.audit.plan_local import scores_of_reports
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
-from veilrec.core.arrays import Csr, Doubles, offsets_of
+from veilrec.core.arrays import Doubles
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, Schema
 from veilrec.privacy.guarantee import Guarantee

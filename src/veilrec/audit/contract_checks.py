@@ -33,6 +33,7 @@ from veilrec.core.schema import BOUND, RoundSpec, from_vectors, to_vectors
 from veilrec.data.population import Strings
 from veilrec.methods.base import LARGEST, configure, preset_names, promised
 from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.runs.model_files import ModelFiles, save_model
 from veilrec.runs.saved import open_model
 from veilrec.simulation.real_clients import RealRun
@@ -107,7 +108,7 @@ def guarantee(subject: ContractSubject) -> None:
     if statement.basis != "proven" or subject.method.plan is None:
         return
     epsilon, delta = statement.epsilon or 0.0, statement.delta or 0.0
-    spent = epsilon_of(subject.method.plan(config, problem).event(), delta)
+    spent = epsilon_of(training_event(subject.method.plan(config, problem)), delta)
     need(spent <= epsilon * (1 + 1e-9), f"the plan spends epsilon {spent:.4g} and {statement.line()} is promised")
 
 

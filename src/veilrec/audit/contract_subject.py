@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from veilrec.audit.method import made_up_for
 from veilrec.audit.method import small_problem as audited_problem
 from veilrec.client.local_training import SumLocalTrainer
-from veilrec.core.arrays import Csr, Offsets
+from veilrec.core.arrays import Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.data.population import Interactions, Population, Strings
 from veilrec.evaluation.evaluator import evaluate

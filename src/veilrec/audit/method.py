@@ -13,7 +13,7 @@ import numpy as np
 from veilrec.audit.canary import ALPHA, Canary, canary
 from veilrec.audit.observe import AuditCheck
 from veilrec.audit.plan import audit_plan
-from veilrec.core.arrays import Csr, offsets_of
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.plan import Plan

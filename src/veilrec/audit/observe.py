@@ -18,7 +18,8 @@ import numpy as np
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammainccinv, gammaincinv, kolmogorov, ndtr, stdtr
 
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Csr, Doubles, Floats, Offsets, offsets_of
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf

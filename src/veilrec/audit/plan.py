@@ -44,12 +44,13 @@ from veilrec.audit.plan_sums import (
 )
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
-from veilrec.core.arrays import Csr, Doubles, Floats, Offsets
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, from_vectors
 from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
-from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
@@ -384,10 +385,10 @@ def _account_checks(
     moved = account.sensitivity
     yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, moved)
     yield at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
-    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta)
     numbers = sum(len(noise) for noise in measured["secret"].values())
     most = spread_of(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
     spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
-    charged = epsilon_of(plan.event(), delta)
+    charged = epsilon_of(training_event(plan), delta)
     check = at_least("epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK))
     yield replace(check, false_alarm_rate=ALPHA)

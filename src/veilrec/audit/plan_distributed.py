@@ -35,6 +35,7 @@ from veilrec.methods.base import configure, promised
 from veilrec.methods.private import devices_with_data
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting import delta_of, epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares, overflow_chance
 from veilrec.privacy.randomness import KeyedSource
@@ -185,8 +186,8 @@ def _account_checks(
     yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, account.sensitivity)
     told = mechanism.facts().get("share_sigma", 0.0) * math.sqrt(honest)
     yield at_least("standard deviation of a sum that the officer is told", told, needed)
-    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
-    charged = epsilon_of(plan.event(), delta)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta)
+    charged = epsilon_of(training_event(plan), delta)
     spent = epsilon_of(account.event(needed / (1.0 - _SLACK)), delta)
     yield at_least("epsilon that is charged, beside what the noise costs", charged, spent * (1.0 - 2.0 * _SLACK))
     chance = overflow_chance(least, mechanism.dimension)

@@ -21,11 +21,12 @@ from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, is_equal, ra
 from veilrec.client.federated import examples_if_asked
 from veilrec.client.local_training import Cohort, OwnSources
 from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
-from veilrec.core.arrays import Csr, Doubles, Indices, Offsets
+from veilrec.core.arrays import Doubles, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec
 from veilrec.privacy.accounting import delta_of, epsilon_of
-from veilrec.privacy.events import ComposedEvent, LaplaceEvent
+from veilrec.privacy.events import ComposedEvent, LaplaceEvent, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
@@ -362,7 +363,7 @@ def _account(
     yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
     yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
     yield is_equal("whom the mechanism trusts", mechanism.trust, str(guarantee.trust))
-    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(training_event(plan), epsilon), delta)
     turns = max(_turns(plan, data, secret, seed) for secret in (None, _secret(seed, 4)))
     told = turns * samples
     farthest = _farthest(mechanism.attention.basis, mechanism.attention.clip_norm)

@@ -36,12 +36,13 @@ from veilrec.audit.observe import (
 )
 from veilrec.client.local_training import LocalData
 from veilrec.client.validation import Validator
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, filled, from_vectors, to_vectors
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.model_selection import STANDARD_ERRORS
 from veilrec.privacy.mechanisms.reports import ItemReports, VoteReports
@@ -185,7 +186,7 @@ def report_checks(
 
 def _charged(plan: Plan, event: Event) -> int:
     """How many reports the composed run counts."""
-    whole = replace(plan, comparison=None).event()
+    whole = training_event(replace(plan, comparison=None))
     parts = whole.parts if isinstance(whole, ComposedEvent) else ((whole, 1),)
     return sum(count for part, count in parts if part == event)
 

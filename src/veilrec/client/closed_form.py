@@ -14,7 +14,8 @@ import numpy as np
 from veilrec.client import fcf
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.rankers import Arrays, FcfModel, SettingsAlone
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets, without_repeats
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor
 from veilrec.models.item_item import GramScorer, Scaling, tastes_of

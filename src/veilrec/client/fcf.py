@@ -18,7 +18,8 @@ from pydantic import Field, PositiveInt
 
 from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 

@@ -32,17 +32,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from veilrec.client.local_training import Cohort, LocalData, LocalTrainer, OwnSources, places
-from veilrec.client.validation import Validator
+from veilrec.client.local_training import Cohort, LocalData, OwnSources, places
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.fixed_point import MOST_EXAMPLES
+from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema
 from veilrec.core.seal import Seal, key_in
 from veilrec.privacy.accounting.composition import flattened
@@ -51,8 +51,6 @@ from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import TRUSTS
 from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
 from veilrec.privacy.mechanisms.base import Mechanism
-from veilrec.privacy.mechanisms.model_selection import GainSum
-from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SecureSource, Source
 from veilrec.wire import messages, rounds
@@ -117,54 +115,6 @@ _NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
 _DAY = 86_400.0  # seconds
 
 
-class ClientReportSpec(Protocol):
-    """What a device may be asked before a round."""
-
-    @property
-    def mechanism(self) -> ItemReports:
-        """How it tells which items it has."""
-
-
-class ClientSelection(Protocol):
-    """What a device may be asked after the last round."""
-
-    @property
-    def judge(self) -> Validator[Any]:
-        """How it compares two models on its own data."""
-
-    @property
-    def mechanism(self) -> GainSum:
-        """What bounds its answer, and protects the sum of all answers."""
-
-
-class ClientPlan(Protocol):
-    """What a plan says to a device."""
-
-    @property
-    def schema(self) -> Schema:
-        """Of the model."""
-
-    @property
-    def learner(self) -> LocalTrainer[Any]:
-        """What it does with its data and the model."""
-
-    @property
-    def mechanism(self) -> UpdateMechanism:
-        """What bounds and protects its message."""
-
-    @property
-    def reports(self) -> ClientReportSpec | None:
-        """What it may be asked."""
-
-    @property
-    def comparison(self) -> ClientSelection | None:
-        """What it does if it is one of those who only judge."""
-
-    @property
-    def tells_examples(self) -> bool:
-        """Whether it has to tell how many examples it learned from."""
-
-
 class AnotherRole(VeilrecError):
     """A learner that is asked to judge, or a judge that is asked to learn; nothing left it."""
 
@@ -191,7 +141,7 @@ class FederatedClient(Generic[Data]):
 
     def __init__(
         self,
-        plan: ClientPlan,
+        plan: Plan,
         data: Data,
         ledger: Ledger,
         *,
@@ -215,7 +165,7 @@ class FederatedClient(Generic[Data]):
     def create(
         cls,
         folder: Path,
-        plan: ClientPlan,
+        plan: Plan,
         data: Data,
         budgets: Sequence[Budget],
         *,
@@ -247,7 +197,7 @@ class FederatedClient(Generic[Data]):
     def open(
         cls,
         folder: Path,
-        plan: ClientPlan,
+        plan: Plan,
         data: Data,
         *,
         key: Path | None = None,
@@ -263,7 +213,7 @@ class FederatedClient(Generic[Data]):
         return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
 
     @classmethod
-    def _with(cls, ledger: Ledger, plan: ClientPlan, data: Data, *noise: NoiseOf | None) -> FederatedClient[Data]:
+    def _with(cls, ledger: Ledger, plan: Plan, data: Data, *noise: NoiseOf | None) -> FederatedClient[Data]:
         message, report, learning = (source or _secure for source in noise)
         try:
             return cls(plan, data, ledger, noise_of_message=message, noise_of_report=report, noise_of_learning=learning)
@@ -397,7 +347,7 @@ class FederatedClient(Generic[Data]):
                 kept.keep(_MASKED, _NUMBER.pack(number) + answered)
         return answered
 
-    def _asked(self) -> ClientReportSpec:
+    def _asked(self) -> ReportSpec:
         if self.plan.reports is None:
             raise BadInput("this plan asks devices for no reports: nothing is told")
         return self.plan.reports
@@ -461,7 +411,7 @@ def _protecting(source: Source) -> Source:
     return source
 
 
-def _check_statements(plan: ClientPlan, budgets: Sequence[Budget], *, unprotected: bool) -> None:
+def _check_statements(plan: Plan, budgets: Sequence[Budget], *, unprotected: bool) -> None:
     """Refuse what a device could never send, or would send under a false statement."""
     for mechanism in _mechanisms(plan):
         event = mechanism.event()
@@ -486,12 +436,12 @@ def _check_statements(plan: ClientPlan, budgets: Sequence[Budget], *, unprotecte
                 )
 
 
-def _mechanisms(plan: ClientPlan) -> tuple[Mechanism[Any, Any], ...]:
+def _mechanisms(plan: Plan) -> tuple[Mechanism[Any, Any], ...]:
     asked = (plan.reports, plan.comparison)
     return (plan.mechanism, *(one.mechanism for one in asked if one is not None))
 
 
-def plan_digest(plan: ClientPlan) -> str:
+def plan_digest(plan: Plan) -> str:
     """Of the model's shape and of what is stated about messages: both have to stay as they were agreed to."""
     stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
     return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()

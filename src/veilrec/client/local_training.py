@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets, without_repeats
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor

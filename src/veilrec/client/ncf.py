@@ -28,7 +28,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 from veilrec.client.local_training import Cohort, LocalResults, LocalTrainer, OwnItems
 from veilrec.client.rankers import Arrays, SettingsAlone
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.arrays import Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, check_share, entries_at, share_of
 from veilrec.kernels.neumf import NcfInputs, NcfRules, space_for, train_in_threads

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Bytes, Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Bytes, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.population import Impressions

@@ -32,7 +32,8 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, offsets_of
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.ledger import Ledger

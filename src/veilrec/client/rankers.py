@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from veilrec.client import fcf, mf
 from veilrec.client.local_training import Cohort, OwnItems, narrow
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.schema import RoundSpec

@@ -54,7 +54,8 @@ from veilrec.client.released import (
     asking_of,
     offers_of,
 )
-from veilrec.core.arrays import Csr, Floats, Indices
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
 from veilrec.core.files import transaction
 from veilrec.core.seal import Seal, WrongSeal, key_in

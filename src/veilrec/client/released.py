@@ -32,7 +32,8 @@ from veilrec.client.queries import (
 from veilrec.client.rankers import FactorModel, FcfModel
 from veilrec.client.veil import Reading, ReleasedSums, Steps
 from veilrec.client.veil_ranker import Learnt, VeilModel, VeilRanker
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.models.scores import FactorScores, Model, RestsOn, SaysWhatItUses
 from veilrec.models.veil import ALONE, Content, Places

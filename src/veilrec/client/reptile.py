@@ -21,7 +21,8 @@ from pydantic import TypeAdapter
 from veilrec.client.local_training import Cohort, LocalResults, OwnItemsAndFeatures
 from veilrec.client.rankers import Arrays
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.core.features import Side
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor

@@ -16,7 +16,8 @@ from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import HEAD, OwnImpressions
 from veilrec.client.rankers import Ranker
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Bytes, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bools, Bytes, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.jit import jit
 from veilrec.data.population import Impressions
 

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from veilrec.client.local_training import Cohort, LocalResults, narrow
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec
 from veilrec.models.veil import Content, Places, decays_of, joined, no_places, placed, profiles, unknown_places

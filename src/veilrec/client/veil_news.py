@@ -21,7 +21,8 @@ import numpy as np
 
 from veilrec.client.local_training import Cohort, LocalResults
 from veilrec.client.news_data import HEAD, OwnImpressions
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import counted
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec

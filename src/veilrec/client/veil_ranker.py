@@ -24,7 +24,8 @@ from veilrec.client.veil import (
     tastes,
     whitened,
 )
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import counted
 from veilrec.models.scores import RestsOn, Source
 from veilrec.models.veil import Content, amounts_of, decays_of

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, unknown_name
 
 Kind = Literal["category", "categories", "number"]  # one of a list, some of a list, a number

@@ -1,11 +1,4 @@
-"""Files and folders that are either whole or not there, and where veilrec keeps its own.
-
-Arrays in a safetensors file, read one by one and into their place: a state may be gigabytes.
-
-The library's own functions map the whole file and copy every array out of it: three times the memory.
-
-One transaction of SQLite, said once: all of it is on disk, or nothing.
-"""
+"""Files and folders that are written whole or not at all, transactions of SQLite, and the cache folder."""
 
 from __future__ import annotations
 
@@ -19,13 +12,10 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
 
 from veilrec.core.errors import BadInput
 
@@ -187,85 +177,6 @@ def cache_folder() -> Path:
 
 
 State = Mapping[str, NDArray[Any]]
-
-_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "|i1",
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "U8": "|u1",
-    "BOOL": "|b1",
-}
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Where an array lies."""
-
-    path: Path
-    start: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
-class StoredState(Mapping[str, NDArray[Any]]):
-    """The arrays of a file, or of several, each read when it is asked for; the metadata of the first file."""
-
-    def __init__(self, *paths: Path) -> None:
-        self._parts: dict[str, _Part] = {}
-        for path in reversed(paths):
-            with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
-                self.metadata: dict[str, str] = checked.metadata() or {}
-            self._parts |= _parts_of(path)
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        part = self._parts[name]
-        array = np.empty(part.shape, part.dtype)
-        self.read_into(name, array)
-        return array
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def read_into(self, name: str, target: NDArray[Any]) -> None:
-        """Fill a contiguous array of the same type and shape."""
-        part = self._parts[name]
-        if (target.shape, target.dtype) != (part.shape, part.dtype):
-            raise ValueError(
-                f"{name} has shape {part.shape} of {part.dtype} there, and {target.shape} of {target.dtype} here"
-            )
-        with part.path.open("rb") as source:
-            source.seek(part.start)
-            if source.readinto(target.reshape(-1).view(np.uint8).data) != target.nbytes:
-                raise BadInput(f"{part.path} became shorter while it was read: remove it and resume again")
-
-
-def fill(target: NDArray[Any], state: State, name: str) -> None:
-    """Copy an array of a state into its place; straight from the file where the state is stored."""
-    if isinstance(state, StoredState) and target.flags.c_contiguous:
-        state.read_into(name, target)
-    else:
-        target[...] = state[name]
-
-
-def _parts_of(path: Path) -> dict[str, _Part]:
-    with path.open("rb") as source:
-        header = json.loads(source.read(int.from_bytes(source.read(8), "little")))
-        start = source.tell()
-    header.pop("__metadata__", None)
-    return {
-        name: _Part(path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]]))
-        for name, part in header.items()
-    }
 
 
 @contextmanager

@@ -1,36 +1,77 @@
-"""A method's plan: all that it is before anybody's data; it is simulated, federated, released and audited from it."""
+"""Plan: a method before anybody's data. Simulations, federations, releases and audits are all made from it.
+
+One training round, in this process or over a network (`simulation.simulation`, `federation.coordinator.driver`):
+
+    state   = ServerState(plan)                                   # weights = plan.start
+    tally   = plan.reports and sum(client reports)                # item reports, before the first round or before each
+    for number in range(plan.rounds):
+        spec    = plan.agenda.next(number, weights, tally)        # RoundSpec: public, names rows, tensors and clip norm
+        cohort  = sample(plan.cohort)                             # from the server's secret
+        # on each client of the cohort:
+        results = plan.learner.learn(data, weights, spec)         # local training
+        update  = plan.mechanism.prepare(results)                 # clip; local noise, if the mechanism has any
+        # on the server:
+        sums    = plan.lattice(spec).add(update for each client)  # integers: order and grouping do not matter
+        noisy   = plan.mechanism.release(sums)                    # central noise, if the mechanism has any
+        weights = optimiser(plan.server).step(weights, noisy)     # plan.aggregation, plan.decay_share, plan.averaging
+    if plan.comparison:                                           # held-out validation clients choose the model
+        weights = trained if noisy_mean(gains) > 0 else plan.start
+
+A networked round sends the same bytes: the coordinator signs `spec` and weights (`wire.rounds`), clients answer with
+`wire.messages`, under masks where the federation uses secure aggregation (`federation.secagg`); distributed noise
+replaces `plan.mechanism` by one whose noise the clients add in parts (`federation.distributed_noise`).
+
+A release holds weights, vocabulary and `plan.ranker`, which scores from a history alone (`runs.release`); its privacy
+statement is made of `privacy.training_event(events.plan)` and of what the mechanisms declare.
+
+The parts are named by their protocols, which their packages define; this module imports none of them at run time.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from veilrec.client.local_training import LocalTrainer
-from veilrec.client.rankers import Ranker
-from veilrec.client.validation import Validator
 from veilrec.core.arrays import Floats
 from veilrec.core.fixed_point import MOST_CLIENTS, FixedPoint, Ring
 from veilrec.core.schema import RoundSpec, Schema
-from veilrec.privacy.events import ComposedEvent, Event, ParallelEvent
-from veilrec.privacy.mechanisms.model_selection import GainSum
-from veilrec.privacy.mechanisms.reports import ItemReports
-from veilrec.privacy.mechanisms.sums import UpdateMechanism
-from veilrec.server.aggregation import ROW_COUNTS, Aggregation
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import FullModelRounds, ReportTensors, RoundPlanner
-from veilrec.server.server import ClippingRule, Server
+
+if TYPE_CHECKING:
+    from veilrec.client.local_training import LocalTrainer
+    from veilrec.client.rankers import Ranker
+    from veilrec.client.validation import Validator
+    from veilrec.privacy.mechanisms.model_selection import GainSum
+    from veilrec.privacy.mechanisms.reports import ItemReports
+    from veilrec.privacy.mechanisms.sums import UpdateMechanism
+    from veilrec.server.client_sampling import CohortSettings
+    from veilrec.server.optimisers import ServerRate
+    from veilrec.server.round_specs import ReportTensors, RoundPlanner, Tally
+    from veilrec.server.server import ClippingRule
+
+Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
+ROW_COUNTS = ("row-mean", "row-sqrt")  # rules that divide by the number of clients that sent each row
+
+
+@dataclass(frozen=True)
+class FullModelRounds:
+    """Round planner that trains the whole model in every round."""
+
+    leaves_out = False
+
+    def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
+        """Return the spec of round `number`: all rows of all tensors."""
+        return RoundSpec(number)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSpec:
-    """What devices are asked before a round, and how often."""
+    """Item reports that clients send before a round, and how often."""
 
     mechanism: ItemReports
     who: Literal["everybody", "cohort"] = "everybody"
-    fresh: bool = False  # a new report every round; otherwise a device draws one and repeats it
+    fresh: bool = False  # a new report every round; otherwise a client draws one and repeats it
 
     @property
     def once(self) -> bool:
@@ -40,49 +81,49 @@ class ReportSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSelection:
-    """The end of a run: devices that never learnt say whether the trained model is better than the start."""
+    """Private model selection after the last round: held-out clients compare the trained model with the start."""
 
-    judge: Validator[Any]  # who says so, and how a device finds out
-    mechanism: GainSum  # what bounds what one says, and protects the sum
+    judge: Validator[Any]  # which clients are held out, and how one of them compares two models
+    mechanism: GainSum  # bounds the gain that one client reports, and protects the sum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The parts of a method; it holds nothing of any user, and does not know where it runs."""
+    """All parts of a method; holds no user's data and does not depend on where it runs."""
 
-    schema: Schema  # of the model, and how its numbers travel
-    start: Mapping[str, Floats]  # the first model
-    learner: LocalTrainer[Any]  # what a device does with its data and the model
-    mechanism: UpdateMechanism  # what bounds an update, and protects the message or the sum
-    agenda: RoundPlanner = field(default_factory=FullModelRounds)  # what each round is about
-    reports: ReportSpec | None = None  # what the agenda or the model needs to ask the devices for
-    from_reports: ReportTensors | None = None  # what of the model the reports fill, before the first round
-    rounds: int  # that the noise was chosen for
-    most_turns: int | None = None  # rounds that a device takes part in, at most; None: all of them
-    cohort: CohortSettings  # who takes part: drawn from a secret
+    schema: Schema  # tensors of the model, and how their values are encoded
+    start: Mapping[str, Floats]  # initial weights
+    learner: LocalTrainer[Any]  # local training on a client
+    mechanism: UpdateMechanism  # clips client updates, and protects each update or their sum
+    agenda: RoundPlanner = field(default_factory=FullModelRounds)  # the spec of each round
+    reports: ReportSpec | None = None  # item reports that the round planner or the model needs
+    from_reports: ReportTensors | None = None  # tensors that are filled from the reports, before the first round
+    rounds: int  # that the noise was calibrated for
+    most_turns: int | None = None  # rounds that one client takes part in, at most; None: all of them
+    cohort: CohortSettings  # client sampling
     aggregation: Aggregation
-    server: ServerRate
-    bound_rule: ClippingRule | None = None  # how the clip norm moves, where it is a number of the model
-    decay_share: float = 0.0  # of the weights, taken off by the server for every device of a round
+    server: ServerRate  # server optimiser
+    bound_rule: ClippingRule | None = None  # adaptive clipping: how the clip norm moves, where it is part of the model
+    decay_share: float = 0.0  # weight decay on the server, per client of a round
     averaging: float = 0.0  # of the model that ranks, over the last rounds
-    ranker: Ranker  # how trained weights score, from a history alone
-    comparison: ModelSelection | None = None  # after the last round; None: whatever was learnt is kept
-    devices_at_once: int = 100  # that a simulation hands to the learner: few enough for the cache
+    ranker: Ranker  # how trained weights score items, from a history alone
+    comparison: ModelSelection | None = None  # None: the trained model is kept
+    devices_at_once: int = 100  # clients per batch of a simulation: few enough for the cache
 
     def __post_init__(self) -> None:
         if self.from_reports is not None and (self.reports is None or not self.reports.once):
-            raise ValueError("tensors come from reports that everybody gives once, before the first round")
+            raise ValueError("tensors come from reports that every client gives once, before the first round")
 
     @property
     def tells_examples(self) -> bool:
-        """Whether devices have to tell how many examples they learned from."""
+        """Whether a client update includes the number of training examples."""
         return self.aggregation == "weighted-mean"
 
     @property
     def most_devices(self) -> int:
-        """In one round: sums are made for so many, and nothing of anybody decides it.
+        """Upper bound on the clients of one round, by which sums are dimensioned; depends on nobody's data.
 
-        Where chance decides and no noise rests on it, more than this come in one round of 10^30 (Bernstein).
+        With Poisson sampling, where no noise rests on it, a round exceeds it with probability 1e-30 (Bernstein).
         """
         size = self.cohort.size
         if size and self.cohort.sampling != "poisson":
@@ -91,7 +132,7 @@ class Plan:
         return self.mechanism.most_people or by_chance
 
     def lattice(self, about: RoundSpec, ring: Ring = 64) -> FixedPoint:
-        """The whole numbers that the messages of a round are added up in; what a device masks is on it."""
+        """Return the fixed-point format in which the updates of a round are summed, and masked."""
         return self.mechanism.lattice(
             about,
             devices=self.most_devices,
@@ -99,29 +140,3 @@ class Plan:
             counts_rows=self.aggregation in ROW_COUNTS,
             ring=ring,
         )
-
-    def make_server(self) -> Server:
-        """A server with the first model."""
-        return Server(
-            self.schema,
-            self.start,
-            self.mechanism,
-            self.aggregation,
-            self.server,
-            decay_share=self.decay_share,
-            bound_rule=self.bound_rule,
-            most_devices=self.most_devices,
-        )
-
-    def event(self) -> Event:
-        """What the whole run costs whoever the mechanisms protect.
-
-        That is every round and the reports before them or, for who judges and so never learns, the comparison.
-        """
-        turns = self.rounds if self.most_turns is None else self.most_turns
-        parts: tuple[tuple[Event, int], ...] = self.mechanism.events(turns)
-        if self.reports is not None:
-            asked = self.rounds if self.reports.fresh else 1  # a device may be in every cohort
-            parts = ((self.reports.mechanism.event(), asked), *parts)
-        learning = ComposedEvent(parts)
-        return learning if self.comparison is None else ParallelEvent((learning, self.comparison.mechanism.event()))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec.core.arrays import Csr, Indices, offsets_of
+from veilrec.core.arrays import Indices
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.data.impression_logs import count_facts, interactions_of, labels, refuse_unlearnable
 from veilrec.data.population import Impressions, ItemTable, Population

@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Bools, Bytes, Csr, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.arrays import Bools, Bytes, Indices, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.delimited import iso_seconds

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Bytes, Csr, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bytes, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, bad_line
 from veilrec.core.files import new_folder
 from veilrec.data.impression_logs import count_facts, interactions_of, refuse_unlearnable

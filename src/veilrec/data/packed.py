@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilrec.core import features
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Features, Side
 from veilrec.core.files import cache_folder, new_folder, sha256, write_json

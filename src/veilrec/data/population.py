@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bytes, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.features import Features
 
 

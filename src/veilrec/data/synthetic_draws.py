@@ -13,7 +13,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Bytes, Csr, Doubles, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bytes, Doubles, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.jit import jit
 from veilrec.core.rng import mix
 from veilrec.data.population import Strings

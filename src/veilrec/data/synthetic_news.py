@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.arrays import Bytes, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Feature, Features, assembled
 from veilrec.core.jit import jit

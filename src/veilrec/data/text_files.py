@@ -21,7 +21,8 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from veilrec.core.arrays import Doubles, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Doubles, Indices, Offsets
+from veilrec.core.csr import offsets_of
 from veilrec.core.errors import BadInput, bad_line, counted, without_blanks_behind
 from veilrec.data.population import Strings
 

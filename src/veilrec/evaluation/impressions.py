@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Indices, Offsets, csr_from_pairs
+from veilrec.core.arrays import Bools, Indices, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions, Interactions, Population, Strings
 from veilrec.evaluation.split import Cases, Purpose, Split, draw_unused, keep_entries

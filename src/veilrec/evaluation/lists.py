@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.jit import jit
 from veilrec.data.population import ItemTable
 

@@ -38,7 +38,8 @@ from typing import Literal
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Bytes, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Bytes, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 

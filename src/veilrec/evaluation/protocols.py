@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Indices, Offsets
+from veilrec.core.arrays import Bools, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name
 from veilrec.data.population import Population
 from veilrec.evaluation.impressions import cases_of, known_items, split_impressions, split_last_day

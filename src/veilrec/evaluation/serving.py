@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from veilrec.audit.flawed import FLAWS
 from veilrec.client.queries import (
     MODES,
     OPTIONS,
@@ -38,7 +37,7 @@ from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Mechanism
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, PooledInterest
 from veilrec.serving.answering import AsTold, FromAttention, FromInterest, Reconstruction
 from veilrec.wire.queries import Kind, QueryShape
@@ -233,7 +232,7 @@ def guarantee_of(serving: Serving, mechanism: Mechanism[Any, Any] | None) -> Gua
 def _why(mechanism: Mechanism[Any, Any]) -> str:
     if isinstance(mechanism, EmbeddingNoise) and mechanism.noise == "gaussian":
         return "the textbook formula for sigma is proved for epsilon below 1 only"
-    return FLAWS[mechanism.name]
+    return PUBLISHED_FLAWS[mechanism.name]
 
 
 def _scope(serving: Serving, mechanism: Mechanism[Any, Any]) -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilrec.client.queries import Serving
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.data.population import Impressions, Strings
 from veilrec.evaluation.serving import ServedModel, ServingPlan, make_plan
 from veilrec.privacy.randomness import SeededSource

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilrec.client.queries import PooledInput, UserModel
-from veilrec.core.arrays import Csr, Doubles, Floats, Offsets, offsets_of
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.serving.answering import FromPooled
 

@@ -13,7 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.arrays import Bools, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, csr_from_pairs, offsets_of
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 from veilrec.core.rng import below, stream, word

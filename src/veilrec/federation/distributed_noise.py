@@ -20,6 +20,7 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation.federation import Federation
 from veilrec.federation.secagg.terms import Terms
 from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import TRUSTS, Guarantee
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares, overflow_chance
 from veilrec.privacy.mechanisms.sums import CohortSum
@@ -57,7 +58,7 @@ def guarantee_of(plan: Plan, delta: float) -> Guarantee:
     mechanism = _shared(plan)
     turns = plan.rounds if plan.most_turns is None else plan.most_turns
     error = turns * mechanism.draws_error
-    epsilon = epsilon_of(plan.event(), delta * math.exp(-error)) + 2.0 * error
+    epsilon = epsilon_of(training_event(plan), delta * math.exp(-error)) + 2.0 * error
     others = [part.mechanism.trust for part in (plan.reports, plan.comparison) if part is not None]
     trust = max((mechanism.trust, *others), key=TRUSTS.index)
     return Guarantee(
@@ -69,7 +70,7 @@ def guarantee_of(plan: Plan, delta: float) -> Guarantee:
         scope="whole run",
         trust=trust,
         caveats=_caveats(plan, mechanism, turns),
-        event=plan.event(),
+        event=training_event(plan),
     )
 
 

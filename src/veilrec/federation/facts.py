@@ -16,7 +16,8 @@ import numpy as np
 
 from veilrec.client.federated import plan_digest
 from veilrec.client.news_data import pack_logs
-from veilrec.core.arrays import Bools, Csr, Indices, offsets_of
+from veilrec.core.arrays import Bools, Indices
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.features import Features, without_rows
 from veilrec.core.plan import Plan

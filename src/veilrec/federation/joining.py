@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from veilrec.client.local_training import LocalData
-from veilrec.core.arrays import Bools, Csr, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Bools, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.features import Features, Side
 from veilrec.core.files import new_folder

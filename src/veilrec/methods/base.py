@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from veilrec.client.local_training import LocalData, OwnItems
 from veilrec.client.rankers import Ranker
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, known_name, unknown_name
 from veilrec.core.features import Features
 from veilrec.core.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from veilrec.core.errors import BadInput
 from veilrec.core.errors import times as how_often
-from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.plan import Aggregation, Plan, ReportSpec
 from veilrec.core.schema import Schema, with_bound
 from veilrec.methods.base import Config, Exemption, LearningTrial, Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
@@ -27,7 +27,6 @@ from veilrec.privacy.mechanisms.noise import left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 from veilrec.server.round_specs import LearntBound

@@ -102,7 +102,7 @@ from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.core.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import InTheClear
-from veilrec.server.aggregation import Aggregation
+from veilrec.core.plan import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 from veilrec.core.schema import Round

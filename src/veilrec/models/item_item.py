@@ -34,7 +34,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 

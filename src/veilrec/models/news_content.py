@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 
 NO_NAME = -1  # the code of a news whose category nobody knows

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec.core.arrays import Csr, Doubles, Floats, Offsets
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.csr import Csr
 
 _RIDGE_OF_FEATURES = 0.1  # of an item's ridge, times the root of how many items say something; .01 ranks alike
 

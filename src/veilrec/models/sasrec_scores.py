@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.models.scores import FactorScores
 
 NORM_EPSILON = 1e-8  # the authors' code

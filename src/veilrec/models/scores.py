@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.features import Side
 from veilrec.core.jit import jit
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from veilrec.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from veilrec.core.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -152,3 +155,18 @@ def _count(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{value!r} is no number of times")
     return value
+
+
+def training_event(plan: Plan) -> Event:
+    """Return the privacy event of a whole training run under a plan.
+
+    It composes the item reports and all rounds that a client may take part in; held-out validation clients never train,
+    so that model selection composes with training in parallel.
+    """
+    turns = plan.rounds if plan.most_turns is None else plan.most_turns
+    parts: tuple[tuple[Event, int], ...] = plan.mechanism.events(turns)
+    if plan.reports is not None:
+        asked = plan.rounds if plan.reports.fresh else 1  # a client may be in every cohort
+        parts = ((plan.reports.mechanism.event(), asked), *parts)
+    learning = ComposedEvent(parts)
+    return learning if plan.comparison is None else ParallelEvent((learning, plan.comparison.mechanism.event()))

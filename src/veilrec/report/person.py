@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.population import ItemTable, Population, Strings
 from veilrec.privacy.guarantee import Guarantee, no_guarantee

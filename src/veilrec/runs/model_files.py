@@ -22,9 +22,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from veilrec.client.rankers import Arrays, Ranker
-from veilrec.core.arrays import Bools, Csr
+from veilrec.core.arrays import Bools
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.core.files import StoredState, new_folder, replacing, write_json
+from veilrec.core.files import new_folder, replacing, write_json
+from veilrec.core.state import StoredState
 from veilrec.data.population import Strings
 from veilrec.evaluation.impressions import Marks
 from veilrec.methods.registry import exists, get

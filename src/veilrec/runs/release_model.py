@@ -30,7 +30,8 @@ from veilrec.client.released import (
     unpacked,
 )
 from veilrec.client.veil_ranker import VeilModel, VeilRanker
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.population import ItemTable, Strings
 from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, make_plan

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from veilrec._version import __version__
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, known_name
 from veilrec.core.extras import require
 from veilrec.core.plan import Plan
@@ -34,6 +35,7 @@ from veilrec.methods.base import (
     speaks_of,
 )
 from veilrec.methods.registry import full_name, get, source_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.checkpoint import CONFIG, read_config
 from veilrec.runs.loop import Schedule
@@ -105,7 +107,7 @@ class PreparedRun:
         """Of this run and those that it goes on from."""
         own = self.request.promise or promised(self.method, self.config, self.problem)
         if own.basis == "proven" and self.plan is not None:
-            own = replace(own, event=self.plan.event())
+            own = replace(own, event=training_event(self.plan))
         return own if self.earlier is None else self.earlier.together(own)
 
     def description(self) -> dict[str, Any]:

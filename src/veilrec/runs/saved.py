@@ -26,10 +26,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from veilrec.client.reptile import FeatureModel
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, without_blanks_behind
 from veilrec.core.features import CODES, NUMBERS, UNKNOWN, Side, is_number
-from veilrec.core.files import StoredState, write_bytes
+from veilrec.core.files import write_bytes
+from veilrec.core.state import StoredState
 from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee

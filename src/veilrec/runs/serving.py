@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from veilrec.client.queries import MODES, PRIVATE, Serving
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions
 from veilrec.evaluation.evaluator import judge

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import yaml
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.files import write_json, write_text
 from veilrec.core.resources import peak_rss_mb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -12,18 +12,8 @@ from veilrec.core.arrays import Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput, VeilrecError, unknown_name
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.jit import exact_jit
+from veilrec.core.plan import Aggregation
 from veilrec.core.schema import ClientUpdates
-
-Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]
-AGGREGATIONS: dict[Aggregation, str] = {
-    "sum": "the changes of all devices added up",
-    "mean": "divided by the number of devices in the round",
-    "weighted-mean": "each device weighs by its number of examples, which it then has to tell (FedAvg)",
-    "row-mean": "each row divided by the number of devices that changed it (FedSubAvg)",
-    "row-sqrt": "each row divided by the square root of the number of devices that changed it",
-}
-
-ROW_COUNTS = ("row-mean", "row-sqrt")  # rules that need to know how many devices sent each row
 
 
 class Aggregator:

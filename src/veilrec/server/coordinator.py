@@ -37,13 +37,13 @@ from typing import Literal, Protocol
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.core.seal import key_in
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.coordinator_parts import (
     ComparisonTask,
-    CoordinatorPart,
     MessageRefused,
     Reason,
     ReportRequest,
@@ -70,7 +70,7 @@ class Coordinator:
     def __init__(
         self,
         folder: Path,
-        plan: CoordinatorPart,
+        plan: Plan,
         *,
         minimum_messages: int | None = None,
         minimum_reports: int = 1,

@@ -17,47 +17,16 @@ import numpy as np
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
 from veilrec.core.schema import ReportSum, RoundSpec
 from veilrec.privacy.ledger import statement
 from veilrec.privacy.mechanisms.clipping import BadUpdate, OutsideRound
-from veilrec.privacy.mechanisms.model_selection import GainSum
-from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
-from veilrec.server.client_sampling import CohortSampler, CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.server import ClippingRule, ServerPlan, WrongExamples
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.server import WrongExamples
 from veilrec.wire.messages import BadMessage, NotFinite, WrongRound
 from veilrec.wire.signing import BadSignature
-
-
-class ReportingPart(Protocol):
-    """What devices are asked before a round, and how often."""
-
-    @property
-    def mechanism(self) -> ItemReports:
-        """How they tell it, and what is done to the counts."""
-
-    @property
-    def who(self) -> Literal["everybody", "cohort"]:
-        """Whom."""
-
-    @property
-    def fresh(self) -> bool:
-        """Whether every round needs a new report."""
-
-    @property
-    def once(self) -> bool:
-        """Whether one tally serves the whole run."""
-
-
-class ComparisonPart(Protocol):
-    """What is asked after the last round."""
-
-    @property
-    def mechanism(self) -> GainSum:
-        """What bounds an answer, and protects the sum of all."""
 
 
 class SecureSum(Protocol):
@@ -87,46 +56,6 @@ class SecureSum(Protocol):
         """What all of these come to, the same whenever it is asked; None if it cannot be had any more."""
 
 
-class CoordinatorPart(ServerPlan, Protocol):
-    """What a plan says to a coordinator."""
-
-    @property
-    def mechanism(self) -> UpdateMechanism:
-        """What bounds messages, and protects the sum."""
-
-    @property
-    def reports(self) -> ReportingPart | None:
-        """What devices are asked."""
-
-    @property
-    def comparison(self) -> ComparisonPart | None:
-        """What is asked after the last round of those who only judge."""
-
-    @property
-    def rounds(self) -> int:
-        """That the noise was chosen for."""
-
-    @property
-    def cohort(self) -> CohortSettings:
-        """Who takes part."""
-
-    @property
-    def aggregation(self) -> Aggregation:
-        """How messages are added up."""
-
-    @property
-    def server(self) -> ServerRate:
-        """How the model moves."""
-
-    @property
-    def bound_rule(self) -> ClippingRule | None:
-        """How the clip norm moves, where it is learnt."""
-
-    @property
-    def decay_share(self) -> float:
-        """Of the weights, taken off for every device of a round."""
-
-
 @dataclass(frozen=True)
 class ReportRequest:
     """Who has to report before a round can be opened."""
@@ -147,7 +76,7 @@ class ComparisonTask:
     devices: tuple[str, ...]
 
 
-def run_digest(plan: CoordinatorPart) -> str:
+def run_digest(plan: Plan) -> str:
     """Of what a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
@@ -158,9 +87,7 @@ def run_digest(plan: CoordinatorPart) -> str:
     return digest.hexdigest()
 
 
-def draw_cohort(
-    plan: CoordinatorPart, round_number: int, enrolled: int, secret: bytes, over_selection: float
-) -> Offsets:
+def draw_cohort(plan: Plan, round_number: int, enrolled: int, secret: bytes, over_selection: float) -> Offsets:
     """The devices of a round, out of so many that are enrolled; refused where the noise was not chosen for it."""
     # How many cannot be reached, and how many drop out, is for simulations: here it happens.
     settings = replace(plan.cohort, available=1.0, drop_out=0.0)
@@ -187,7 +114,7 @@ def draw_cohort(
     return devices
 
 
-def over_selection_obstacle(plan: CoordinatorPart) -> str | None:
+def over_selection_obstacle(plan: Plan) -> str | None:
     """Why a round may not take the first messages of more devices than it needs; None where it may."""
     if plan.mechanism.noise_on == "sum":
         return "the proof is about who was drawn, not about who was first to answer"

@@ -13,6 +13,7 @@ import numpy as np
 
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.errors import BadInput
+from veilrec.core.plan import FullModelRounds
 from veilrec.core.schema import BOUND, RoundSpec, Schema, Tensor, ValueCoding, share_of
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.responses import estimate_frequency
@@ -58,17 +59,6 @@ class RoundPlanner(Protocol):
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
         """Round `number`, with the model as it stands and what the devices reported."""
-
-
-@dataclass(frozen=True)
-class FullModelRounds:
-    """Every round is about everything."""
-
-    leaves_out = False
-
-    def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """All rows."""
-        return RoundSpec(number)
 
 
 @dataclass(frozen=True, kw_only=True)

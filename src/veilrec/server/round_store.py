@@ -24,7 +24,8 @@ from safetensors.numpy import save_file
 
 from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import StoredState, replacing, transaction, write_text
+from veilrec.core.files import replacing, transaction, write_text
+from veilrec.core.state import StoredState
 from veilrec.server.round_specs import Tally
 
 Inbox = Literal["messages", "reports", "gains"]

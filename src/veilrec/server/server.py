@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,16 @@ from numpy.typing import NDArray
 from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
 from veilrec.core.errors import BadInput, Diverged, VeilrecError
 from veilrec.core.fixed_point import MOST_CLIENTS, MOST_EXAMPLES, FixedPoint
+from veilrec.core.plan import ROW_COUNTS, Aggregation, Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
 from veilrec.privacy.mechanisms.model_selection import GainSum
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregation import ROW_COUNTS, Aggregation, Aggregator
+from veilrec.server.aggregation import Aggregator
 from veilrec.server.optimisers import ServerRate, make_optimiser
-from veilrec.server.round_specs import ReportTensors, RoundPlanner, Tally
+from veilrec.server.round_specs import Tally
 from veilrec.wire import messages
 from veilrec.wire import messages as gains
 
@@ -269,38 +270,25 @@ class Server:
 _SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
 
 
-class ServerPlan(Protocol):
-    """What a plan says to the server's side."""
-
-    @property
-    def schema(self) -> Schema:
-        """Of the model."""
-
-    @property
-    def start(self) -> Mapping[str, Floats]:
-        """The first model."""
-
-    @property
-    def agenda(self) -> RoundPlanner:
-        """What each round is about."""
-
-    @property
-    def from_reports(self) -> ReportTensors | None:
-        """What reports say of the model itself."""
-
-    @property
-    def averaging(self) -> float:
-        """Of the model that ranks, over the last rounds."""
-
-    def make_server(self) -> Server:
-        """A server with the first model."""
+def make_server(plan: Plan) -> Server:
+    """Return a server with the initial model of a plan."""
+    return Server(
+        plan.schema,
+        plan.start,
+        plan.mechanism,
+        plan.aggregation,
+        plan.server,
+        decay_share=plan.decay_share,
+        bound_rule=plan.bound_rule,
+        most_devices=plan.most_devices,
+    )
 
 
 class ServerState:
     """All that a run has come to; simulated and real ones move it in the same way, a round at a time."""
 
-    def __init__(self, plan: ServerPlan) -> None:
-        self.server = plan.make_server()
+    def __init__(self, plan: Plan) -> None:
+        self.server = make_server(plan)
         self._from_reports = plan.from_reports
         # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
         self.averaging = np.float32(plan.averaging)

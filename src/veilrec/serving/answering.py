@@ -11,7 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.privacy.mechanisms.attention import Normalisation, normalise

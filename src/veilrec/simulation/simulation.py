@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from veilrec.client.federated import examples_if_asked, weights_of
 from veilrec.client.local_training import Cohort, LocalData, SumLocalTrainer, places
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Floats, Offsets
-from veilrec.core.files import fill
+from veilrec.core.arrays import Bools, Floats, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan
+from veilrec.core.state import fill
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
 from veilrec.privacy.randomness import (

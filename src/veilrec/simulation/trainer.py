@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from veilrec.client.rankers import Ranker, sent_first
-from veilrec.core.arrays import Bools, Csr
+from veilrec.core.arrays import Bools
+from veilrec.core.csr import Csr
 from veilrec.models.scores import Model
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from veilrec.core.errors import BadInput
-from veilrec.core.files import StoredState
+from veilrec.core.state import StoredState
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.wire.signing import (
     RELEASE,

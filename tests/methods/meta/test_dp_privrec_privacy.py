@@ -20,6 +20,7 @@ from veilrec.methods.privrec.dp_privrec import (
 )
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.published import MOVIELENS_TABLE
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
@@ -77,7 +78,7 @@ def test_the_proven_plan_spends_what_it_promises(sampling: str) -> None:
     plan = proven_plan(plain, PRIVACY, BoundSettings(quantile=0.7), devices=60, keeps_state=True)
     stated = proven_guarantee(PRIVACY, plan.cohort, keeps_state=True)
     assert stated.epsilon == PRIVACY.epsilon
-    assert 0.99 * PRIVACY.epsilon < epsilon_of(plan.event(), PRIVACY.delta) <= PRIVACY.epsilon
+    assert 0.99 * PRIVACY.epsilon < epsilon_of(training_event(plan), PRIVACY.delta) <= PRIVACY.epsilon
     assert isinstance(plan.mechanism, AdaptiveSum)
     assert isinstance(plan.bound_rule, GeometricClipping)
     assert (plan.bound_rule.quantile, plan.bound_rule.cohort) == (0.7, 20)

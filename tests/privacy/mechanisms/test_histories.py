@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.core.arrays import Bools, Doubles, offsets_of
+from veilrec.core.arrays import Bools, Doubles
+from veilrec.core.csr import offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms.attention import ClickHistories, PaddedAttention, Slots
 from veilrec.privacy.mechanisms.clipping import clip_flat

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse

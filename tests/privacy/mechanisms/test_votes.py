@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from tests.privacy.mechanisms.test_reports import DEVICES, N_ITEMS, some_data
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.mechanisms.reports import PlainVotes, VoteReports, vote_sizes
 from veilrec.privacy.randomness import FastSource, SeededSource

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from veilrec.core.errors import BadInput
-from veilrec.core.plan import Plan
+from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
 from veilrec.methods.base import Config, Method, Problem
 from veilrec.methods.news.common import (
@@ -49,7 +49,6 @@ from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import ElementwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 

@@ -18,7 +18,8 @@ from pydantic import Field
 from torch import nn
 
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Floats
+from veilrec.core.arrays import Floats
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, unknown_name
 from veilrec.data.news_text import NewsNames, NewsText, all_words, news_text, occurring, other_news_text
 from veilrec.data.population import ItemTable

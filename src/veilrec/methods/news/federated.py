@@ -19,7 +19,7 @@ from pydantic import Field
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Ranker
 from veilrec.client.validation import NewsValidator, parted
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
@@ -44,12 +44,11 @@ from veilrec.server.optimisers import ServerRate
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer
     from veilrec.client.rankers import Ranker
-    from veilrec.core.plan import ModelSelection, Plan
+    from veilrec.core.plan import Aggregation, ModelSelection, Plan
     from veilrec.core.schema import Schema
     from veilrec.methods.news.common import ReadNews
     from veilrec.privacy.guarantee import Adjacency
     from veilrec.privacy.mechanisms.sums import UpdateMechanism
-    from veilrec.server.aggregation import Aggregation
 
 
 PRIVATEREC = (

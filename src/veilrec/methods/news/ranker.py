@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from veilrec.client.rankers import Arrays
-from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol
 
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import Schema

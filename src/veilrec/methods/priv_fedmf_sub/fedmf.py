@@ -22,7 +22,7 @@ from pydantic import Field, PositiveInt
 
 from veilrec.client import mf
 from veilrec.client.rankers import MfRanker
-from veilrec.core.plan import Plan
+from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema, ValueCoding
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
@@ -30,7 +30,6 @@ from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields, merged
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import RowwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 from veilrec.server.round_specs import SeededParts

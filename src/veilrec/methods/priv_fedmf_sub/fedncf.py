@@ -21,7 +21,7 @@ from pydantic import PositiveInt
 
 from veilrec.client import ncf
 from veilrec.client.ncf import DgcLocalTrainer, DgcSettings, NcfLocalTrainer, NeumfRanker
-from veilrec.core.plan import Plan
+from veilrec.core.plan import Aggregation, Plan
 from veilrec.core.schema import Schema
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.methods.priv_fedmf_sub.common import DATASETS, Family
@@ -31,7 +31,6 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
 from veilrec.privacy.mechanisms.local import UpdateNoise
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 from veilrec.server.round_specs import SeededParts

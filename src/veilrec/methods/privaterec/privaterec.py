@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from veilrec.core.errors import BadInput
-from veilrec.core.plan import Plan
+from veilrec.core.plan import Aggregation, Plan
 from veilrec.methods.base import Config, Exemption, Method, Problem
 from veilrec.methods.fednewsrec.fednewsrec import PUBLIC, WHO_TAKES_PART
 from veilrec.methods.news.common import DATASETS, PAPER_WORDS, JudgeConfig, NotNegative, Positive, Short, SizeConfig
@@ -51,7 +51,6 @@ from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 
 if TYPE_CHECKING:

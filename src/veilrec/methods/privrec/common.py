@@ -13,7 +13,7 @@ from veilrec.client.reptile import Adapter, FeatureRanker, MetaLocalTrainer, Met
 from veilrec.core.arrays import Floats
 from veilrec.core.errors import BadInput, unknown_name
 from veilrec.core.features import Feature, Features, Side, assembled, without_rows
-from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.plan import Aggregation, Plan, ReportSpec
 from veilrec.core.schema import Schema
 from veilrec.data.datasets import DATASETS
 from veilrec.methods.base import Config, Problem
@@ -21,7 +21,6 @@ from veilrec.models.feature_inputs import Inputs
 from veilrec.models.feature_net import Activation, FeatureNet
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.aggregation import Aggregation
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 from veilrec.server.round_specs import PopularityTensor

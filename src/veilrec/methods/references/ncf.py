@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from veilrec.client import ncf
 from veilrec.client.ncf import NeumfModel, NeumfRanker
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.arrays import Floats, Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem

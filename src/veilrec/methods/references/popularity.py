@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from veilrec.client import local_training
 from veilrec.client.rankers import Arrays, PopularityRanker, RandomRanker, Ranker
-from veilrec.core.arrays import Csr
+from veilrec.core.csr import Csr
 from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial, Method, Problem

@@ -23,7 +23,8 @@ from torch.nn import functional
 
 from veilrec.client.rankers import SasRecRanker
 from veilrec.core import rng
-from veilrec.core.arrays import Csr, Indices, Offsets
+from veilrec.core.arrays import Indices, Offsets
+from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.models.sasrec_scores import NORM_EPSILON, SasRecScorer

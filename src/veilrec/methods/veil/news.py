@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from veilrec.client.news_data import OwnImpressions, pack_logs
 from veilrec.client.rankers import Arrays
 from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer, VeilNewsModel
-from veilrec.core.arrays import Csr, Doubles, Floats, Indices
+from veilrec.core.arrays import Doubles, Floats, Indices
+from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema, Tensor

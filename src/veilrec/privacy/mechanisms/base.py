@@ -19,6 +19,24 @@ Norm = Literal["L1", "L2", "changed entries"]
 Input = TypeVar("Input")
 Output = TypeVar("Output")
 
+PUBLISHED_FLAWS = {
+    "gaussian": "the textbook formula for sigma, proved below epsilon 1 only, is used at 10",
+    "attention": "the clip norm is taken for the sensitivity; two clipped attention vectors lie farther apart",
+    "padded-attention": "the clip norm is taken for the sensitivity; two clipped attention vectors lie farther apart",
+    "embedding-noise": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(dimension) times larger",
+    "label-permutation": "the click is always among the candidates, so candidates without an item rule it out",
+    "elementwise-laplace": "what one coordinate costs is said to be the cost of the message",
+    "update-laplace": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(numbers) times larger",
+    "rowwise-laplace": "Laplace noise for an L2 sensitivity; the L1 sensitivity is sqrt(width) times larger",
+    "randomised-response": "what one bit costs is said to hold for any two vectors",
+    "update-noise": "the textbook formula is proved for epsilon below 1, and two updates are twice the clip norm apart",
+    "low-rank-update": "cut after the noise, it keeps the flaw of the rows' noise",
+    "sent-entries": "which entries are sent is decided by the data and told exactly",
+    "sparse-deep-update": "which deep entries are sent is decided by the data and told exactly",
+    "top-k-update": "which entries are sent is decided by the data and told exactly",
+}
+"""Why the claim of a mechanism as published does not hold, by the name of the mechanism."""
+
 
 @dataclass(frozen=True)
 class Sensitivity:

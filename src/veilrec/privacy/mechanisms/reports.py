@@ -26,7 +26,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from veilrec.core import rng
-from veilrec.core.arrays import Bools, Csr, Doubles, Indices, Offsets, without_repeats
+from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
+from veilrec.core.csr import Csr, without_repeats
 from veilrec.core.jit import jit
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor
 from veilrec.privacy.accounting.accountant import epsilon_of
