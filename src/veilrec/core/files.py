@@ -10,12 +10,10 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from numpy.typing import NDArray
 
 from veilrec.core.errors import BadInput
 
@@ -174,9 +172,6 @@ def cache_folder() -> Path:
     """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
     chosen = os.environ.get("VEILREC_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"
-
-
-State = Mapping[str, NDArray[Any]]
 
 
 @contextmanager

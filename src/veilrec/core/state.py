@@ -17,6 +17,7 @@ from safetensors import safe_open
 
 from veilrec.core.errors import BadInput
 
+State = Mapping[str, NDArray[Any]]
 _TYPES = {
     "F64": "<f8",
     "F32": "<f4",
