@@ -278,5 +278,5 @@ def test_the_real_demo_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert release.protected
     assert release.key.hex() == service["release"]["key"]
     page = (tmp_path / "report.html").read_text()
-    assert "From the model to a reader" in page
+    assert "From the model to private queries" in page
     assert "serve veilrec-demo/release" in page
