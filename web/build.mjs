@@ -1,4 +1,4 @@
-// Writes src/veilrec/server/http/static: what a browser loads, types for those who embed it, and what it was made of.
+// Writes src/veilrec/serving/static: what a browser loads, types for those who embed it, and what it was made of.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -11,7 +11,7 @@ import pytest
 from veilrec.core import extras
 from veilrec.core.errors import BadInput
 
-DECLARED = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+DECLARED = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 
 def names(requirements: list[str]) -> set[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 RUN = "from veilrec.cli.main import run; run()"
 # The encoder of the toys instead of a network: a toy release has none.
 TOY = """

@@ -20,7 +20,7 @@ from veilrec.core.errors import BadInput
 from veilrec.serving.edition import ItemStore, StoreFull, StoreGone
 
 KILLS = 100
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def _ids(store: ItemStore) -> list[str]:

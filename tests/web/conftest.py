@@ -72,7 +72,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _served(
     folder: Path, method: str, data: str, settings: tuple[str, ...], rounds: int, ready: tuple[str, ...]
 ) -> Iterator[Site]:
-    from veilrec.runs.release import FederationOptions, make_release
+    from veilrec.runs.release import ReleaseOptions, make_release
     from veilrec.runs.release_model import texts_of
     from veilrec.runs.request import RunRequest, prepare
     from veilrec.runs.training import train
@@ -80,7 +80,7 @@ def _served(
     request = RunRequest(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
     train(prepare(request), folder / "run")
     key = new_key(folder / "a.key")
-    release = make_release(folder / "run", folder / "release", key, FederationOptions())
+    release = make_release(folder / "run", folder / "release", key, ReleaseOptions())
     with serving(release.folder, folder / "log", *ready) as (address, _):
         yield Site(address, release, key, list(texts_of(release).ids), folder / "run")
 

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import test from "node:test";
 import { allChecks } from "./checks.mjs";
 
-const veilrec = await import(new URL("../../src/veilrec/server/http/static/veilrec.js", import.meta.url));
+const veilrec = await import(new URL("../../src/veilrec/serving/static/veilrec.js", import.meta.url));
 const folder = new URL("./vectors/", import.meta.url);
 const vectors = Object.fromEntries(
   readdirSync(folder).map((name) => [name.replace(".json", ""), JSON.parse(readFileSync(new URL(name, folder), "utf8"))]),

@@ -273,7 +273,7 @@ interface Ready {
   readonly fresh: boolean;
 }
 
-/** The way to the coordinator (federate/device/https_link.py). */
+/** The way to the coordinator (federation/link.py). */
 class Link {
   constructor(
     private readonly outbox: Outbox,

@@ -1,6 +1,6 @@
 /**
  * How `veil` ranks a catalogue here: by public content, by released sums, and by the own history in its order, which
- * stays. The formulas are those of the device in Python (device/veil_ranker.py and device/veil_history.py).
+ * stays. The formulas are those of the device in Python (client/veil_ranker.py and client/veil.py).
  */
 import { drawnBelow, learningStream } from "./draws.js";
 import { BadRelease } from "./errors.js";
@@ -133,7 +133,7 @@ export class VeilRanking {
     return new VeilRanking(content, program, whitening, popularity, weights, map, places, draws);
   }
 
-  /** The mean direction in which the loss of the own latest items falls (device/veil.py). */
+  /** The mean direction in which the loss of the own latest items falls (client/veil.py). */
   gradients(history: ArrayLike<number>): Gradients {
     const { rows, beside, features, byTaste, candidates, tastes, byOthers } = this.examples(history);
     const { width, basis, weights } = this;

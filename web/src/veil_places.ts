@@ -1,6 +1,6 @@
 /**
  * Where items lie beyond their content, and what one history says of that (models/veil_places.py and
- * device/veil_history.py): estimated from noisy sums that were released, with the own part of them taken away.
+ * client/veil.py): estimated from noisy sums that were released, with the own part of them taken away.
  */
 import { addSquare, dot, factored, solvedBy } from "./linear.js";
 import { decaysOf, profiles, type Content } from "./veil_content.js";

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from veilrec.core.arrays import Floats, Indices, Offsets
 from veilrec.core.jit import jit
 from veilrec.core.schema import Rows
-from veilrec.kernels.loops import add_segments
+from veilrec.kernels.segments import add_segments
 from veilrec.kernels.text_cnn import encode_texts
 from veilrec.kernels.title_encoder import (
     HIDDEN,

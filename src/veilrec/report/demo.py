@@ -144,13 +144,8 @@ def _films(seed: int) -> DemoScenario:
             "Settings were chosen on validation items of synthetic data with seed 11, and for dp-fedmf and veil on"
             " other data.",
             "veil reads what is public of the films (genres, ratings of critics, titles) and every history in its"
-<<<<<<< ours
-            " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so every demo"
-            " has another, and the model may be published.",
-=======
             " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so that every"
             " demo has another, and the model may be published.",
->>>>>>> theirs
         ),
         serves="veil",
         release="release-films",

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from veilrec.core.errors import BadInput
-from veilrec.core.files import State, check_place, replacing
-from veilrec.core.state import StoredState
+from veilrec.core.files import check_place, replacing
+from veilrec.core.state import State, StoredState
 from veilrec.simulation.trainer import Trainer
 
 
