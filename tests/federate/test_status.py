@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from veilrec.federate.coordinator.process import STATUS
+from veilrec.cli.federate_lines import status_line
+from veilrec.federate.coordinator.process import STATUS, open_coordinator
 from veilrec.federate.federation import COORDINATOR
 from veilrec.federate.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.federate.running import status
@@ -38,3 +39,12 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_pa
 
     (tmp_path / COORDINATOR / "coordinator.sqlite").write_text("no database")
     assert status(tmp_path)["run"]["stage"] == "not started"
+
+
+def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(Subject("fedmf"), "cohort.size=0", users=3, rounds=2))
+    with open_coordinator(tmp_path, known_in(tmp_path)):
+        found = status(tmp_path)
+    assert found["run"]["stage"] == "not answering"
+    assert status_line(found["run"]) == "not answering"
+    assert status(tmp_path)["run"]["stage"] == "between rounds"

@@ -55,6 +55,11 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         rounds = [json.loads(row[0]) for row in _read(place / "coordinator.sqlite", "SELECT report FROM history")]
         came = {inbox: _count(place / "coordinator.sqlite", inbox) for inbox in ("messages", "reports")}
         people = _read(place / REGISTRY, _PEOPLE)[0]
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            return (told or _not_started(made)) | {"seconds_left": None}
+        # A process has it open, and has not answered: it is starting, or it hangs.
+        return _not_started(made) | told | {"stage": "not answering", "seconds_left": None}
     except (sqlite3.Error, ValueError, LookupError):  # being started at this moment, or not whole, which `up` then says
         return (told or _not_started(made)) | {"seconds_left": None}
     return {
