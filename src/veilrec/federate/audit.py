@@ -56,6 +56,6 @@ def _turned(plan: Plan, guarantee: Guarantee, shares: Shares, name: str) -> tupl
 
 
 def _opened(plan: Plan, least: int) -> Check:
-    """What helpers are told of a round."""
+    """Encode the terms of a round as helpers get them."""
     terms = terms_of(plan, plan.agenda.next(0, plan.start, None), _FEDERATION)
     return at_least("devices without which helpers open no sum", terms.least, least)

@@ -23,15 +23,15 @@ from veilrec.updates import ReportSum, Round
 
 
 class ReportingPart(Protocol):
-    """What devices are asked before a round, and how often."""
+    """Reports that clients send before rounds, and how often."""
 
     @property
     def mechanism(self) -> ItemReports:
-        """How they tell it, and what is done to the counts."""
+        """Mechanism of a report, and of the counts."""
 
     @property
     def who(self) -> Literal["everybody", "cohort"]:
-        """Whom."""
+        """The clients that report."""
 
     @property
     def fresh(self) -> bool:
@@ -43,29 +43,29 @@ class ReportingPart(Protocol):
 
 
 class ComparisonPart(Protocol):
-    """What is asked after the last round."""
+    """Comparison by held-out validation clients after the last round."""
 
     @property
     def mechanism(self) -> GainSum:
-        """What bounds an answer, and protects the sum of all."""
+        """Mechanism that bounds a gain and protects the sum of all."""
 
 
 class SecureSum(Protocol):
-    """How messages, and reports before the first round, are added up where the server must not see any of them."""
+    """Secure aggregation of updates, and of reports before the first round."""
 
     @property
     def attempts(self) -> int:
-        """How often devices take part in a sum of the same reports, at most."""
+        """Largest number of secure sums of the same reports that a client takes part in."""
 
     @property
     def waits(self) -> bool:
         """Whether those who have not sent what a sum asks for can still do so, however late."""
 
     def open(self, about: Round | ReportSum, cohort: Sequence[str]) -> bytes | None:
-        """What belongs to a sum from now on; asked again, it may be another. None: it cannot begin."""
+        """Begin a sum and return its invitation; None if it cannot begin. Waits for helpers or clients."""
 
     def senders(self, invitation: bytes, cohort: int) -> int:
-        """How many of a cohort of so many can send a message."""
+        """Number of clients of a cohort that can send a message."""
 
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
         """Bytes to devices and from them, beside model and messages."""
@@ -74,52 +74,52 @@ class SecureSum(Protocol):
         """Refuse bytes that are not a message of this device for this round."""
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
-        """What all of these come to, the same whenever it is asked; None if it cannot be had any more."""
+        """Open the sum of these messages, the same whenever it is asked; None if void. Waits for helpers or clients."""
 
 
 class CoordinatorPart(ServerPart, Protocol):
-    """What a plan says to a coordinator."""
+    """The parts of a plan that a coordinator needs."""
 
     @property
     def mechanism(self) -> UpdateMechanism:
-        """What bounds messages, and protects the sum."""
+        """Mechanism that bounds messages and protects their sum."""
 
     @property
     def reports(self) -> ReportingPart | None:
-        """What devices are asked."""
+        """Reports before rounds; None if there are none."""
 
     @property
     def comparison(self) -> ComparisonPart | None:
-        """What is asked after the last round of those who only judge."""
+        """Comparison after the last round; None if there is none."""
 
     @property
     def rounds(self) -> int:
-        """That the noise was chosen for."""
+        """Number of rounds that the noise was chosen for."""
 
     @property
     def cohort(self) -> CohortSettings:
-        """Who takes part."""
+        """Client sampling."""
 
     @property
     def aggregation(self) -> Aggregation:
-        """How messages are added up."""
+        """Aggregation rule."""
 
     @property
     def server(self) -> ServerRate:
-        """How the model moves."""
+        """Server optimiser."""
 
     @property
     def bound_rule(self) -> BoundRule | None:
-        """How the clip norm moves, where it is learnt."""
+        """Adaptive clipping; None if the clip norm is fixed."""
 
     @property
     def decay_share(self) -> float:
-        """Of the weights, taken off for every device of a round."""
+        """Weight decay for every client of a round."""
 
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """Who has to report before a round can be opened."""
+    """The clients whose reports are due before a round."""
 
     round_number: int
     period: int
@@ -129,7 +129,7 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class ComparisonTask:
-    """What those who only judge get after the last round, as bytes of rounds, and who they are."""
+    """The two models that held-out validation clients compare, encoded as rounds, and these clients."""
 
     number: int
     start: bytes
@@ -138,7 +138,7 @@ class ComparisonTask:
 
 
 def run_digest(plan: CoordinatorPart) -> str:
-    """Of what a run cannot change on its way."""
+    """Digest the settings that a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
     parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)
