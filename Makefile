@@ -28,11 +28,11 @@ serve: $(VENV)/.demo-ready  ## the page of the demo, at http://127.0.0.1:8337, u
 test: $(VENV)/.ready  ## all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation
-	$(BIN)/python -m pytest -n 2 -m processes tests/federate/test_every_method.py
+test-processes: $(VENV)/.ready  ## every federated method once over real processes, against its simulation; fault injection
+	$(BIN)/python -m pytest -n 2 -m processes tests/federation/test_every_method.py tests/federation/test_faults.py
 
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
-	.venv-bench/bin/python -m pytest tests/federate/test_flower.py
+	.venv-bench/bin/python -m pytest tests/federation/test_flower.py
 
 check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of the docs
 	$(BIN)/ruff check .
@@ -47,8 +47,9 @@ check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of 
 	touch $@
 
 bench: .venv-bench/.ready  ## against the peers, which live in an environment of their own
-	.venv-bench/bin/veilrec bench simulate
-	.venv-bench/bin/veilrec bench serve
+	.venv-bench/bin/python benchmarks/simulate.py
+	.venv-bench/bin/python benchmarks/serve.py
+	.venv-bench/bin/python benchmarks/secagg.py
 
 docs: $(VENV)/.ready  ## check that every command in README and docs exists
 	$(BIN)/python -m pytest tests/test_docs.py

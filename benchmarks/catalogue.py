@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from veilrec.device.veil_released import ReleasedCatalogue
+from veilrec.client.released import ReleasedCatalogue
 from veilrec.runs.model_files import load_model
-from veilrec.runs.release import Wishes, make_release
+from veilrec.runs.release import ReleaseOptions, make_release
 from veilrec.runs.saved import open_model
-from veilrec.server.http.pages import FOLDER
+from veilrec.serving.app import FOLDER
 from veilrec.wire.releases import Release
 from veilrec.wire.signing import new_key
 
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
     with tempfile.TemporaryDirectory() as folder:
-        wishes = Wishes(unprotected=True)
+        wishes = ReleaseOptions(unprotected=True)
         release = make_release(run, Path(folder) / "release", new_key(Path(folder) / "key"), wishes)
         print(_size(release), flush=True)
         print(_kept(run, release), flush=True)

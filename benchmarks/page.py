@@ -15,8 +15,8 @@ from tests.web.browsing import browsing, missing
 from tests.web.conftest import serving
 
 from veilrec.report.machine import provenance
-from veilrec.runs.release import Wishes, make_release
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.release import ReleaseOptions, make_release
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.wire.signing import new_key
 
@@ -43,8 +43,8 @@ def main() -> None:
 
 def _measure(folder: Path, news: int, repeats: int) -> None:
     data = f"synthetic-news:users=1000,news={news},seed=0"
-    train(prepare(Request("privaterec", data, seed=0, noise="secure", rounds=10)), folder / "run")
-    release = make_release(folder / "run", folder / "release", new_key(folder / "key"), Wishes())
+    train(prepare(RunRequest("privaterec", data, seed=0, noise="secure", rounds=10)), folder / "run")
+    release = make_release(folder / "run", folder / "release", new_key(folder / "key"), ReleaseOptions())
     with serving(release.folder, folder / "log") as (address, _):
         for number in range(repeats):
             with browsing(address, folder / f"profile{number}") as browser:

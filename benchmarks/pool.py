@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from veilrec._csr import Csr
-from veilrec.device.released import ReleasedNews
-from veilrec.runs.release import Wishes, make_release
-from veilrec.runs.request import Request, prepare
+from veilrec.client.released import ReleasedNews
+from veilrec.core.arrays import Csr
+from veilrec.runs.release import ReleaseOptions, make_release
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.server.http.edition import Edition
-from veilrec.wire.pools import read_pool
+from veilrec.serving.edition import Edition
+from veilrec.wire.queries import read_pool
 from veilrec.wire.signing import new_key
 
 _READERS, _K = 500, 10
@@ -37,8 +37,8 @@ def main() -> None:
 
 def _measured(folder: Path, news: int) -> str:
     data = f"synthetic-news:users=1000,news={news},seed=0"
-    train(prepare(Request("privaterec", data, seed=0, noise="secure", rounds=10)), folder / "run")
-    release = make_release(folder / "run", folder / "release", new_key(folder / "key"), Wishes())
+    train(prepare(RunRequest("privaterec", data, seed=0, noise="secure", rounds=10)), folder / "run")
+    release = make_release(folder / "run", folder / "release", new_key(folder / "key"), ReleaseOptions())
     pool = read_pool(Edition(release).pool())
     model, histories = ReleasedNews(release), open_model(folder / "run").devices.used
     ids = {item: row for row, item in enumerate(open_model(folder / "run").items)}

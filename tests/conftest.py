@@ -11,7 +11,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
 
 hypothesis.settings.register_profile("veilrec", deadline=None)  # no test fails because the machine is busy
 hypothesis.settings.load_profile("veilrec")

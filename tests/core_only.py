@@ -23,7 +23,7 @@ EXTRAS = (
     *("onnx", "onnxruntime", "starlette", "uvicorn", "msgspec"),
 )
 ROOMS = ("wire", "privacy", "server")  # every module of these, but for
-NOT_CORE = "veilrec.server.http"  # which the extra `serve` is for
+NOT_CORE = "veilrec.serving"  # which the extra `serve` is for
 MODULES = (
     "device.client",
     "device.device",
@@ -74,35 +74,35 @@ def imports() -> Results:
 
 def draws() -> Results:
     """Keyed words of 64 bits, and what is made of them."""
-    from veilrec import _draws
+    from veilrec.core import rng
 
     keys = [(0, 1, 0, 0), (7, 3, 2, 1), (2**31, 9, 10**6, 2**40), (2**63 - 1, 1, 1, 1), (-1, 2, 0, 5)]
-    starts = [_draws.stream(*key) for key in keys]
-    words = [_draws.word(np.uint64(start), counter) for start in starts for counter in (0, 1, 2**32)]
-    below = [_draws.below(np.uint64(word), bound) for word in words for bound in (1, 7, 1_682, 2**31)]
+    starts = [rng.stream(*key) for key in keys]
+    words = [rng.word(np.uint64(start), counter) for start in starts for counter in (0, 1, 2**32)]
+    below = [rng.below(np.uint64(word), bound) for word in words for bound in (1, 7, 1_682, 2**31)]
     return {
         "streams": np.array(starts, np.uint64),
         "words": np.array(words, np.uint64),
         "below": np.array(below, np.int64),
-        "uniforms": _draws.uniforms(SEED, _draws.COHORT, ROUND, np.arange(30), 5),
-        "normals": _draws.normals(SEED, _draws.MODEL, ROUND, np.arange(30), 5),
+        "uniforms": rng.uniforms(SEED, rng.COHORT, ROUND, np.arange(30), 5),
+        "normals": rng.normals(SEED, rng.MODEL, ROUND, np.arange(30), 5),
     }
 
 
 def learn() -> Results:
     """A user's device learns matrix factorisation: example by example, in batches, and on its own items at once."""
-    from veilrec._csr import Csr
-    from veilrec.device import mf
-    from veilrec.device.learner import Cohort, OwnItems
-    from veilrec.updates import Round
+    from veilrec.client import mf
+    from veilrec.client.local_training import Cohort, OwnItems
+    from veilrec.core.arrays import Csr
+    from veilrec.core.schema import RoundSpec
 
     results: Results = {}
     own, device = np.array([3, 17, 5, 39, 8, 21, 0, 30, 12], np.int32), np.array([6])
     for name, how in {"each": {}, "batch": {"batch": 7}, "full": {"batch": 0, "negatives": 0}}.items():
-        learner = mf.MfLearner(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
+        learner = mf.MfLocalTrainer(mf.MfSettings(dim=DIM, **how))  # type: ignore[arg-type]
         data, private = OwnItems(Csr(np.array([0, len(own)]), own)), learner.fresh_private_state(device, SEED)
         cohort = Cohort(device, data, private, SEED)
-        learned = learner.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), Round(ROUND))
+        learned = learner.learn(cohort, mf.start_weights(N_ITEMS, DIM, 0.1, SEED), RoundSpec(ROUND))
         rows = learned.uploads.tables[mf.ITEMS]
         results |= {f"{name}.index": rows.index, f"{name}.values": rows.values, f"{name}.loss": learned.loss}
         results[f"{name}.user"] = cohort.private[mf.USER]
@@ -111,9 +111,9 @@ def learn() -> Results:
 
 def adapt() -> Results:
     """A user's device adapts a feature network, with every loss, and ranks with what came of it."""
-    from veilrec._csr import Csr
-    from veilrec.device.feature_learner import Adapter, MetaSettings
-    from veilrec.features import Feature, assembled
+    from veilrec.client.reptile import Adapter, MetaSettings
+    from veilrec.core.arrays import Csr
+    from veilrec.core.features import Feature, assembled
     from veilrec.models.feature_inputs import POPULARITY, Inputs
 
     group, kind, mark = Feature("group", "category", ("a", "b")), Feature("kind", "category", tuple("uvwx")), "mark"
@@ -165,40 +165,42 @@ class DeviceOnly:
 
 def take_part() -> Results:
     """A device answers a broadcast, and a server reads the answer and steps."""
-    from veilrec._csr import Csr
-    from veilrec.device.device import Device
-    from veilrec.device.learner import OwnItems
-    from veilrec.device.mf import ITEMS, MfLearner, MfSettings, schema, start_weights
+    from veilrec.client.federated import FederatedClient
+    from veilrec.client.local_training import OwnItems
+    from veilrec.client.mf import ITEMS, MfLocalTrainer, MfSettings, schema, start_weights
+    from veilrec.core.arrays import Csr
+    from veilrec.core.schema import RoundSpec, whole_model
     from veilrec.privacy.budget import Budget
-    from veilrec.privacy.mechanisms.updates import InTheClear
-    from veilrec.server.optimise import ServerRate
+    from veilrec.privacy.mechanisms.sums import NoNoise
+    from veilrec.server.optimisers import ServerRate
     from veilrec.server.server import Server
-    from veilrec.updates import Round, whole_model
-    from veilrec.wire import codec, rounds
+    from veilrec.wire import messages, rounds
 
     shape, weights = schema(N_ITEMS, DIM), start_weights(N_ITEMS, DIM, 0.1, SEED)
-    plan = DeviceOnly(shape, MfLearner(MfSettings(dim=DIM)), InTheClear(shape))
+    plan = DeviceOnly(shape, MfLocalTrainer(MfSettings(dim=DIM)), NoNoise(shape))
     own = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
     budget = Budget(unit="user", adjacency="replace-one", epsilon=1.0, delta=1e-6)
-    broadcast = rounds.encode(Round(0), whole_model(shape, weights, 0), shape)
+    broadcast = rounds.encode(RoundSpec(0), whole_model(shape, weights, 0), shape)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Device.create(Path(folder), plan, own, [budget], number=6, draws_seed=SEED, unprotected=True) as device,
+        FederatedClient.create(
+            Path(folder), plan, own, [budget], number=6, draws_seed=SEED, unprotected=True
+        ) as device,
     ):
         message = device.take_part(broadcast, 0)
     server = Server(shape, weights, plan.mechanism, "sum", ServerRate())
     server.receive(message)
     server.step()
-    answer = codec.decode(message, shape, 0).tables[ITEMS]
+    answer = messages.decode_update(message, shape, 0).tables[ITEMS]
     return {"sent.index": answer.index, "sent.values": answer.values, "stepped": server.weights[ITEMS]}
 
 
 def code() -> Results:
     """Messages with fewer digits, as the other side reads them."""
-    from veilrec.wire import values
+    from veilrec.wire import messages
 
     rows = np.random.default_rng(SEED).standard_normal((50, DIM)).astype(np.float32)
-    return {coding: values.rounded(rows, coding) for coding in values.CODINGS}
+    return {coding: messages.rounded_values(rows, coding) for coding in messages.CODINGS}
 
 
 def charge() -> Results:
@@ -220,7 +222,7 @@ def charge() -> Results:
 
 def rank() -> Results:
     """Scores of items for a user, all and some."""
-    from veilrec.models.factors import FactorScores
+    from veilrec.models.scores import FactorScores
 
     generator = np.random.default_rng(SEED)
     users, items = (generator.standard_normal((n, DIM)).astype(np.float32) for n in (3, N_ITEMS))

@@ -17,20 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from tests.killing import killed, lines_of, log_line
 from tests.methods.tastes import build, same, small_problem
-from veilrec._files import replacing
-from veilrec.bench.killing import killed, lines_of, log_line
-from veilrec.device import device as device_module
-from veilrec.device.device import Device, RoundIsOver
-from veilrec.plan import Plan
+from veilrec.client import federated as device_module
+from veilrec.client.federated import FederatedClient, RoundIsOver
+from veilrec.core.files import replacing
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy import ledger, ledger_store
-from veilrec.privacy.keyed import noise_of_device
+from veilrec.privacy.randomness import noise_of_device
 from veilrec.server import coordinator as coordinator_module
-from veilrec.server import round_store, standing
+from veilrec.server import round_store
+from veilrec.server import server as standing
 from veilrec.server.coordinator import Coordinator
-from veilrec.simulate.real_rounds import SECRET, RealRun, budget_for, put_secret
-from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Round, whole_model
+from veilrec.simulation.real_clients import SECRET, RealRun, budget_for, put_secret
+from veilrec.simulation.simulation import Simulation
 from veilrec.wire import rounds
 
 DEVICE_FILES = {device_module.__file__, ledger.__file__, ledger_store.__file__, __file__}
@@ -56,7 +57,7 @@ class Answering:
         self.noise: Any = (lambda number: noise_of_device(SECRET, number, 1)) if keyed else None
 
     def create(self, name: str) -> None:
-        made = Device.create(
+        made = FederatedClient.create(
             self.folder / name,
             self.plan,
             self.data,
@@ -67,8 +68,8 @@ class Answering:
         )
         made.close()
 
-    def open(self, name: str) -> Device[Any]:
-        return Device.open(self.folder / name, self.plan, self.data, noise_of_message=self.noise)
+    def open(self, name: str) -> FederatedClient[Any]:
+        return FederatedClient.open(self.folder / name, self.plan, self.data, noise_of_message=self.noise)
 
     def answer(self, name: str, first: int, count: int = AT_ONCE) -> None:
         """What leaves is written down: the round, and a digest of the message."""
@@ -91,7 +92,7 @@ class Answering:
 
 
 def broadcast(plan: Plan, number: int) -> bytes:
-    about = Round(number)
+    about = RoundSpec(number)
     return rounds.encode(about, whole_model(plan.schema, plan.start, number), plan.schema)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import veilrec
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 
 DATA = "synthetic-ratings:users=120,items=300,mean_history=10,seed=3"
 

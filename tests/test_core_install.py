@@ -55,7 +55,7 @@ def check_results(python: Path, out: Path, *options: str) -> None:
     assert done.returncode == 0, done.stderr
     with np.load(out) as found:
         assert found["imports.extras"].tolist() == []
-        assert {"veilrec.wire.codec", "veilrec.privacy.ledger"} <= set(found["imports.modules"])
+        assert {"veilrec.wire.messages", "veilrec.privacy.ledger"} <= set(found["imports.modules"])
         for check in core_only.CHECKS[1:]:
             for name, expected in check().items():
                 same(check, name, found[f"{check.__name__}.{name}"], expected)

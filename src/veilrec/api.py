@@ -8,17 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import check_out, read_result
+from veilrec.runs.checkpoint import check_out, read_result
 
 if TYPE_CHECKING:
+    from veilrec.client.queries import Serving
+    from veilrec.client.recommender import RecommenderClient
     from veilrec.data.population import Population
-    from veilrec.device.client import Client
-    from veilrec.device.ways import Serving
-    from veilrec.runs.comparison import Comparison
-    from veilrec.runs.personal import PersonalModel
-    from veilrec.runs.saved import Recommendation, SavedModel
+    from veilrec.runs.comparison import MethodComparison
+    from veilrec.runs.saved import PersonalModel, Recommendation, SavedModel
     from veilrec.wire.releases import Release
 
 
@@ -81,9 +80,9 @@ class Run:
     def adapt(self, history: Sequence[str], *, about: Mapping[str, str | float] | None = None) -> PersonalModel:
         """The model adapted to somebody on this device: `recommend(k)`, `save(path)`; for methods that adapt.
 
-        `veilrec.runs.personal.open_personal(path, run.model)` reads what was saved.
+        `veilrec.runs.saved.open_personal(path, run.model)` reads what was saved.
         """
-        from veilrec.runs.personal import adapted
+        from veilrec.runs.saved import adapted
 
         if isinstance(history, str):
             raise BadInput(f"the history is the text {history!r}: give a list of item ids, [{history!r}]")
@@ -121,7 +120,7 @@ class Run:
     def serve(self, serving: Serving, protocol: str | None = None, *, data: str | None = None) -> dict[str, Any]:
         """What users get when the run is served so; as `veilrec evaluate --serving ... --json` prints it.
 
-        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.device.ways` says how.
+        `Serving(mode="pooled", epsilon=5.0, delta=1e-6)` from `veilrec.client.queries` says how.
         """
         from veilrec.runs.serving import evaluate_serving
 
@@ -138,10 +137,10 @@ class Run:
         unprotected: bool = False,
     ) -> Release:
         """A signed folder for servers and devices, as `veilrec release`; a key file that is not there is made."""
-        from veilrec.runs.release import Wishes, make_release, refuse_unpublishable
+        from veilrec.runs.release import ReleaseOptions, make_release, refuse_unpublishable
         from veilrec.wire.signing import new_key, read_key
 
-        wishes = Wishes(name, version, unprotected, offers)
+        wishes = ReleaseOptions(name, version, unprotected, offers)
         refuse_unpublishable(self.folder, wishes)
         place = Path(key)
         signing = read_key(place) if place.exists() else new_key(place)
@@ -150,19 +149,19 @@ class Run:
 
 def open_device(
     release: str | Path | Release, state: str | Path, *, server: str | None = None, trust: str | None = None
-) -> Client:
+) -> RecommenderClient:
     """The device whose state lies in a folder, with a release; `read`, `recommend`, `forget`, `spent`, `close`.
 
     `server` is the address of `veilrec serve`, `trust` a public key that the release has to be signed by.
     """
-    from veilrec.device.server_link import ServerLink
-    from veilrec.runs import released
+    from veilrec.client.recommender import ServerLink
+    from veilrec.runs import release_model
     from veilrec.wire.releases import Release, open_release
     from veilrec.wire.signing import read_public
 
     if not isinstance(release, Release):
         release = open_release(Path(release), trusted=None if trust is None else read_public(trust))
-    return released.open_device(Path(state), release, server=None if server is None else ServerLink(server))
+    return release_model.open_device(Path(state), release, server=None if server is None else ServerLink(server))
 
 
 def load(data: str) -> Population:
@@ -227,7 +226,7 @@ def compare(
     metric: str | None = None,
     out: str | Path | None = None,
     jobs: int = 1,
-) -> Comparison:
+) -> MethodComparison:
     """Train what is missing and compare: `table` and `pairs` of what comes back; as `veilrec compare`, without files.
 
     A method may have settings of its own: "dp-fedmf:privacy.epsilon=4".
@@ -263,11 +262,11 @@ def audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
     from veilrec.methods.registry import exists
 
     if exists(name):
-        from veilrec.methods.audit import audit_method
+        from veilrec.audit.method import audit_method
 
         return audit_method(name, quick=quick, seed=seed).to_json()
-    from veilrec.evaluate.serving_audit import serving_cases, serving_names
-    from veilrec.privacy.audit import auditor
+    from veilrec.audit import auditor
+    from veilrec.audit.auditor import serving_cases, serving_names
 
     cases = serving_cases(name) if name in serving_names() else auditor.select(name)
     result = auditor.audit(cases, quick=quick, seed=seed)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.data.adressa_log import write_log
 from veilrec.cli.main import app
-
-from ..data.adressa_log import write_log
 
 SMALL = [part for size in ("word_dim=8", "heads=2", "head_dim=8", "attention=8") for part in ("--set", f"size.{size}")]
 

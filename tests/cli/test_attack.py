@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from veilrec.cli.attack import ATTACKS
 from veilrec.cli.main import app
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 SMALL = ["--set", "size.word_dim=8", "--set", "size.heads=2", "--set", "size.head_dim=4", "--set", "size.attention=4"]

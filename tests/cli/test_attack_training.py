@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from veilrec.attacks.running import attack_messages, attack_rows
+from veilrec.attacks.subjects import Populations, subject_of_method
 from veilrec.cli.main import app
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Trust
-from veilrec.runs.attack_subjects import Populations, subject_of_method
-from veilrec.runs.attacking_training import attack_messages, attack_rows
 
 RATINGS = "synthetic-ratings:users=150,items=200,seed=3"
 SMALL = ["--data", RATINGS, "--set", "cohort.size=0"]

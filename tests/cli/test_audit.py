@@ -10,14 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from veilrec.audit import auditor
+from veilrec.audit import auditor as serving_audit
+from veilrec.audit import method as of_methods
+from veilrec.audit.method import AuditEffort
 from veilrec.cli.audit import audit
-from veilrec.errors import BadInput
-from veilrec.evaluate import serving_audit
-from veilrec.methods import audit as of_methods
-from veilrec.methods.audit import Effort
+from veilrec.core.errors import BadInput
 from veilrec.methods.registry import METHODS
-from veilrec.privacy.audit import auditor
-from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 
 app = typer.Typer()
 app.command()(audit)
@@ -27,7 +27,7 @@ QUICK = ["k-ary-response", "--quick"]
 @pytest.fixture
 def little(monkeypatch):
     """Audits of methods on a few people, with a canary that hardly sings."""
-    monkeypatch.setattr(of_methods, "QUICK", Effort(users=40, rounds=2, drawn=200, runs=120))
+    monkeypatch.setattr(of_methods, "QUICK", AuditEffort(users=40, rounds=2, drawn=200, runs=120))
 
 
 def test_json_is_one_object_with_every_field_that_a_claim_needs():

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.main import app
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 
 
 def run(*words: str) -> tuple[int, str]:

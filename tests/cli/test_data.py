@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.data import app
+from veilrec.core.errors import BadInput
 from veilrec.data import packed
 from veilrec.data.datasets import DATASETS
-from veilrec.errors import BadInput
 
 LOG = "user,item,rating\nu,a,5\nu,b,4\nv,a,3\nv,a,3\n"
 

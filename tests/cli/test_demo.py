@@ -12,30 +12,30 @@ import typer
 from typer.testing import CliRunner, Result
 
 from veilrec.cli.demo import demo, typed_name
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.report import demo as demo_room
-from veilrec.report.demo import Training
-from veilrec.runs.request import Request
+from veilrec.report.demo import DemoTraining
+from veilrec.runs.request import RunRequest
 from veilrec.wire.releases import open_release
 
 _app = typer.Typer()
 _app.command()(demo)
 
 
-def _small(kind: str, seed: int) -> tuple[demo_room.Scenario, ...]:
+def _small(kind: str, seed: int) -> tuple[demo_room.DemoScenario, ...]:
     data = f"synthetic-ratings:users=150,items=200,mean_history=12,seed={seed}"
     trainings = (
-        Training(Request("fedmf", data, seed, "loo-99", rounds=3, settings=("cohort.size=20",)), "Train."),
-        Training(Request("dp-fedmf", data, seed, "loo-99", rounds=2), "Train with noise."),
-        Training(Request("ease", data, seed, "loo-99"), "Compare."),
+        DemoTraining(RunRequest("fedmf", data, seed, "loo-99", rounds=3, settings=("cohort.size=20",)), "Train."),
+        DemoTraining(RunRequest("dp-fedmf", data, seed, "loo-99", rounds=2), "Train with noise."),
+        DemoTraining(RunRequest("ease", data, seed, "loo-99"), "Compare."),
     )
-    return (demo_room.Scenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
+    return (demo_room.DemoScenario("ratings", "Films", seed, data, "little", trainings, ("A note.",)),)
 
 
-def _with_veil(kind: str, seed: int) -> tuple[demo_room.Scenario, ...]:
+def _with_veil(kind: str, seed: int) -> tuple[demo_room.DemoScenario, ...]:
     (films,) = _small(kind, seed)
-    request = Request("veil", films.data, seed, "loo-99", settings=("people=20000",), noise="secure", rounds=3)
-    trainings = (*films.trainings[:1], Training(request, "Train veil."))
+    request = RunRequest("veil", films.data, seed, "loo-99", settings=("people=20000",), noise="secure", rounds=3)
+    trainings = (*films.trainings[:1], DemoTraining(request, "Train veil."))
     return (replace(films, trainings=trainings, serves="veil", release="release-films"),)
 
 
@@ -57,7 +57,7 @@ def test_it_leaves_a_report_runs_and_a_picture(room: Path) -> None:
     said = " ".join(result.stdout.split())
     for word in ("fedmf", "ease", "popularity", "random", "no privacy guarantee", "A simulated run protects nobody"):
         assert word in said
-    assert "Make up little." in result.stderr
+    assert "Generate little." in result.stderr
     assert "<svg" in (room / "report.html").read_text()
     assert sorted(path.name for path in room.iterdir()) == ["report.html", "veilrec-demo"]
     made = {path.name for path in (room / "veilrec-demo").iterdir()}
@@ -73,9 +73,9 @@ def test_the_private_method_comes_with_its_whole_guarantee_and_its_price(room: P
     assert "veilrec privacy show veilrec-demo/dp-fedmf" in said
     page = (room / "report.html").read_text()
     assert f"The price of privacy: dp-fedmf, {promise}, reached" in page
-    differs = "not the price of noise alone: fedmf had 3 rounds of 20 devices, dp-fedmf 2 rounds of all 150 devices"
+    differs = "not the price of noise alone: fedmf had 3 rounds of 20 clients, dp-fedmf 2 rounds of all 150 clients"
     assert f"{differs}, and settings differ (local.dim 32 and 8, " in page
-    assert "fedmf: 3 rounds of 20 devices, to devices" in said
+    assert "fedmf: 3 rounds of 20 clients, to clients" in said
 
 
 def test_a_person_is_shown_with_categories_and_what_fits(room: Path) -> None:
@@ -118,11 +118,11 @@ def test_a_catalogue_is_released_and_ranked_on_a_device_that_asks_nobody(
     release = open_release(room / "veilrec-demo" / "release-films")
     assert release.protected and release.key.hex() == service["release"]["key"]
     page = (room / "report.html").read_text()
-    assert "From the model to a device that asks nobody" in page
+    assert "From the model to on-device ranking" in page
     assert "Ranked here by" in page
     assert "serve veilrec-demo/release-films" in page
     said = " ".join(_run().stdout.split())
-    assert "One device, veil" in said and "veilrec serve veilrec-demo/release-films" in said
+    assert "One client, veil" in said and "veilrec serve veilrec-demo/release-films" in said
 
 
 def test_it_can_be_run_again_and_keeps_what_is_not_its_own(room: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from veilrec.cli.metric_tables import every_metric
-
-from .test_recommend import veilrec
+from tests.cli.test_recommend import veilrec
+from veilrec.cli.evaluate import every_metric
 
 RATINGS = "synthetic-ratings:users=80,items=150,mean_history=8,seed=3"
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"

@@ -12,11 +12,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from veilrec.cli import doctor, main
+from veilrec.cli import extend, main
 from veilrec.cli.main import app
 from veilrec.cli.output import metrics_table
-from veilrec.methods.describe import listed
-from veilrec.methods.registry import METHODS, PAPERS
+from veilrec.methods.registry import METHODS, PAPERS, listed
 
 HEAVY = ("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "scipy", "dp_accounting", "opendp")
 MOST_SECONDS = 0.3  # for `import veilrec`
@@ -54,7 +53,7 @@ def test_the_command_line_starts_without_heavy_parts():
 
 def test_every_command_has_help_with_an_example_or_a_sentence():
     runner = CliRunner()
-    for command in ("demo", "data", "methods", "train", "evaluate", "recommend", "bench", "doctor"):
+    for command in ("demo", "data", "methods", "train", "evaluate", "recommend", "doctor"):
         result = runner.invoke(app, [command, "--help"])
         assert result.exit_code == 0
         assert len(result.output) > 100
@@ -90,7 +89,7 @@ def shown(renderable: object, width: int) -> str:
 
 
 def test_doctor_keeps_brackets_and_cuts_nothing_off():
-    text = shown(doctor._table("Parts", ("part", "version"), [("pfl", "pip install 'veilrec[bench]'")]), 30)
+    text = shown(extend._table("Parts", ("part", "version"), [("pfl", "pip install 'veilrec[bench]'")]), 30)
     assert "'veilrec[bench]'" in text
     assert "…" not in text
 

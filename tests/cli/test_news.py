@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from veilrec.cli.main import app
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
-from veilrec.errors import BadInput
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.privacy import app
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
 
 GUARANTEE = Guarantee(
@@ -83,15 +83,15 @@ def test_show_as_a_page(finished: Path, tmp_path: Path) -> None:
     written = tmp_path / "privacy.html"
     assert str(written) in run("show", str(finished), "--html", str(written))
     text = written.read_text()
-    assert "<svg" in text
-    assert "A person&#x27;s device" in text
+    assert '<ol class="flow"' in text
+    assert "A person&#39;s device" in text
     assert GUARANTEE.line() in text
     assert run_json("show", str(finished), "--html", str(written))["html"] == str(written)
 
 
 @pytest.mark.parametrize(
     ("method", "words"),
-    [("popularity", "Nothing stays with the person"), ("random", "nobody&#x27;s data"), ("of-tomorrow", "s device")],
+    [("popularity", "Nothing stays with the person"), ("random", "nobody&#39;s data"), ("of-tomorrow", "s device")],
 )
 def test_the_picture_shows_where_data_is_used(finished: Path, tmp_path: Path, method: str, words: str) -> None:
     result = {"method": method, "dataset": "ml-1m", "guarantee": Guarantee("none").to_json()}

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from veilrec.cli.progress import LiveBar, PlainLines, following
+from veilrec.cli.output import LiveBar, PlainLines, following
 from veilrec.runs.checkpoint import Progress
-from veilrec.simulate.trainer import StepReport
+from veilrec.simulation.trainer import StepReport
 
 
 def after(rounds: int, seconds: float) -> Progress:

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from veilrec.cli.main import app
-from veilrec.errors import BadInput
-from veilrec.runs.request import Request, prepare
+from veilrec.core.errors import BadInput
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 RATINGS = "synthetic-ratings:users=80,items=60,mean_history=8,seed=3"
@@ -19,7 +19,7 @@ RATINGS = "synthetic-ratings:users=80,items=60,mean_history=8,seed=3"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train(prepare(Request("private-popularity", RATINGS, seed=1, protocol="loo-full", noise="secure")), folder)
+    train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full", noise="secure")), folder)
     return folder
 
 
@@ -71,7 +71,7 @@ def test_keys_are_made_and_hand_over(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_path: Path) -> None:
-    train(prepare(Request("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
+    train(prepare(RunRequest("private-popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     made = json.loads(typed("release", tmp_path / "run", "--out", tmp_path / "out", "--unprotected", "--json").stdout)
     assert made["guarantee"].startswith("nothing as it lies here (whoever knows the seed can draw the noise again")
     assert "with secure noise it would be (" in made["guarantee"]
@@ -83,7 +83,7 @@ def test_a_release_whose_noise_is_seeded_promises_nothing_and_says_so_first(tmp_
 
 
 def test_what_is_not_publishable_is_refused_before_a_key_is_made(tmp_path: Path) -> None:
-    train(prepare(Request("popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
+    train(prepare(RunRequest("popularity", RATINGS, seed=1, protocol="loo-full")), tmp_path / "run")
     with pytest.raises(BadInput, match="--unprotected"):
         typed("release", tmp_path / "run", "--out", tmp_path / "out")
     assert not (tmp_path / "out.key").exists()

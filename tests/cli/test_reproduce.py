@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from tests.data.adressa_log import write_log
 from tests.report.reproduce.toys import DATA, TOY
-from veilrec import _extras
+from veilrec import papers
 from veilrec.cli.reproduce import _command, reproduce
-from veilrec.errors import BadInput
-from veilrec.report.reproduce import registry
-from veilrec.report.reproduce.study import Options
+from veilrec.core import extras
+from veilrec.core.errors import BadInput
+from veilrec.report.reproduce import experiment
+from veilrec.report.reproduce.study import StudyOptions
 
 app = typer.Typer()
 app.command()(reproduce)
@@ -23,7 +24,9 @@ app.command()(reproduce)
 
 @pytest.fixture(autouse=True)
 def with_toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "EXPERIMENTS", {**registry.EXPERIMENTS, "toy": TOY})
+    load = experiment.load_experiment
+    monkeypatch.setattr(papers, "NAMES", (*papers.NAMES, "toy"))
+    monkeypatch.setattr(experiment, "load_experiment", lambda name: TOY if name == "toy" else load(name))
 
 
 def run(*arguments: str):
@@ -119,8 +122,8 @@ def test_a_missing_package_is_noticed_before_anything_is_computed(tmp_path: Path
 
 
 def test_what_draws_the_picture_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    real = _extras.find_spec
-    monkeypatch.setattr(_extras, "find_spec", lambda name: None if name == "matplotlib" else real(name))
+    real = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "matplotlib" else real(name))
     with pytest.raises(BadInput, match=r"reproduce needs matplotlib, which is not installed: pip install"):
         run("toy", "--quick", "--out", str(tmp_path))
     assert not list(tmp_path.iterdir())
@@ -155,7 +158,9 @@ def test_jobs_are_passed_on(tmp_path: Path):
 
 
 def test_the_command_names_nobodys_folder():
-    options = Options(seeds=5, data="mind:/home/somebody/mind", calibrations=("proven",), methods=("fedmf", "dp-fedmf"))
+    options = StudyOptions(
+        seeds=5, data="mind:/home/somebody/mind", calibrations=("proven",), methods=("fedmf", "dp-fedmf")
+    )
     assert _command("toy", options) == (
         "veilrec reproduce toy --seeds 5 --data mind:PATH --calibration proven --method fedmf --method dp-fedmf"
     )

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from veilrec.cli.main import app
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
@@ -21,9 +21,9 @@ NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
-    train(prepare(Request("veil", FILMS, seed=1, protocol="loo-full", rounds=6)), folder / "films")
-    train(prepare(Request("veil", NEWS, seed=1, rounds=2, settings=("history=3",))), folder / "news")
-    train(prepare(Request("popularity", FILMS, seed=1, protocol="loo-full")), folder / "popularity")
+    train(prepare(RunRequest("veil", FILMS, seed=1, protocol="loo-full", rounds=6)), folder / "films")
+    train(prepare(RunRequest("veil", NEWS, seed=1, rounds=2, settings=("history=3",))), folder / "news")
+    train(prepare(RunRequest("popularity", FILMS, seed=1, protocol="loo-full")), folder / "popularity")
     return {kind: folder / kind for kind in ("films", "news", "popularity")}
 
 

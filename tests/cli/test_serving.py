@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import veilrec as product
-from veilrec.device.ways import Serving
+from tests.cli.test_recommend import veilrec
+from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee
-
-from .test_recommend import veilrec
 
 NEWS = "synthetic-news:users=60,news=240,days=3,seed=1"
 SMALL = [part for size in ("word_dim=8", "heads=2", "head_dim=4", "attention=4") for part in ("--set", f"size.{size}")]

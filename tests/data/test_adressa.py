@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import adressa
-from veilrec.errors import BadInput
 
 
 def event(user: str, time: int, article: str | None = None, **more: object) -> dict[str, Any]:

@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from veilrec._csr import Csr
+from tests.data.test_mind import write_split
+from veilrec.core.arrays import Csr
 from veilrec.data import mind
 from veilrec.data.check import check, check_text, render
 from veilrec.data.movielens import read_100k
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
-
-from .test_mind import write_split
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
 
 def population(**changes) -> Population:
@@ -70,7 +69,7 @@ def test_what_is_odd_is_said():
 
 
 def test_impressions_are_counted():
-    catalogue = Catalogue(titles=Strings.of(["A", "", "C", "D"]), categories=Strings.of([""] * 4))
+    catalogue = ItemTable(titles=Strings.of(["A", "", "C", "D"]), categories=Strings.of([""] * 4))
     facts = {"unknown_candidates": 7, "columns_ignored": "age"}
     report = check(population(impressions={"train": impressions()}, catalogue=catalogue, facts=facts))
     split = report.splits["train"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import own_csv, packed
 from veilrec.data.datasets import DATASETS, find_dataset, load, locate, parse, whereabouts
-from veilrec.errors import BadInput
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_only_the_first_colon_counts():
         ("movielens:somewhere", "unknown data set 'movielens'"),
         ("", "unknown data set ''"),
         ("ml-1m:", "nothing follows the colon in 'ml-1m:': write ml-1m or ml-1m:PATH"),
-        ("synthetic-ratings:users=-4", "cannot make up ratings of -4 users"),
+        ("synthetic-ratings:users=-4", "cannot generate ratings of -4 users"),
         (f"synthetic-ratings:seed={2**64}", "option seed=.* is too large"),
         ("csv:", "nothing follows the colon in 'csv:': write csv:PATH"),
         ("csv", "csv needs a path: write csv:PATH"),

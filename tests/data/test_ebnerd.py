@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import ebnerd
-from veilrec.errors import BadInput
 
 NOON = datetime(2023, 5, 21, 12)
 IDS = pl.List(pl.Int32)

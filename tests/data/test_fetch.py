@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data import fetch as fetch_module
 from veilrec.data.fetch import Archive, fetch
-from veilrec.errors import BadInput
 
 U_DATA = b"1\t1\t5\t1\n1\t2\t4\t2\n2\t1\t3\t3\n" * 200
 

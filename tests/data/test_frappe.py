@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data.frappe import CONTEXT, extended, read
 from veilrec.data.population import Interactions
-from veilrec.errors import BadInput
 
 HEADER = "user\titem\tcnt\t" + "\t".join(CONTEXT) + "\n"
 CONTEXT_TAIL = "\tmorning\tsunday\tweekend\thome\tfree\tsunny\tSpain\t0\n"

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
 from veilrec.data import mind, synthetic_news, synthetic_ratings
 from veilrec.data.population import Impressions, Population, Strings
-from veilrec.errors import BadInput
 
 NEWS = [
     ["N1", "sport", "football", "First title", "An abstract", "", '[{"WikidataId": "Q1"}]', "[]"],

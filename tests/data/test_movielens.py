@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data.movielens import read_1m, read_100k
-from veilrec.errors import BadInput
 
 # user 3 rated 20 before 10 although the file says it later; user 1's two ratings share a second
 RATINGS = "3::10::4::200\n3::20::5::100\n1::30::1::50\n1::10::2::50\n2::20::3::7\n2::30::3::8\n"

@@ -19,7 +19,7 @@ from veilrec.data.news_text import (
     other_news_text,
     tokenise,
 )
-from veilrec.data.population import Catalogue, Strings
+from veilrec.data.population import ItemTable, Strings
 
 
 def words(*texts: str) -> list[list[str]]:
@@ -53,9 +53,9 @@ def test_rows_are_clipped_and_padded() -> None:
     assert Vocabulary(("a", "b")).rows(texts, 2).tolist() == [[2, UNKNOWN], [PADDING, PADDING], [3, PADDING]]
 
 
-def catalogue(titles: list[str], entities: list[str] | None = None) -> Catalogue:
+def catalogue(titles: list[str], entities: list[str] | None = None) -> ItemTable:
     names = ["sport", "", "money"][: len(titles)] + ["sport"] * (len(titles) - 3)
-    return Catalogue(Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities))
+    return ItemTable(Strings.of(titles), Strings.of(names), entities=None if entities is None else Strings.of(entities))
 
 
 def test_only_news_that_are_learnt_from_make_words_known() -> None:
@@ -92,7 +92,7 @@ def test_other_news_get_the_codes_that_are_known() -> None:
 
 def test_entities_lie_at_their_words_and_bring_their_vectors() -> None:
     mention = [{"WikidataId": "Q1", "SurfaceForms": ["Los Angeles"]}]
-    whole = Catalogue(
+    whole = ItemTable(
         Strings.of(["Fire near Los Angeles", "Rain"]),
         Strings.of(["news", "weather"]),
         entities=Strings.of([json.dumps(mention), "[]"]),

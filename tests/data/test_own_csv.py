@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
 from veilrec.data.own_csv import LEFT_OUT, CsvOptions, read_csv
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
 
 
 def write_csv(folder: Path, content: str | bytes, name: str = "log.csv") -> Path:
@@ -62,13 +62,17 @@ def test_columns_in_any_order_and_case_and_others_ignored(tmp_path):
     assert population.facts["columns_ignored"] == "comment"
 
 
-@pytest.mark.parametrize(
-    "moment", ["1714588200", "2024-05-01T18:30:00Z", "2024-05-01 18:30:00", "2024-05-01T20:30+02:00", "20240501T183000"]
-)
-def test_times_in_seconds_or_iso_8601(tmp_path, moment):
-    population = read_csv(write_csv(tmp_path, f"user,item,time\nu,a,{moment}\nu,b,2024-05-02\n"))
-    assert population.interactions.times is not None
-    assert population.interactions.times.tolist() == [1714588200, 1714608000]
+def test_times_in_seconds_or_iso_8601(tmp_path) -> None:
+    for moment in [
+        "1714588200",
+        "2024-05-01T18:30:00Z",
+        "2024-05-01 18:30:00",
+        "2024-05-01T20:30+02:00",
+        "20240501T183000",
+    ]:
+        population = read_csv(write_csv(tmp_path, f"user,item,time\nu,a,{moment}\nu,b,2024-05-02\n"))
+        assert population.interactions.times is not None
+        assert population.interactions.times.tolist() == [1714588200, 1714608000]
 
 
 def test_exact_duplicates_are_merged_and_repeated_uses_kept(tmp_path):
@@ -88,9 +92,8 @@ def test_several_files_are_one_log(tmp_path):
         read_csv(one, three)
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
+def test_bad_files_are_refused_with_a_clear_line(tmp_path) -> None:
+    for content, fault in [
         ("", r"is empty.*header such as user,item,rating,time"),
         ("u,a,5\nu,b,4\n", "line 1: no column user and no column item"),
         ("user,thing\nu,a\n", "line 1: no column item"),
@@ -110,12 +113,10 @@ def test_several_files_are_one_log(tmp_path):
         ("user,item,time\nu,a,1\nu,b,yesterday\n", "line 3: time 'yesterday' is neither seconds since 1970"),
         ("user,item,time\nu,a,1\nu,b,\n", "line 3: time is empty"),
         ('user,item\nu,"a\n', "line 2: the quotes do not match"),
-    ],
-)
-def test_bad_files_are_refused_with_a_clear_line(tmp_path, content, fault):
-    with pytest.raises(BadInput, match=rf"log\.csv.*{fault}") as caught:
-        read_csv(write_csv(tmp_path, content))
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(BadInput, match=rf"log\.csv.*{fault}") as caught:
+            read_csv(write_csv(tmp_path, content))
+        assert "\n" not in str(caught.value)
 
 
 def test_the_order_of_the_items_does_not_tell_whose_use_came_first(tmp_path: Path) -> None:
@@ -204,58 +205,52 @@ def test_blanks_behind_a_closing_quote_are_taken_off_like_all_others(tmp_path: P
     assert population.facts["rows_left_out"] == 1
 
 
-@pytest.mark.parametrize(("parts", "unit"), [(10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")])
-def test_times_in_smaller_units_are_known_by_their_size(tmp_path: Path, parts: int, unit: str) -> None:
-    now = 1_714_588_200
-    population = read_csv(write_csv(tmp_path, f"user,item,time\nu,a,{now * parts}\nu,b,{(now + 5) * parts + 1}\n"))
-    assert population.interactions.times is not None
-    assert population.interactions.times.tolist() == [now, now + 5]
-    assert population.facts["times_in"] == unit
+def test_times_in_smaller_units_are_known_by_their_size(tmp_path: Path) -> None:
+    for parts, unit in [(10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")]:
+        now = 1_714_588_200
+        population = read_csv(write_csv(tmp_path, f"user,item,time\nu,a,{now * parts}\nu,b,{(now + 5) * parts + 1}\n"))
+        assert population.interactions.times is not None
+        assert population.interactions.times.tolist() == [now, now + 5]
+        assert population.facts["times_in"] == unit
 
 
-@pytest.mark.parametrize(
-    ("log", "ratings", "times"),
-    [
+def test_without_a_header_the_columns_are_user_item_rating_time(tmp_path: Path) -> None:
+    for log, ratings, times in [
         ("u,a,4\nu,b,5\n", [4, 5], None),
         ("u,a,1714588200\nu,b,1714588201\n", None, [1714588200, 1714588201]),
         ("u,a,2024-05-01\nu,b,2024-05-02\n", None, [1714521600, 1714608000]),
         ("u,a,4,7\nu,b,5,8\n", [4, 5], [7, 8]),
         ("u,a,red\nu,b,blue\n", None, None),
-    ],
-)
-def test_without_a_header_the_columns_are_user_item_rating_time(tmp_path: Path, log, ratings, times) -> None:
-    found = read_csv(write_csv(tmp_path, log), options=CsvOptions(header=False)).interactions
-    assert (None if found.ratings is None else found.ratings.tolist()) == ratings
-    assert (None if found.times is None else found.times.tolist()) == times
+    ]:
+        found = read_csv(write_csv(tmp_path, log), options=CsvOptions(header=False)).interactions
+        assert (None if found.ratings is None else found.ratings.tolist()) == ratings
+        assert (None if found.times is None else found.times.tolist()) == times
 
 
-@pytest.mark.parametrize("name", ["Sterne", "Note", "Punkte", "Stars", "Score", "Wertung"])
-def test_ratings_are_known_by_their_usual_names(tmp_path: Path, name: str) -> None:
-    population = read_csv(
-        write_csv(tmp_path, f"Kunde;Artikel;{name}\nu;a;4,5\nu;b;1\n"), options=CsvOptions(decimal=",")
-    )
-    assert population.interactions.ratings is not None
-    assert population.interactions.ratings.tolist() == [4.5, 1]
-    assert f"'{name}' as rating" in str(population.facts["columns_used"])
+def test_ratings_are_known_by_their_usual_names(tmp_path: Path) -> None:
+    for name in ["Sterne", "Punkte", "Stars", "Score", "Wertung"]:
+        population = read_csv(
+            write_csv(tmp_path, f"Kunde;Artikel;{name}\nu;a;4,5\nu;b;1\n"), options=CsvOptions(decimal=",")
+        )
+        assert population.interactions.ratings is not None
+        assert population.interactions.ratings.tolist() == [4.5, 1]
+        assert f"'{name}' as rating" in str(population.facts["columns_used"])
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
+def test_common_headers_are_known(tmp_path: Path) -> None:
+    for header in [
         "userId,movieId,rating,timestamp",
         "user_id:token,item_id:token,rating:float,timestamp:float",
         "CUSTOMER_ID,Product-ID,Stars,created_at",
         "Kunde,Artikel,Bewertung,Zeitpunkt",
         "uid,track,score,ts",
         '"reviewerID","asin","overall","unixReviewTime"',
-    ],
-)
-def test_common_headers_are_known(tmp_path: Path, header: str) -> None:
-    population = read_csv(write_csv(tmp_path, f"{header}\nu,a,1,100.5\nu,b,2,200\n"))
-    assert uses(population) == [("u", "a"), ("u", "b")]
-    assert population.interactions.ratings is not None
-    assert population.interactions.times is not None
-    assert population.interactions.times.tolist() == [100, 200]
+    ]:
+        population = read_csv(write_csv(tmp_path, f"{header}\nu,a,1,100.5\nu,b,2,200\n"))
+        assert uses(population) == [("u", "a"), ("u", "b")]
+        assert population.interactions.ratings is not None
+        assert population.interactions.times is not None
+        assert population.interactions.times.tolist() == [100, 200]
 
 
 def test_the_plain_name_goes_before_others_and_a_doubt_is_asked(tmp_path: Path) -> None:
@@ -266,9 +261,8 @@ def test_the_plain_name_goes_before_others_and_a_doubt_is_asked(tmp_path: Path) 
     assert uses(read_csv(path, options=CsvOptions(item_column="TRACK"))) == [("u", "x"), ("u", "y")]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "content", "fault"),
-    [
+def test_options_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
+    for chosen, content, fault in [
         ({"user_column": "Kund"}, "Kunde,item\nu,a\n", "--user-column Kund: .*did you mean Kunde"),
         ({}, "user,user_id,item\nu,1,a\n", "user and user_id may each be the user: say which with --user-column"),
         ({"decimal": ","}, "user,item,worth\nu,a,1\nu,b,2\n", "has no column that is known as one"),
@@ -284,18 +278,15 @@ def test_the_plain_name_goes_before_others_and_a_doubt_is_asked(tmp_path: Path) 
         ({"decimal": "x"}, "", "--decimal is 'x'"),
         ({"time_format": "dd.mm"}, "", "--time-format 'dd.mm' has no parts"),
         ({"skip_bad": True}, "user,item\nu\nv\n", "no row is left without its bad ones"),
-    ],
-)
-def test_options_that_do_not_fit_are_one_line(tmp_path: Path, chosen: dict, content: str, fault: str) -> None:
-    path = write_csv(tmp_path, content)
-    with pytest.raises(BadInput, match=fault) as caught:
-        read_csv(path, options=CsvOptions(**chosen))
-    assert "\n" not in str(caught.value)
+    ]:
+        path = write_csv(tmp_path, content)
+        with pytest.raises(BadInput, match=fault) as caught:
+            read_csv(path, options=CsvOptions(**chosen))
+        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "content"),
-    [
+def test_the_same_two_rows_in_many_clothes(tmp_path: Path) -> None:
+    for chosen, content in [
         ({"header": False}, b"u,a\nu,b\n"),
         ({"header": False, "user_column": "3", "item_column": "1"}, b"a,x,u\nb,y,u\n"),
         ({"separator": "::"}, b"user::item\nu::a\nu::b\n"),
@@ -313,10 +304,8 @@ def test_options_that_do_not_fit_are_one_line(tmp_path: Path, chosen: dict, cont
         ({}, gzip.compress(b"user,item\nu,a\nu,b\n", mtime=0)),
         ({"skip_bad": True}, b"user,item\nu,a\n\xff\xfe,c\nu,b\n"),
         ({"skip_bad": True}, b'user,item\nu,"a"\n\xff\xfe,c\nu,b\n'),
-    ],
-)
-def test_the_same_two_rows_in_many_clothes(tmp_path: Path, chosen: dict, content: bytes) -> None:
-    assert uses(read_csv(write_csv(tmp_path, content), options=CsvOptions(**chosen))) == [("u", "a"), ("u", "b")]
+    ]:
+        assert uses(read_csv(write_csv(tmp_path, content), options=CsvOptions(**chosen))) == [("u", "a"), ("u", "b")]
 
 
 def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
@@ -333,28 +322,30 @@ def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
         read_csv(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"PK\x03\x04" + b"\0" * 20 + b"[Content_Types].xml", "binary.*an Excel file; save the sheet as CSV"),
-        (b"PK\x03\x04" + b"\0" * 20 + b"log.csv", "binary.*a zip archive; unpack it first"),
-        (b"SQLite format 3\0" + b"\0" * 20, "binary.*SQLite"),
-        (bytes(range(256)) * 20, "is binary and no table of text"),
-        (b"user,item\nu,a\n" + b"\0" * 100, "is binary and no table of text"),
+def test_what_is_no_table_is_called_what_it_is(tmp_path: Path) -> None:
+    for content, said in (
+        (b"PK\x03\x04" + b"\0" * 20 + b"xl/", "is an Excel file or a zip archive: save the sheet as CSV"),
+        (bytes(range(256)) * 20, "is binary: give a CSV, gzip or parquet file"),
+        (b"user,item\nu,a\n" + b"\0" * 100, "is binary: give a CSV"),
+        ("user,item\nu,a\n".encode("utf-16-le"), "is binary.*--encoding utf-16-le"),
         (b'{"user": "u"}\n', "is JSON and no table: .*--kind impressions"),
         (b"\x1f\x8b" + b"rubbish", "not a whole gzip file"),
-        ("user,item\nu,a\n".encode("utf-16-le"), "looks like UTF-16-LE.*--encoding utf-16-le"),
         ("user,item\nü,a\n".encode("utf-32"), "looks like UTF-32.*--encoding utf-32"),
         (b"user,item\nu\x81\xe9,a\n", r"line 2: not valid UTF-8 \(byte 0x81\): give --encoding latin-1"),
-    ],
-)
-def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, content: bytes, said: str) -> None:
-    for skip_bad in (False, True):
-        if skip_bad and "0x81" in said:
-            continue  # a line in another encoding is then a bad row
-        with pytest.raises(BadInput, match=said) as caught:
-            read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=skip_bad))
-        assert "\n" not in str(caught.value)
+    ):
+        for skip_bad in (False, True):
+            if skip_bad and "0x81" in said:
+                continue  # a line in another encoding is then a bad row
+            with pytest.raises(BadInput, match=said) as caught:
+                read_csv(write_csv(tmp_path, content), options=CsvOptions(skip_bad=skip_bad))
+            assert "\n" not in str(caught.value)
+
+
+def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(tmp_path: Path) -> None:
+    for mark in ("", '"'):
+        log = f"user,item,time\nu,{mark}a{mark},1\nu,b\nu,c,2,3\nu,d,4\n"
+        with pytest.raises(BadInput, match=r"2 rows, such as found 2 \(line 3\), found 4 \(line 4\)"):
+            read_csv(write_csv(tmp_path, log))
 
 
 FIELD = st.text(st.sampled_from("ab ,;\"\n\t'é\u2028\x0b|%"), max_size=5)

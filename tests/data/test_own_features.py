@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature
 from veilrec.data import packed
 from veilrec.data.check import check, notices
 from veilrec.data.datasets import load
 from veilrec.data.own_csv import CsvOptions, read_csv
+from veilrec.data.own_features import (
+    MOST_VALUES,
+    SideSchema,
+    Wanted,
+    beside,
+    found_values,
+    modal,
+    parse_schema,
+    read_schema,
+    side_of,
+)
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
 
 LOG = "user,item,country,price\nann,f7,DE,3\nann,f2,FR,9\nann,f9,FR,inf\nben,f2,,1\ncleo,f7,unknown,5\n"
 PEOPLE = "user,age,likes\n ben ,50,tea|art\nann,,art\nzoe,20,beer\n"
@@ -124,9 +141,9 @@ def test_what_does_not_fit_is_told(tmp_path: Path, schema: str, told: str) -> No
 
 
 def test_the_range_of_equal_numbers_is_made_wider(tmp_path: Path) -> None:
-    for given, expected in (("", 0.0), (", high: 4", 1.0), (", low: 9", 0.0)):
+    for range_, expected in (("", 0.0), (", high: 4", 1.0), (", low: 9", 0.0)):
         population = read(
-            tmp_path, f"users: {{features: {{n: {{kind: number{given}}}}}}}", "user,item,n\na,x,4\nb,y,4\n"
+            tmp_path, f"users: {{features: {{n: {{kind: number{range_}}}}}}}", "user,item,n\na,x,4\nb,y,4\n"
         )
         assert users_of(population)[1] == [[expected]] * 2
 
@@ -185,8 +202,151 @@ def test_the_check_shows_features_and_who_is_unknown(tmp_path: Path) -> None:
     packed.save(population, tmp_path / "packed")
     for each in (population, packed.load(tmp_path / "packed")):
         report = check(each)
-        assert [feature.told() for feature in report.features] == [
+        assert [feature.summary() for feature in report.features] == [
             "number from 0 to 99, 66.7% unknown",
             "categories, 3 values, 33.3% unknown",
         ]
         assert "1 user of the log not listed" in " ".join(report.odd)
+
+
+TEXTS = st.sampled_from(["", "unknown", "a", " a", "b", "c"])
+
+
+def test_values_are_those_that_occur_and_say_something() -> None:
+    column = pl.Series(["b", " a ", "", "unknown", None, "b"])
+    assert found_values(column) == ("a", "b")
+    assert found_values(pl.Series(["b|a", "c||a", None]), "categories") == ("a", "b", "c")
+    assert found_values(pl.Series([], dtype=pl.String)) == ()
+
+
+def test_of_very_many_values_the_most_frequent_are_taken() -> None:
+    names = [f"v{number:04}" for number in range(MOST_VALUES + 5)]
+    values = found_values(pl.Series([*names, *names[5:]]))
+    assert values == tuple(names[5:])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), TEXTS), max_size=30))
+def test_the_usual_value_is_the_most_frequent_and_the_first_of_equals(rows: list[tuple[int, str]]) -> None:
+    owners = np.array([owner for owner, _ in rows], np.int64)
+    found = modal(owners, pl.Series([text for _, text in rows], dtype=pl.String), 4).to_list()
+    for owner in range(4):
+        counts = Counter(t.strip() for o, t in rows if o == owner and t.strip() not in ("", "unknown"))
+        assert found[owner] == min(counts, key=lambda value: (-counts[value], value), default=None)
+
+
+def test_a_frame_becomes_a_side() -> None:
+    frame = pl.DataFrame({"n": ["5", "x", " 20 "], "tags": ["p|q", None, "r"], "more": [1, 2, 3]})
+    features = (Feature("tags", "categories", ("p", "q")), Feature("n", "number", low=0, high=10))
+    side = side_of(frame, features)
+    assert side.codes.tolist() == [[1, 2], [0, -1], [0, -1]]
+    assert side.numbers.tolist() == [[0.5], [0.5], [1.0]]
+
+
+HERE = Path(__file__).parent
+WHOLE = """
+users:
+  file: people.csv
+  key: customer
+  features:
+    age: {kind: number, low: 0, high: 100}
+    likes: {kind: categories, separator: ";"}
+items:
+  features:
+    genre: {kind: category, values: [art, 2]}
+"""
+
+
+def test_a_schema_says_what_is_where(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("customer,age,likes\na,3,x\n")
+    (tmp_path / "clicks.features.yaml").write_text(WHOLE)
+    schema = read_schema(tmp_path / "clicks.features.yaml")
+    people = (Wanted("age", "number", None, 0.0, 100.0), Wanted("likes", "categories", separator=";"))
+    assert schema.sides == (
+        SideSchema("users", tmp_path / "people.csv", "customer", people),
+        SideSchema("items", None, "item", (Wanted("genre", "category", ("art", "2")),)),
+    )
+    assert schema.sources == [tmp_path / "clicks.features.yaml", tmp_path / "people.csv"]
+    assert schema.log_columns == ("genre",)
+    assert beside(tmp_path / "clicks.csv.gz") == tmp_path / "clicks.features.yaml"
+    assert beside(tmp_path / "other.csv") is None
+
+
+def one(column: str) -> str:
+    return f"users: {{features: {{age: {column}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("users: [", "is no YAML"),
+        ("users: 2024-13-45", "is no YAML"),
+        ("[" * 5000, "is no YAML"),
+        ("", "expected is users: and items:, found nothing"),
+        ("just words", "found 'just words'"),
+        ("people: {features: {}}", "unknown key 'people'.*known are items, users"),
+        ("users: {}", "users: expected is features:, found nothing"),
+        ("users: {features: {}}", "users, features: expected is columns.*found nothing"),
+        ("users: {feature: {a: {kind: number}}}", "unknown key 'feature': did you mean features"),
+        ("users: {file: 3, features: {a: {kind: number}}}", "file is 3"),
+        ("users: {file: gone.csv, features: {a: {kind: number}}}", "gone.csv is not there"),
+        ("users: {key: id, features: {a: {kind: number}}}", "key is for a second file"),
+        ("users: {file: test_own_features.py, key: [1], features: {a: {kind: number}}}", r"key is \[1\]"),
+        (one("number"), "users, age: expected is kind:"),
+        (one("{kind: colour}"), "unknown kind 'colour'.*known are categories, category, number"),
+        (one("{kind: [number]}"), "unknown kind"),
+        (one("{values: [a]}"), "unknown kind 'None'"),
+        (one("{kind: number, values: [a]}"), r"users, age \(a number\): unknown key 'values'.*high, kind, low"),
+        (one("{kind: category, low: 3}"), r"\(a category\): unknown key 'low'"),
+        (one("{kind: category, separator: ','}"), "unknown key 'separator'"),
+        (one("{kind: categories, separator: ''}"), "separator is ''"),
+        (one("{kind: number, low: 5, high: 5}"), "low must be below high"),
+        (one("{kind: number, low: 6, high: 5}"), "low must be below high"),
+        (one("{kind: number, low: -1.0e+308, high: 1.0e+308}"), "both finite"),
+        (one("{kind: number, low: .inf}"), "low is inf: give a finite number"),
+        (one("{kind: number, low: " + "9" * 400 + "}"), "give a finite number"),
+        (one("{kind: number, high: yes}"), "high is True"),
+        (one("{kind: category, values: []}"), r"values is \[\]"),
+        (one("{kind: category, values: DE}"), "values is 'DE'"),
+        (one("{kind: category, values: [yes, no]}"), "True in values is neither a text nor a number: put it in quotes"),
+        (one("{kind: category, values: [a, ' a']}"), "'a' stands twice"),
+    ],
+)
+def test_what_is_wrong_is_told(text: str, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        parse_schema(text, "f.yaml", HERE)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_schema(tmp_path / "gone.yaml")
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadInput, match="not UTF-8"):
+        read_schema(tmp_path / "bad.yaml")
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+KEYS = st.sampled_from(
+    ["users", "items", "features", "file", "key", "kind", "values", "low", "high", "separator", "age"]
+)
+KINDS = st.sampled_from(["category", "categories", "number"])
+TREES = st.recursive(
+    SCALARS | KINDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+
+
+@given(TREES)
+def test_any_yaml_is_read_or_refused(tree: Any) -> None:
+    try:
+        sides = parse_schema(yaml.safe_dump({"users": {"features": {"age": tree}}}), "f.yaml", HERE)
+    except BadInput as error:
+        assert "f.yaml" in str(error)
+    else:
+        assert sides[0].wanted[0].name == "age"
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert parse_schema(text, "f.yaml", HERE)
+    except BadInput as error:
+        assert str(error).startswith("f.yaml")

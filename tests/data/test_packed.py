@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, without_rows
 from veilrec.data import own_csv, packed
 from veilrec.data.datasets import load
 from veilrec.data.packed import remembered
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Features, without_rows
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 
@@ -73,7 +73,7 @@ def populations(draw) -> Population:
     splits = draw(st.lists(TEXT, max_size=2, unique=True))
     column = Strings.of(draw(st.lists(TEXT, min_size=n_items, max_size=n_items)))
     vectors = (Strings.of(["Q1"]), rng.random((1, 3)).astype(np.float32))
-    catalogue = Catalogue(
+    catalogue = ItemTable(
         titles=column,
         categories=column,
         subcategories=draw(st.sampled_from([None, column])),

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.data.population import Interactions, pack_interactions
+from veilrec.data import synthetic_news, synthetic_ratings
+from veilrec.data.population import Interactions, pack_interactions, some_users
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(1, 5)), max_size=40)
 
@@ -28,3 +29,36 @@ def test_the_rating_of_a_pair_is_its_last_one(rows: list[tuple[int, int, int]]) 
 def test_a_log_without_ratings_has_none() -> None:
     log = Interactions(np.array([0, 1]), np.array([3], np.int32))
     assert log.ratings_of(np.array([0]), np.array([3])) is None
+
+
+def test_ratings_features_and_times_go_with_their_users() -> None:
+    everybody = synthetic_ratings.generate(users=30, items=50, seed=1)
+    chosen = np.array([3, 4, 20], np.int64)
+    some = some_users(everybody, chosen)
+    assert some.n_users == 3
+    assert some.n_items == everybody.n_items
+    for place, user in enumerate(chosen):
+        assert some.users[place] == everybody.users[int(user)]
+        rows = slice(*everybody.interactions.offsets[user : user + 2])
+        mine = slice(*some.interactions.offsets[place : place + 2])
+        assert np.array_equal(some.interactions.items[mine], everybody.interactions.items[rows])
+        if everybody.interactions.times is not None and some.interactions.times is not None:
+            assert np.array_equal(some.interactions.times[mine], everybody.interactions.times[rows])
+    assert some.features is not None
+    assert everybody.features is not None
+    assert np.array_equal(some.features.users.codes, everybody.features.users.codes[chosen])
+
+
+def test_impressions_and_histories_go_with_their_users() -> None:
+    everybody = synthetic_news.generate(users=20, news=200, seed=1)
+    chosen = np.array([1, 7, 8], np.int64)
+    some = some_users(everybody, chosen)
+    for name, split in everybody.impressions.items():
+        kept, rows = some.impressions[name], np.flatnonzero(np.isin(split.users, chosen))
+        assert len(kept) == len(rows)
+        for place, row in enumerate(rows.tolist()):
+            assert chosen[kept.users[place]] == split.users[row]
+            assert np.array_equal(kept.shown.row(place), split.shown.row(row))
+            mine, theirs = kept.histories.row(kept.history_of[place]), split.histories.row(split.history_of[row])
+            assert np.array_equal(mine, theirs)
+        assert len(kept.histories) <= len(split.histories)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec._jit import jit
+from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
 
 

@@ -7,11 +7,10 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from veilrec.core.errors import BadInput
 from veilrec.data import synthetic_news
-from veilrec.data import synthetic_news_words as lexicon
 from veilrec.data.population import Population
-from veilrec.data.synthetic_news import mean_auc
-from veilrec.errors import BadInput
+from veilrec.data.synthetic_news import WORDS, mean_auc
 
 
 @pytest.fixture(scope="module")
@@ -75,23 +74,23 @@ def test_auc_per_impression_is_sklearns(population: Population) -> None:
 
 
 def test_no_word_has_two_meanings() -> None:
-    subtopics = [words for lists in lexicon.SUBTOPICS.values() for words in lists.values()]
-    lists = [lexicon.COMMON, lexicon.LIFTING, lexicon.DULL, *lexicon.TOPICS.values(), *subtopics]
+    subtopics = [words for lists in WORDS["subtopics"].values() for words in lists.values()]
+    lists = [WORDS["common"], WORDS["lifting"], WORDS["dull"], *WORDS["topics"].values(), *subtopics]
     words = list(itertools.chain(*lists))
     assert len(set(words)) == len(words)
     assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
     # Words are drawn by place, which needs lists of one length.
-    assert {len(words) for words in lexicon.TOPICS.values()} == {16}
+    assert {len(words) for words in WORDS["topics"].values()} == {16}
     assert {len(words) for words in subtopics} == {12}
-    assert {len(lists) for lists in lexicon.SUBTOPICS.values()} == {4}
-    assert len(lexicon.LIFTING) == len(lexicon.DULL)
+    assert {len(lists) for lists in WORDS["subtopics"].values()} == {4}
+    assert len(WORDS["lifting"]) == len(WORDS["dull"])
 
 
 def test_titles_tell_topic_and_tone(population: Population) -> None:
     catalogue = population.catalogue
     assert catalogue is not None
-    of_subtopic = {name: words for lists in lexicon.SUBTOPICS.values() for name, words in lists.items()}
-    meanings = {word: topic for topic, words in lexicon.TOPICS.items() for word in words}
+    of_subtopic = {name: words for lists in WORDS["subtopics"].values() for name, words in lists.items()}
+    meanings = {word: topic for topic, words in WORDS["topics"].items() for word in words}
     meanings |= {word: name for name, words in of_subtopic.items() for word in words}
     told = 0
     for title, topic, name in zip(catalogue.titles, catalogue.categories, catalogue.subcategories, strict=True):
@@ -120,7 +119,7 @@ def test_topics_in_the_history_and_tones_explain_most_of_the_clicks(population: 
 
 def _tones(population: Population) -> NDArray[np.float64]:
     assert population.catalogue is not None
-    value = dict.fromkeys(lexicon.LIFTING, 1) | dict.fromkeys(lexicon.DULL, -1)
+    value = dict.fromkeys(WORDS["lifting"], 1) | dict.fromkeys(WORDS["dull"], -1)
     titles = population.catalogue.titles
     return np.array([sum(value.get(word, 0) for word in title.lower().split()) for title in titles], float)
 

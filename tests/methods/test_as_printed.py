@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from veilrec._arrays import Doubles, Floats
-from veilrec._csr import Csr
-from veilrec.device import mf
+from veilrec.client import mf
+from veilrec.core.arrays import Csr, Doubles, Floats
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.registry import get
 
@@ -39,7 +38,7 @@ def by_algorithm_2(epochs: int, decay: float, start: float) -> Doubles:
     train = problem().train
     items = mf.start_weights(ITEMS, 32, start, SEED)[mf.ITEMS].astype(np.float64)
     settings = mf.MfSettings(start=start)
-    users = mf.MfLearner(settings).fresh_private_state(np.arange(USERS), SEED)[mf.USER].astype(np.float64)
+    users = mf.MfLocalTrainer(settings).fresh_private_state(np.arange(USERS), SEED)[mf.USER].astype(np.float64)
     moved = items.copy()
     for device in range(USERS):  # server, lines 6 to 9
         user, own = users[device], train.row(device)

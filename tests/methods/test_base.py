@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import LARGEST, Method, configure, is_set
 from veilrec.methods.registry import all_methods, get
 

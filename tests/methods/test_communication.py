@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from veilrec.data.datasets import load
-from veilrec.methods.ratings.communication import Counted, selected_items, totals
+from veilrec.methods.priv_fedmf_sub.common import Counted, selected_items, totals
 
 EXACT = {
     ("fedmf", "ml-100k"): 2154.24,

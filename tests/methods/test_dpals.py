@@ -7,44 +7,43 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veilrec.device.fcf import FcfSettings
-from veilrec.device.learner import Cohort, OwnItems
-from veilrec.device.private_als import FEATURES, GRAM, ITEMS, POPULARITY, PrivateAlsLearner, start_sums
-from veilrec.errors import BadInput
+from tests.methods.tastes import small_problem
+from veilrec.audit.contract_subject import histories_of, measured
+from veilrec.client.closed_form import ALS_GRAM, ALS_POPULARITY, FEATURES, ITEMS, PrivateAlsLocalTrainer, start_sums
+from veilrec.client.fcf import FcfSettings
+from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import configure
-from veilrec.methods.ratings import dpals_features
-from veilrec.methods.ratings.dpals import METHOD, plan
+from veilrec.methods.references import dpals
+from veilrec.methods.references.dpals import DPALS, plan
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.bounding import upload_norms
-from veilrec.runs.contract_subject import histories_of, measured
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round
-
-from .tastes import small_problem
+from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.simulation.simulation import Seeds, Simulation
 
 TINY = ("local.dim=4",)
 
 
 def configured(*settings: str) -> object:
-    return configure(METHOD, preset="tuned", dataset="", settings=(*TINY, *settings))[0]
+    return configure(DPALS, preset="tuned", dataset="", settings=(*TINY, *settings))[0]
 
 
 @pytest.mark.parametrize("gramians", [0.0, 0.4])
 def test_a_message_is_as_long_as_the_clip_norm(gramians: float) -> None:
     made = plan(configured("privacy.clip_norm=3", f"gramians={gramians}"), small_problem())  # type: ignore[arg-type]
     people = OwnItems(histories_of([[0, 1, 5], [7], [], [3, 3, 9]]))
-    uploads = made.learner.learn(Cohort(np.arange(4), people, {}, 0), made.start, Round(0)).uploads
+    uploads = made.learner.learn(Cohort(np.arange(4), people, {}, 0), made.start, RoundSpec(0)).uploads
     assert upload_norms(uploads) == pytest.approx([3.0, 3.0, 0.0, 3.0], rel=1e-5)
     assert uploads.tables[ITEMS].index.tolist() == [0, 1, 5, 7, 3, 9]
-    bounded = made.mechanism.bound(uploads, Round(0))
+    bounded = made.mechanism.bound(uploads, RoundSpec(0))
     assert np.allclose(bounded.tables[ITEMS].values, uploads.tables[ITEMS].values, rtol=1e-5)  # nothing is cut off
 
 
 def test_the_start_solves_to_random_vectors() -> None:
     learner = plan(configured("start=0.25"), small_problem()).learner  # type: ignore[arg-type]
-    assert isinstance(learner, PrivateAlsLearner)
+    assert isinstance(learner, PrivateAlsLocalTrainer)
     start = start_sums(4000, learner.sums, 0.25, 3)
-    vectors = learner.sums.solve(np.zeros((4000, 1), np.float32), start[GRAM], start[ITEMS])
+    vectors = learner.sums.solve(np.zeros((4000, 1), np.float32), start[ALS_GRAM], start[ITEMS])
     assert vectors.std() == pytest.approx(0.25, rel=0.04)  # four standard errors of 16,000 numbers and more
 
 
@@ -56,12 +55,12 @@ def test_the_whole_run_spends_what_is_promised() -> None:
 
 def test_a_round_takes_the_place_of_the_one_before() -> None:
     problem = small_problem()
-    run = Simulation(plan(METHOD.config(), problem), OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    run = Simulation(plan(DPALS.config(), problem), OwnItems(problem.train), problem.train, Seeds.all_from(1))
     start = run.server.weights[ITEMS].copy()
     run.step(0)
     after = run.server.weights[ITEMS]
     assert abs(np.corrcoef(start[:, 0], after[:, 0])[0, 1]) < 0.5
-    assert run.server.weights[POPULARITY].any()
+    assert run.server.weights[ALS_POPULARITY].any()
 
 
 def test_matrices_of_items_can_be_asked_for() -> None:
@@ -92,7 +91,7 @@ def test_devices_need_no_more_than_the_settings() -> None:
 
 def test_features_are_public_and_sent_with_the_model() -> None:
     problem = small_problem()
-    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    made = dpals.dpals_features_plan(dpals.DPALS_FEATURES.config(), problem)
     assert made.start[FEATURES].shape == (problem.n_items, 15)  # a kind of item for each of 15 tastes
     assert np.abs(made.start[FEATURES].mean(axis=0)).max() < 1e-6
     assert FEATURES not in {tensor.name for tensor in made.schema.learnt.tensors}
@@ -101,7 +100,7 @@ def test_features_are_public_and_sent_with_the_model() -> None:
 
 def test_without_features_popularity_is_all_that_is_known() -> None:
     problem = replace(small_problem(), features=None)
-    made = dpals_features.plan(dpals_features.METHOD.config(), problem)
+    made = dpals.dpals_features_plan(dpals.DPALS_FEATURES.config(), problem)
     assert not made.start[FEATURES].any()
     run = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1))
     run.step(0)
@@ -110,9 +109,9 @@ def test_without_features_popularity_is_all_that_is_known() -> None:
 
 def test_features_are_chosen_by_name() -> None:
     for value, told in (("[taste]", None), ("[colour]", "colour")):
-        config = configure(dpals_features.METHOD, preset="tuned", dataset="", settings=[f"items={value}"])[0]
+        config = configure(dpals.DPALS_FEATURES, preset="tuned", dataset="", settings=[f"items={value}"])[0]
         if told is None:
-            assert dpals_features.plan(config, small_problem()).start[FEATURES].shape[1] == 15
+            assert dpals.dpals_features_plan(config, small_problem()).start[FEATURES].shape[1] == 15
         else:
             with pytest.raises(BadInput, match=told):
-                dpals_features.plan(config, small_problem())
+                dpals.dpals_features_plan(config, small_problem())

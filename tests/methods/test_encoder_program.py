@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.device.encoder import UserEncoder
-from veilrec.errors import BadInput
-from veilrec.methods.news.encoder_onnx import encoder_onnx, opened
-from veilrec.methods.news.encoder_program import encoder_program, encoder_weights
+from veilrec.client.encoder import UserEncoder
+from veilrec.core.errors import BadInput
+from veilrec.methods.news.common import MODELS, make_model
+from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights, opened
 from veilrec.models.interests import Interests
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsModel, NewsShape
-from veilrec.models.news_models import MODELS, make_model
 from veilrec.wire.releases import BadRelease
 
 SHAPE = NewsShape(words=30, categories=5, subcategories=6, entities=3, entity_dim=8, sentence_dim=16)

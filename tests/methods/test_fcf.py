@@ -7,13 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from veilrec.device import fcf
-from veilrec.device.rankers import FcfModel
-from veilrec.errors import BadInput
+from tests.methods.tastes import build, small_problem
+from veilrec.client import fcf
+from veilrec.client.rankers import FcfModel
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure
-from veilrec.methods.ratings.fcf import METHOD
-
-from .tastes import build, small_problem
+from veilrec.methods.references.fcf import METHOD
 
 
 def whole_loss(items: np.ndarray, histories: np.ndarray, settings: fcf.FcfSettings) -> float:

@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from tests.methods.tastes import build, small_problem
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure
-from veilrec.methods.ratings.fedncf import METHOD, FedNcfConfig
-
-from .tastes import build, small_problem
+from veilrec.methods.priv_fedmf_sub.fedncf import FEDNCF, FedNcfConfig
 
 
 def configured(*settings: str, preset: str = "tuned", dataset: str = "") -> tuple[FedNcfConfig, int]:
-    return configure(METHOD, preset=preset, dataset=dataset, settings=settings)
+    return configure(FEDNCF, preset=preset, dataset=dataset, settings=settings)
 
 
 def test_the_paper_preset_has_the_papers_item_parameters() -> None:
     config, rounds = configured(preset="paper", dataset="ml-100k")
-    assert config.local.shape.row == METHOD.item_parameters == 160
+    assert config.local.shape.row == FEDNCF.item_parameters == 160
     assert (config.local.batch, config.cohort.size, rounds) == (256, 100, 400)
     config, _ = configured(preset="paper", dataset="ml-1m")
     assert (config.local.batch, config.cohort.size) == (512, 200)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from tests.methods.tiny_news import SMALL, build, method, problem
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer, preset_names, promised, ready
 from veilrec.methods.private import takes_part
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.report.reproduce.fednewsrec_paper import budget
-from veilrec.simulate.simulation import Seeds, Simulation
-
-from .tiny_news import SMALL, build, method, problem
+from veilrec.report.reproduce.calculated import upload_budget
+from veilrec.simulation.simulation import Seeds, Simulation
 
 COHORT = 20
 
@@ -95,7 +94,7 @@ def test_beside_the_claim_stand_the_epsilons_of_an_upload_and_of_a_run(name: str
     assert isinstance(trainer, Simulation)
     entries = sum(values.size for values in trainer.server.weights.values())
     users = len(trainer.sampler.eligible)
-    claimed = budget(0.005, 0.015, parameters=entries, uploads=-(-12 * 20 // users))
+    claimed = upload_budget(0.005, 0.015, parameters=entries, uploads=-(-12 * 20 // users))
     assert stated.epsilon == claimed.claimed
     assert stated.honest_epsilon == pytest.approx(claimed.upload)
     assert stated.honest_delta == 1e-6

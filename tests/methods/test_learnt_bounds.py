@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from tests.simulate.bounded_plans import PRIVACY, adaptive_plan
+from tests.audit.bounded_plans import PRIVACY, adaptive_plan
+from veilrec.core.schema import BOUND, Schema, Tensor, with_bound
 from veilrec.methods.private import adaptive_sum, noisy_sum
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent
-from veilrec.server.agenda import LearntBound
-from veilrec.server.cohorts import CohortSettings
-from veilrec.updates import BOUND, Schema, Tensor, with_bound
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import LearntBound
 
 LAYER = Schema((Tensor("layer", (50,), by_row=False),))
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veilrec.core.errors import BadInput
 from veilrec.data.synthetic_ratings import generate
-from veilrec.errors import BadInput
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
 from veilrec.models.feature_inputs import POPULARITY
 from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
-from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.simulate.simulation import Simulation
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.simulation.simulation import Simulation
 
 FAMILY = ("privrec", "privrec-cen", "nn-self", "fofl-self", "dp-privrec", "popularity-head")
 SMALL = ("cohort.size=40", "local.steps=2", "local.negatives=8")

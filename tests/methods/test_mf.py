@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.errors import BadInput
+from tests.methods.tastes import ITEMS, SEED, small_problem
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.ratings.mf import METHOD, MfConfig, MfTrainer
-
-from .tastes import ITEMS, SEED, small_problem
+from veilrec.methods.references.mf import METHOD, MfConfig, MfTrainer
 
 
 def test_one_example_moves_along_the_gradient_of_the_logistic_loss() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from veilrec._csr import Csr
-from veilrec.methods.ratings.ncf import NcfTrainer, draw_examples
-
-from .tastes import ITEMS, SEED, build, small_problem
+from tests.methods.tastes import ITEMS, SEED, build, small_problem
+from veilrec.core.arrays import Csr
+from veilrec.methods.references.ncf import NcfTrainer, draw_examples
 
 
 def trainer(*settings: str) -> NcfTrainer:

@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
+from tests.methods.tastes import ON_RATINGS
+from tests.methods.tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
+from veilrec.data.population import ItemTable
+from veilrec.evaluation.evaluator import evaluate
 from veilrec.methods.base import configure, make_trainer, preset_names
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.methods.registry import METHODS
-
-from .tastes import ON_RATINGS
-from .tiny_news import WITHOUT_SENTENCES, build, method, population, problem, split
 
 NAMES = [name for name in METHODS if name not in ON_RATINGS]
 
@@ -29,10 +28,10 @@ def settings_of(name: str) -> tuple[str, ...]:
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model, whose package need not be there."""
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / 384**0.5
 
-    monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.news.text_vectors.whole_vectors", vectors)
 
 
 def test_the_news_methods_are_these() -> None:

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from tests.methods.tiny_news import build, population, split
-from veilrec._csr import Csr
-from veilrec.errors import BadInput
-from veilrec.methods.news.ranker import NewsScorer
-from veilrec.methods.news.users import NewsUsers
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.methods.news.ranker import NewsScorer, NewsUsers
 from veilrec.models.interests import Interests
 from veilrec.privacy.mechanisms.attention import decompose
 

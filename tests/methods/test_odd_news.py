@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.methods.tiny_news import SMALL, method
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.evaluator import evaluate
+from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.runs.request import news_data
-
-from .tiny_news import SMALL, method
 
 METHODS = ("nrms", "naml", "dkn", "lstur-con", "npa", "fednewsrec")
 CITY = json.dumps([{"WikidataId": "Q65", "SurfaceForms": ["city"]}])

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import veilrec
 from veilrec.cli.main import app
-from veilrec.errors import BadInput
-from veilrec.methods import outside, registry
+from veilrec.core.errors import BadInput
+from veilrec.methods import plugins, registry
 from veilrec.methods.template import write_template
 from veilrec.runs.config_file import make_request, read_config_file, write_request
-from veilrec.runs.request import Request
+from veilrec.runs.request import RunRequest
 
 DATA = "synthetic-ratings:users=150,items=200,seed=1"
 OWN_RANKER = """
@@ -44,11 +44,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         (info / "entry_points.txt").write_text(f"[veilrec.methods]\n{lines}")
         for name, text in modules.items():
             (site / f"{name}.py").write_text(text)
-        outside._sorted_out.cache_clear()
+        plugins._sorted_out.cache_clear()
         return site
 
     yield put
-    outside._sorted_out.cache_clear()
+    plugins._sorted_out.cache_clear()
     for name in ("their_method", "broken_method", "no_method"):
         sys.modules.pop(name, None)
 
@@ -135,7 +135,7 @@ def test_a_method_registered_under_another_name_is_refused(install: Callable[...
         ("METHOD = 1", "is no Method but a int"),
         ("x = 1\nraise ValueError('bad day')", r"cannot be run \(line 2, ValueError: bad day\)"),
         ("def (", "cannot be run .*SyntaxError"),
-        ("from veilrec.methods.ratings.fedmf import METHOD", "fedmf is the name of a built-in method"),
+        ("from veilrec.methods.priv_fedmf_sub.fedmf import METHOD", "fedmf is the name of a built-in method"),
     ],
 )
 def test_a_file_that_is_no_method_is_one_line(text: str, told: str, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_no_written_request_makes_code_run(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(source("their-method", tmp_path))
     best = tmp_path / "best.yaml"
-    best.write_text(write_request(Request(registry.full_name(str(file)), DATA, rounds=3)))
+    best.write_text(write_request(RunRequest(registry.full_name(str(file)), DATA, rounds=3)))
     for text in (best.read_text(), f"method: {file}\ndata: {DATA}\nrounds: 3\n"):
         best.write_text(text)
         with pytest.raises(BadInput, match="no --config makes code run"):

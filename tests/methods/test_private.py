@@ -10,31 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.device.learner import Cohort, OwnItems
-from veilrec.device.mf import ITEMS as TABLE
-from veilrec.device.mf import USER, MfLearner, MfSettings
-from veilrec.errors import BadInput
+from tests.methods.tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_problem
+from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.client.mf import ITEMS as TABLE
+from veilrec.client.mf import USER, MfLocalTrainer, MfSettings
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.private import PrivacySettings, merged, noisy_sum
 from veilrec.methods.registry import get
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.checks import on_lattice_l2
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.bounding import clip_whole
-from veilrec.privacy.mechanisms.updates import on_lattice
+from veilrec.privacy.mechanisms.clipping import clip_whole
+from veilrec.privacy.mechanisms.sums import on_lattice
 from veilrec.privacy.samplers import UNITS
-from veilrec.privacy.sensitivity import on_lattice_l2
-from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.measuring import with_popularity
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.evaluation import evaluate_run, with_popularity
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
-from veilrec.server.cohorts import CohortSettings
-from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Round, Schema, Tensor
-
-from .tastes import COHORT, ITEMS, ON_RATINGS, build, same, small_problem
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.simulation.simulation import Simulation
 
 # Those that know items by their ids; what reads features has tests of its own (test_meta.py).
 PRIVATE = [n for n in ON_RATINGS if {"calibration"} == {"calibration", "features"} & set(get(n).config.model_fields)]
@@ -105,10 +103,10 @@ def test_two_updates_that_differ_by_a_click_can_lie_twice_the_clip_norm_apart() 
     items = np.array([[1.0, 0.0], [-400.0, 0.0]], np.float32)
     updates = []
     for own in ([0], [0, 1]):
-        learner = MfLearner(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5))
+        learner = MfLocalTrainer(MfSettings(dim=2, negatives=0, epochs=2, user_rate=0.5, item_rate=0.5))
         train = Csr(np.array([0, len(own)]), np.array(own, np.int32))
         cohort = Cohort(np.array([0]), OwnItems(train), {USER: np.array([[1.0, 0.0]], np.float32)}, 0)
-        rows = clip_whole(learner.learn(cohort, {TABLE: items}, Round(0)).uploads, 0.05).tables[TABLE]
+        rows = clip_whole(learner.learn(cohort, {TABLE: items}, RoundSpec(0)).uploads, 0.05).tables[TABLE]
         update = np.zeros((2, 2))
         update[rows.index] = rows.values
         updates.append(update)
@@ -262,7 +260,7 @@ def test_epsilons_of_other_terms_are_not_compared_with_that_of_private_popularit
 
 
 def test_the_statement_of_a_whole_run_tells_that_popularity_ranks_better(tmp_path: Path) -> None:
-    request = Request("priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1)
+    request = RunRequest("priv-fedmf-sub", "synthetic-ratings:users=150,items=200,mean_history=12,seed=3", rounds=1)
     result = train(prepare(request), tmp_path / "run")
     assert result["metrics"]["ndcg@10"] < result["baselines"]["popularity"]["ndcg@10"]
     stated = Guarantee.from_json(json.loads((tmp_path / "run" / "result.json").read_text())["guarantee"])

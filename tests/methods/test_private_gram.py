@@ -8,34 +8,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.device.gram import GRAM, POPULARITY, GramLearner
-from veilrec.device.learner import Cohort, OwnItems
-from veilrec.errors import BadInput
+from tests.methods.tastes import small_problem
+from veilrec.audit.contract_subject import histories_of, measured
+from veilrec.client.closed_form import GRAM, POPULARITY, GramLocalTrainer
+from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure
 from veilrec.methods.private import PrivacySettings
-from veilrec.methods.ratings.private_gram import METHOD, items_that_pay, plan, share_of_votes
+from veilrec.methods.references.item_item import PRIVATE_GRAM, items_that_pay, plan, share_of_votes
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.bounding import upload_norms
-from veilrec.runs.contract_subject import histories_of, measured
-from veilrec.runs.request import Request, prepare
+from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round
-
-from .tastes import small_problem
+from veilrec.simulation.simulation import Seeds, Simulation
 
 PEOPLE = Csr(np.array([0, 4, 5, 5, 9]), np.array([0, 1, 2, 3, 0, 4, 4, 1, 4], np.int32))
 MODEL = {POPULARITY: np.array([[9.0], [8], [7], [2], [6], [1]], np.float32), GRAM: np.zeros((5, 5), np.float32)}
 
 
 def configured(*settings: str) -> object:
-    return configure(METHOD, preset="tuned", dataset="", settings=settings)[0]
+    return configure(PRIVATE_GRAM, preset="tuned", dataset="", settings=settings)[0]
 
 
 def test_a_message_is_a_taste_times_itself_of_one_norm() -> None:
-    uploads = GramLearner(2.0, 1.0).learn(Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0), MODEL, Round(0)).uploads
+    uploads = (
+        GramLocalTrainer(2.0, 1.0).learn(Cohort(np.arange(4), OwnItems(PEOPLE), {}, 0), MODEL, RoundSpec(0)).uploads
+    )
     sent = uploads.factors[GRAM].product()
     assert upload_norms(uploads) == pytest.approx([2.0, 2.0, 0.0, 2.0], rel=1e-5)
     assert np.allclose(sent, sent.transpose(0, 2, 1))
@@ -49,7 +50,7 @@ def test_a_message_is_a_taste_times_itself_of_one_norm() -> None:
 
 def test_somebody_without_popular_items_sends_nothing() -> None:
     alone = OwnItems(histories_of([[5]]))
-    uploads = GramLearner(1.0, 1.0).learn(Cohort(np.arange(1), alone, {}, 0), MODEL, Round(0)).uploads
+    uploads = GramLocalTrainer(1.0, 1.0).learn(Cohort(np.arange(1), alone, {}, 0), MODEL, RoundSpec(0)).uploads
     assert not uploads.factors[GRAM].product().any()
 
 
@@ -82,7 +83,7 @@ def test_two_clip_norms_rank_alike() -> None:
 
 def test_who_has_nothing_gets_what_is_popular() -> None:
     problem = small_problem()
-    run = Simulation(plan(METHOD.config(), problem), OwnItems(problem.train), problem.train, Seeds.all_from(1))
+    run = Simulation(plan(PRIVATE_GRAM.config(), problem), OwnItems(problem.train), problem.train, Seeds.all_from(1))
     run.step(0)
     nothing = run.model().fold_in(histories_of([[]])).score_all(np.zeros(1, np.int64))[0]
     assert np.array_equal(np.argsort(-nothing), np.argsort(-run.server.weights[POPULARITY][:, 0]))
@@ -107,7 +108,7 @@ def test_it_finds_more_than_popularity() -> None:
 
 def test_a_message_counts_its_factors_and_not_their_product() -> None:
     problem = small_problem()
-    made = plan(METHOD.config(), problem)
+    made = plan(PRIVATE_GRAM.config(), problem)
     report = Simulation(made, OwnItems(problem.train), problem.train, Seeds.all_from(1)).step(0)
     size = made.start[GRAM].shape[0]
     each = (report.up_bytes - report.selection_bytes) / report.devices
@@ -116,7 +117,7 @@ def test_a_message_counts_its_factors_and_not_their_product() -> None:
 
 def test_a_run_is_opened_without_its_data(tmp_path: Path) -> None:
     data = "synthetic-ratings:users=120,items=150,seed=2"
-    train(prepare(Request("private-gram", data)), tmp_path / "run")
+    train(prepare(RunRequest("private-gram", data)), tmp_path / "run")
     opened = open_model(tmp_path / "run").for_anybody
     assert np.isfinite(opened.fold_in(histories_of([[], [3], [1, 2]])).score_all(np.arange(3))).all()
 
@@ -129,5 +130,5 @@ def test_what_cannot_be_meant_is_refused(setting: str) -> None:
 
 def test_as_many_numbers_as_there_are_users_say_nothing_of_anybody() -> None:
     """The ranker holds settings alone, the number of people among them, which is taken as public."""
-    made = plan(METHOD.config(), small_problem())
+    made = plan(PRIVATE_GRAM.config(), small_problem())
     assert all(math.isfinite(value) for value in made.ranker.settings().values())

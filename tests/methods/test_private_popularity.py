@@ -10,23 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.device.learner import Cohort, OwnItems
-from veilrec.device.votes import ITEMS, VoteLearner, start_weights
-from veilrec.errors import BadInput
+from tests.methods.tastes import small_problem
+from veilrec.audit.contract_subject import measured
+from veilrec.client.local_training import ITEMS, Cohort, OwnItems, VoteLocalTrainer, start_weights
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import Problem, configure
-from veilrec.methods.ratings.private_popularity import METHOD, PrivatePopularityConfig, plan
+from veilrec.methods.references.popularity import METHOD, PrivatePopularityConfig, plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.mechanisms.bounding import upload_norms
-from veilrec.runs.contract_subject import measured
-from veilrec.runs.request import Request, as_meant, default_out, prepare
+from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.runs.request import RunRequest, as_meant, default_out, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import Round
-
-from .tastes import small_problem
+from veilrec.simulation.simulation import Seeds, Simulation
 
 DATA = "synthetic-ratings:users=120,items=150,seed=2"
 SECRET = b"a secret of thirty-two bytes ...."
@@ -35,7 +33,7 @@ PEOPLE = Csr(np.array([0, 4, 5, 5, 9]), np.array([0, 1, 2, 3, 0, 4, 4, 1, 4], np
 
 def votes_of(rows: Csr) -> tuple[np.ndarray, ...]:
     cohort = Cohort(np.arange(len(rows)), OwnItems(rows), {}, 0)
-    uploads = VoteLearner().learn(cohort, start_weights(6), Round(0)).uploads
+    uploads = VoteLocalTrainer().learn(cohort, start_weights(6), RoundSpec(0)).uploads
     sent = uploads.tables[ITEMS]
     return sent.offsets, sent.index, sent.values[:, 0]
 
@@ -53,8 +51,8 @@ def test_all_votes_of_a_device_are_cut_to_one_norm(clip_norm: float) -> None:
     config, _ = configure(METHOD, preset="tuned", dataset="", settings=[f"privacy.clip_norm={clip_norm}"])
     made = plan(config, problem)
     cohort = Cohort(np.arange(60), OwnItems(problem.train), {}, 0)
-    uploads = made.learner.learn(cohort, made.start, Round(0)).uploads
-    bounded = made.mechanism.bound(uploads, Round(0))
+    uploads = made.learner.learn(cohort, made.start, RoundSpec(0)).uploads
+    bounded = made.mechanism.bound(uploads, RoundSpec(0))
     lengths = problem.train.lengths()
     assert upload_norms(bounded) == pytest.approx(np.minimum(np.sqrt(lengths), clip_norm), rel=1e-5)
     assert upload_norms(bounded).max() <= clip_norm
@@ -91,7 +89,7 @@ def test_with_little_noise_it_ranks_like_popularity() -> None:
 
 def test_popularity_with_a_promise_is_private_popularity(tmp_path: Path) -> None:
     settings = ("privacy.epsilon=0.5",)
-    asked, named = (Request(name, DATA, seed=3, settings=settings) for name in ("popularity", "private-popularity"))
+    asked, named = (RunRequest(name, DATA, seed=3, settings=settings) for name in ("popularity", "private-popularity"))
     assert as_meant(asked) == named
     assert default_out(asked) == default_out(named)
     assert as_meant(replace(asked, settings=())).method == "popularity"
@@ -108,7 +106,7 @@ def test_popularity_with_a_promise_is_private_popularity(tmp_path: Path) -> None
 
 def test_it_may_be_published_and_answers_from_a_history_alone(tmp_path: Path) -> None:
     result = train(
-        prepare(Request("popularity", DATA, settings=("privacy.epsilon=1",), noise="secure")), tmp_path / "r"
+        prepare(RunRequest("popularity", DATA, settings=("privacy.epsilon=1",), noise="secure")), tmp_path / "r"
     )
     assert result["publishable"]
     model = open_model(tmp_path / "r" / "model")
@@ -130,7 +128,7 @@ def test_it_may_be_published_and_answers_from_a_history_alone(tmp_path: Path) ->
 )
 def test_bad_promises_are_one_clear_line(setting: str, words: str) -> None:
     with pytest.raises(BadInput, match=words) as error:
-        prepare(Request("popularity", DATA, settings=(setting,)))
+        prepare(RunRequest("popularity", DATA, settings=(setting,)))
     assert "\n" not in str(error.value)
 
 

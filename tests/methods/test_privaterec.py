@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.device.private_news import PrivateNewsLearner
-from veilrec.errors import BadInput
+from tests.methods.tiny_news import SMALL, build, method, problem
+from veilrec.client.news import PrivateNewsLocalTrainer
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer, promised, ready
-from veilrec.methods.news.privaterec import NETWORKS, PrivateRecConfig, shared_out
-from veilrec.models.news_models import MODELS
+from veilrec.methods.news.common import MODELS
+from veilrec.methods.privaterec.privaterec import NETWORKS, PrivateRecConfig, shared_out
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.made_of_reports import MadeOfReports
-from veilrec.privacy.mechanisms.messages import UpdateLaplace
-from veilrec.privacy.mechanisms.updates import InTheClear
-from veilrec.server.cohorts import CohortSampler, CohortSettings
-from veilrec.simulate.simulation import Simulation
-
-from .tiny_news import SMALL, build, method, problem
+from veilrec.privacy.mechanisms.local import UpdateLaplace
+from veilrec.privacy.mechanisms.reports import MadeOfReports
+from veilrec.privacy.mechanisms.sums import NoNoise
+from veilrec.server.client_sampling import CohortSampler, CohortSettings
+from veilrec.simulation.simulation import Simulation
 
 REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=turns")
 
@@ -53,7 +52,7 @@ def test_models_learn_in_every_way(model: str, way: str) -> None:
 def test_pads_of_words_fill_titles_and_stand_for_padded_clicks() -> None:
     sim = simulation("calibration=as-published", "pads=words", "privacy.pad_probability=0.5")
     learner = sim.plan.learner
-    assert isinstance(learner, PrivateNewsLearner)
+    assert isinstance(learner, PrivateNewsLocalTrainer)
     assert (learner._news.title > 0).all()
     pad_word = int(learner._news.title.max())
     assert pad_word == sim.plan.schema["words.weight"].shape[0] - 1
@@ -70,7 +69,7 @@ def test_as_published_no_epsilon_is_finite_and_the_claim_is_the_papers() -> None
     assert (claim.basis, claim.unit, claim.epsilon, claim.delta) == ("as published", "click", 5.0, 0.0)
     assert claim.honest_epsilon is None
     assert "history" in claim.honest_note
-    assert isinstance(simulation("calibration=as-published").plan.mechanism, InTheClear)
+    assert isinstance(simulation("calibration=as-published").plan.mechanism, NoNoise)
 
 
 def test_dp_fedrec_as_published_costs_the_root_of_its_numbers() -> None:
@@ -164,7 +163,7 @@ def test_padding_does_not_count_where_users_are_protected() -> None:
 def test_gaussian_noise_is_an_option_as_published() -> None:
     sim = simulation("calibration=as-published", "privacy.noise=gaussian", "privacy.delta=0.001")
     learner = sim.plan.learner
-    assert isinstance(learner, PrivateNewsLearner)
+    assert isinstance(learner, PrivateNewsLocalTrainer)
     assert learner.noise is not None
     # Classical sigma for theta 1 at (10, 1e-3): sqrt(2 ln 1250) / 10
     assert learner.noise.attention.scale == pytest.approx(0.377648, rel=1e-5)

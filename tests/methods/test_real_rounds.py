@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.methods.tastes import ON_RATINGS, build, small_problem
+from veilrec.audit.contract_checks import DEVICES, REAL_COHORT, real_beside, real_rounds
+from veilrec.audit.contract_subject import SECRET, ContractSubject, same
 from veilrec.methods.registry import get
-from veilrec.runs.contract_checks import DEVICES, REAL_COHORT, real_beside, real_rounds
-from veilrec.runs.contract_subject import SECRET, Subject, same
-from veilrec.simulate.simulation import Simulation
-
-from .tastes import ON_RATINGS, build, small_problem
+from veilrec.simulation.simulation import Simulation
 
 PRIVATE = [name for name in ON_RATINGS if "calibration" in get(name).config.model_fields]
 # Ways of taking part and of asking that go through other code on both sides.
@@ -38,7 +37,7 @@ def simulation(variant: str, *settings: str) -> Simulation:
 def test_real_rounds_give_the_model_and_the_bytes_of_the_simulation(
     name: str, calibration: str | None, settings: tuple[str, ...]
 ) -> None:
-    real_rounds(Subject(name, calibration), *settings)
+    real_rounds(ContractSubject(name, calibration), *settings)
 
 
 def test_the_cohorts_of_real_rounds_differ() -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.methods.tastes import ON_RATINGS
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import DATASETS
-from veilrec.errors import BadInput
-from veilrec.methods.meta.common import WITH_FEATURES
+from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.methods.registry import METHODS, all_methods, full_name, get
-from veilrec.runs.request import Request, prepare
-
-from .tastes import ON_RATINGS
+from veilrec.runs.request import RunRequest, prepare
 
 
 def test_every_entry_leads_to_a_method_of_that_name() -> None:
@@ -64,7 +63,7 @@ def own_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: str, own_log: Path) -> None:
     assert "impressions" in get(name).datasets
     everybody = ("cohort.size=0",) if "cohort" in get(name).config.model_fields else ()
-    prepared = prepare(Request(name, f"impressions:{own_log}", rounds=1, settings=everybody))
+    prepared = prepare(RunRequest(name, f"impressions:{own_log}", rounds=1, settings=everybody))
     report = prepared.trainer.step(0)
     counts_only = any(exemption.check == "learns" for exemption in get(name).exemptions)
     assert report.loss is None or report.loss > 0.0 or counts_only
@@ -81,7 +80,7 @@ def test_the_table_imports_no_method() -> None:
 
 def test_describing_every_method_needs_no_torch() -> None:
     script = (
-        "import sys; from veilrec.methods.describe import describe; from veilrec.methods.registry import all_methods;"
+        "import sys; from veilrec.methods.registry import describe; from veilrec.methods.registry import all_methods;"
         "print(len([describe(m) for m in all_methods()]), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilrec.audit.contract_subject import histories_of
 from veilrec.methods.base import Problem, configure, make_trainer
-from veilrec.methods.ratings.sasrec import METHOD, batches, make_batch
-from veilrec.runs.contract_subject import histories_of
+from veilrec.methods.references.sasrec import METHOD, batches, make_batch
 
 PEOPLE = histories_of([[5, 1, 3, 0], [2], [4, 2], [], [0, 1, 2, 3, 4, 5]])
 PROBLEM = Problem(PEOPLE, 6, 7)

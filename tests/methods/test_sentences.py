@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.data.population import Catalogue, Strings
-from veilrec.methods.news import sentences
+from veilrec.data.population import ItemTable, Strings
+from veilrec.methods.news import text_vectors
 from veilrec.models import minilm
 
 
@@ -25,12 +25,12 @@ class _FakeModel:
         return np.array([[len(text), 1.0, 0.0] for text in texts], np.float32)
 
 
-def catalogue(*titles: str) -> Catalogue:
-    return Catalogue(Strings.of(titles), Strings.of(titles), abstracts=Strings.of(["more"] * len(titles)))
+def catalogue(*titles: str) -> ItemTable:
+    return ItemTable(Strings.of(titles), Strings.of(titles), abstracts=Strings.of(["more"] * len(titles)))
 
 
 def vectors_of(*titles: str) -> Any:
-    return sentences.whole_vectors(catalogue(*titles))
+    return text_vectors.whole_vectors(catalogue(*titles))
 
 
 def test_vectors_are_computed_once_per_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ def test_fewer_dimensions_are_principal_components() -> None:
     generator = np.random.default_rng(4)
     plane = generator.normal(size=(200, 2)) @ generator.normal(size=(2, 6))
     plane = plane.astype(np.float32)
-    axes = sentences.principal_axes(plane, 2)
+    axes = text_vectors.principal_axes(plane, 2)
     kept = axes.reduced(plane)
     centred = plane - plane.mean(0)
     wanted = centred @ centred.T / np.outer(*[np.linalg.norm(centred, axis=1)] * 2)
     assert np.allclose(kept @ kept.T, wanted, atol=1e-4)
-    assert np.array_equal(kept, sentences.principal_axes(plane, 2).reduced(plane))
+    assert np.array_equal(kept, text_vectors.principal_axes(plane, 2).reduced(plane))
     assert np.allclose(axes.reduced(plane[:3]), kept[:3], atol=1e-5)  # others on the same axes

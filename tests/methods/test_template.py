@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import veilrec
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.registry import get
 from veilrec.methods.template import write_template
 

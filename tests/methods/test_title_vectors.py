@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.data.population import Catalogue, Strings
-from veilrec.methods.news.title_vectors import TitleAxes, learnt_titles
+from veilrec.data.population import ItemTable, Strings
+from veilrec.methods.news.text_vectors import TitleAxes, learnt_titles
 
 TOPICS = (
     ("goal match team league", "striker cup"),
@@ -17,7 +17,7 @@ TOPICS = (
 )  # a word of more than a fifth of the news says nothing
 
 
-def catalogue(count: int = 60, *, abstracts: bool = True) -> Catalogue:
+def catalogue(count: int = 60, *, abstracts: bool = True) -> ItemTable:
     generator = np.random.default_rng(1)
     titles, more = [], []
     for number in range(count):
@@ -25,7 +25,7 @@ def catalogue(count: int = 60, *, abstracts: bool = True) -> Catalogue:
         titles.append(" ".join(generator.choice(words[0].split(), 3)))
         more.append(words[1])
     names = Strings.of(["news"] * count)
-    return Catalogue(Strings.of(titles), names, names, Strings.of(more) if abstracts else None)
+    return ItemTable(Strings.of(titles), names, names, Strings.of(more) if abstracts else None)
 
 
 def test_news_of_one_topic_are_alike_and_of_two_are_not() -> None:
@@ -47,7 +47,7 @@ def test_other_news_need_only_what_was_kept() -> None:
     vectors, axes = learnt_titles(catalogue(), 6)
     kept = TitleAxes(axes.words, axes.rarity, axes.axes)
     names = Strings.of(["news"] * 3)
-    other = Catalogue(Strings.of(["Match of the TEAM", "", "words nobody knows"]), names)
+    other = ItemTable(Strings.of(["Match of the TEAM", "", "words nobody knows"]), names)
     found = kept.vectors(other)
     assert found[0] @ vectors[0] > 0.9
     assert not found[1:].any()
@@ -57,7 +57,7 @@ def test_fewer_news_than_directions_and_none_that_share_a_word() -> None:
     few, axes = learnt_titles(catalogue(4), 50)
     assert few.shape[1] == axes.axes.shape[1] <= 4
     names = Strings.of(["news"] * 2)
-    nothing, axes = learnt_titles(Catalogue(Strings.of(["one", "two"]), names), 8)
+    nothing, axes = learnt_titles(ItemTable(Strings.of(["one", "two"]), names), 8)
     assert nothing.shape == (2, 1)
     assert not nothing.any()
     assert axes.vectors(catalogue(3)).shape == (3, 1)

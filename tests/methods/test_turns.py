@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.simulate.bounded_plans import PRIVACY, data, people, promise, tree_plan
-from veilrec.device import mf
-from veilrec.errors import BadInput
-from veilrec.methods.private import TURNS_ARE_PUBLIC
-from veilrec.methods.turns import tree_sum
+from tests.audit.bounded_plans import PRIVACY, data, people, promise, tree_plan
+from veilrec.client import mf
+from veilrec.core.errors import BadInput
+from veilrec.methods.private import TURNS_ARE_PUBLIC, tree_sum
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated
-from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.server.cohorts import CohortSettings
-from veilrec.simulate.real_rounds import RealRun
-from veilrec.simulate.simulation import Seeds, Simulation
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.simulation.real_clients import RealRun
+from veilrec.simulation.simulation import Seeds, Simulation
 
 SECRET = bytes(range(32))
 SCHEMA = mf.schema(60, 4)

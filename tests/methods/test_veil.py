@@ -9,25 +9,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.simulate.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, all_but_the_last, exact_votes, noisy
-from tests.simulate.planted_bugs import protect as protecting
-from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Strings
-from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS
-from veilrec.features import Features, Side
-from veilrec.methods.audit import small_problem
+from tests.audit.planted_bugs import BARE, CHARGED, COUNTS, HOSTILE, SPREAD, all_but_the_last, exact_votes, noisy
+from tests.audit.planted_bugs import protect as protecting
+from veilrec.audit.contract_subject import features, histories_of, split
+from veilrec.audit.method import small_problem
+from veilrec.audit.plan import audit_plan
+from veilrec.client.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, WEIGHTS
+from veilrec.core.arrays import Csr
+from veilrec.core.features import Features, Side
+from veilrec.core.plan import Plan
+from veilrec.data.population import ItemTable, Strings
 from veilrec.methods.base import Problem, configure, make_trainer, promised
-from veilrec.methods.veil.budget import MOMENTUM, SPENDINGS, WITHOUT_MAP, bounds_of, phases_of, spending_for, steps_of
-from veilrec.methods.veil.method import METHOD, plan
+from veilrec.methods.veil.method import (
+    METHOD,
+    MOMENTUM,
+    SPENDINGS,
+    WITHOUT_MAP,
+    bounds_of,
+    phases_of,
+    plan,
+    spending_for,
+    steps_of,
+)
 from veilrec.models.scores import Model
-from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent
-from veilrec.privacy.mechanisms.scheduled import ScheduledSum
-from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.privacy.mechanisms.votes import VoteReports
-from veilrec.runs.contract_subject import features, histories_of, split
-from veilrec.simulate.audit import audit_plan
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.privacy.mechanisms.schedules import ScheduledSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 
 MANY = "people=20000"  # a nominal number: all kinds of rounds
 
@@ -178,7 +187,7 @@ def test_a_new_item_is_ranked_by_its_content() -> None:
 
 def test_titles_are_read_where_there_are_any() -> None:
     titles = Strings.of(f"the {word} story ({1950 + n % 40})" for n, word in enumerate(["green", "old", "last"] * 100))
-    with_titles = replace(problem(), features=None, catalogue=Catalogue(titles, Strings.of([""] * 300)))
+    with_titles = replace(problem(), features=None, catalogue=ItemTable(titles, Strings.of([""] * 300)))
     content = plan(configured(), with_titles).learner.content  # type: ignore[attr-defined]
     assert content.texts.shape[1] > 0
     assert len(content.starts) == 2  # the year, wide and narrow

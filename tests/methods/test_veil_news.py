@@ -9,42 +9,39 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.audit.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
+from tests.audit.planted_bugs import protect as protecting
 from tests.methods.tiny_news import population, problem
-from tests.simulate.planted_bugs import BARE, CHARGED, DELTA, HOSTILE, SPREAD, all_but_the_last, noisy
-from tests.simulate.planted_bugs import protect as protecting
-from veilrec._arrays import Floats
-from veilrec.data.population import Catalogue, Strings
-from veilrec.device.veil_history import OwnHistory
-from veilrec.device.veil_news import KINDS, SCALES, TASTE, VeilNewsLearner
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.methods.audit import audit_method, made_up_for, small_problem
+from tests.methods.tiny_news import split as tiny_split
+from veilrec.audit.contract_subject import histories_of
+from veilrec.audit.method import audit_method, made_up_for, small_problem
+from veilrec.audit.plan import audit_plan
+from veilrec.client.veil import OwnHistory
+from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
+from veilrec.data.population import ItemTable, Strings
+from veilrec.evaluation.evaluator import evaluate
 from veilrec.methods.base import Problem, configure, make_trainer, promised
 from veilrec.methods.registry import get
 from veilrec.methods.veil import news
 from veilrec.methods.veil.method import METHOD, plan
-from veilrec.methods.veil.news import SETTLED, reach
-from veilrec.methods.veil.news_ranker import ReadingModel, VeilNewsRanker
-from veilrec.methods.veil.news_reading import NewsReading, reading_of
+from veilrec.methods.veil.news import SETTLED, NewsReading, ReadingModel, VeilNewsRanker, reach, reading_of
 from veilrec.models.news_content import NewsContent
-from veilrec.plan import Plan
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.runs.contract_subject import histories_of
-from veilrec.simulate.audit import audit_plan
-
-from .tiny_news import split as tiny_split
+from veilrec.privacy.mechanisms.sums import CohortSum
 
 
 @pytest.fixture(autouse=True)
 def made_up_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentence vectors without the language model; they follow from the titles."""
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         own = [np.random.default_rng(list(title.encode())).standard_normal(48) for title in catalogue.titles]
         return np.array(own, np.float32)
 
-    monkeypatch.setattr("veilrec.methods.veil.news_reading.whole_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.veil.news.whole_vectors", vectors)
 
 
 def configured(*settings: str) -> Any:
@@ -62,7 +59,7 @@ def trained(*settings: str, on: Problem | None = None, rounds: int | None = None
 
 
 def test_impressions_make_another_plan_than_a_catalogue() -> None:
-    assert isinstance(plan(configured(), problem()).learner, VeilNewsLearner)
+    assert isinstance(plan(configured(), problem()).learner, VeilNewsLocalTrainer)
     assert isinstance(METHOD.devices(configured(), small_problem(METHOD, 20, 2)), OwnHistory)
 
 
@@ -155,7 +152,7 @@ def test_news_that_nobody_has_seen_are_read_with_the_same_words(titles: str) -> 
     assert catalogue is not None
     again = model.on(catalogue).fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64))
     assert again == pytest.approx(model.fold_in(histories_of([[5, 1, 9]])).score_all(np.zeros(1, np.int64)), abs=1e-4)
-    strange = Catalogue(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
+    strange = ItemTable(Strings.of(["nothing of this was ever written", ""]), Strings.of(["unheard of", ""]))
     scores = model.on(strange).fold_in(histories_of([[0]])).score_all(np.zeros(1, np.int64))
     assert scores.shape == (1, 2)
     assert np.isfinite(scores).all()
@@ -167,7 +164,7 @@ def part_and_whole(model: ReadingModel) -> tuple[Floats, Floats]:
     assert catalogue is not None
     assert catalogue.subcategories is not None
     some = range(0, len(catalogue.titles), 3)
-    fewer = Catalogue(
+    fewer = ItemTable(
         *(Strings.of(column[n] for n in some) for column in (catalogue.titles, catalogue.categories)),
         Strings.of(catalogue.subcategories[n] for n in some),
         None if catalogue.abstracts is None else Strings.of(catalogue.abstracts[n] for n in some),
@@ -185,7 +182,7 @@ def test_a_part_of_the_news_is_read_as_among_all(titles: str) -> None:
 def test_words_that_are_learnt_again_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, read = trained("privacy.epsilon=100"), NewsReading.read
 
-    def relearnt(self: NewsReading, other: Catalogue) -> NewsContent:
+    def relearnt(self: NewsReading, other: ItemTable) -> NewsContent:
         names = {name: getattr(self, name) for name in ("categories", "subcategories", "rarity")}
         return read(replace(reading_of(other, self.titles), **names), other)
 
@@ -206,7 +203,7 @@ def test_a_saved_ranker_reads_as_before() -> None:
 
 
 def test_titles_that_nobody_wrote_are_not_read() -> None:
-    bare = Catalogue(Strings.of([""] * 4), Strings.of(["a", "a", "b", ""]))
+    bare = ItemTable(Strings.of([""] * 4), Strings.of(["a", "a", "b", ""]))
     content = reading_of(bare, "words").read(bare)
     assert (content.vectors.shape[1], content.appeal.shape[1], content.n_features) == (0, 0, 2)
     assert content.categories.tolist() == [0, 0, 1, -1]

@@ -8,11 +8,11 @@ from typing import Any
 
 from veilrec.data.population import Population
 from veilrec.data.synthetic_news import generate
-from veilrec.evaluate.protocols import make_split
-from veilrec.evaluate.split import Split
+from veilrec.evaluation.protocols import make_split
+from veilrec.evaluation.split import Split
 from veilrec.methods.base import Method, NewsData, Problem, configure, make_trainer
 from veilrec.methods.registry import get
-from veilrec.simulate.trainer import Trainer
+from veilrec.simulation.trainer import Trainer
 
 WITHOUT_SENTENCES = ("nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec")
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "size.category_dim=4")

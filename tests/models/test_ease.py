@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.errors import BadInput
-from veilrec.models.ease import EaseScorer, ease_weights
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.models.item_item import EaseScorer, ease_weights
 
 RIDGE = 3.0
 

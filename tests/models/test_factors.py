@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec.models.factors import FactorScores
+from veilrec.models.scores import FactorScores
 
 
 def test_scores_are_dot_products() -> None:

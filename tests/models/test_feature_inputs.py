@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.device.feature_reference import N_ITEMS, some_features
+from tests.kernels.feature_reference import N_ITEMS, some_features
 from veilrec.models.feature_inputs import FEWEST_VOTES, POPULARITY, Inputs
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilrec._csr import Csr
-from veilrec.models.gram import RIDGE, GramScorer, Scaling, Tastes, tastes_of
+from veilrec.core.arrays import Csr
+from veilrec.models.item_item import RIDGE, GramScorer, Scaling, Tastes, tastes_of
 
 SIZE, SIGMA = 300, 2.0
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.models.minilm import MINILM, MiniLm, WordPiece, basic_words, model_folder
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "tax", "!", "中"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.models.neighbours import Neighbours, NeighbourScorer, similarities, transitions
-from veilrec.runs.contract_subject import histories_of
+from veilrec.audit.contract_subject import histories_of
+from veilrec.core.arrays import Csr
+from veilrec.models.item_item import Neighbours, NeighbourScorer, similarities, transitions
 
 PEOPLE = [[0, 1, 2], [0, 1], [2, 0, 3, 1], [4], []]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.models.neumf import NeuMF
+from veilrec.methods.references.ncf import NeuMF
 from veilrec.models.neumf_scores import NeumfScores, NeumfShape
 
 SMALL = NeumfShape(gmf=3, mlp=2, layers=(4, 5))
@@ -59,8 +59,7 @@ def test_flat_and_named_are_inverse() -> None:
     assert list(named) == list(SMALL.network()) == [name for name in public if name != "items"]
     for name, values in named.items():
         np.testing.assert_array_equal(values, np.stack([public[name], 2 * public[name]]))
-    places = SMALL.tower().places
-    assert len(places) == len(set(places.tolist())) == len(flat)
+    assert SMALL.layout().size == len(flat)
 
 
 def test_no_users_and_no_items_to_score() -> None:

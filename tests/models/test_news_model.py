@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from veilrec.methods.news.common import make_model
 from veilrec.models import news_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsShape, encode_in_parts, latest, news_input
-from veilrec.models.news_models import make_model
 from veilrec.models.news_networks import Fm
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.methods.news.common import MODELS, make_model
 from veilrec.models.interests import Interests
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, losses_of, trimmed
-from veilrec.models.news_models import MODELS, make_model
 from veilrec.models.public_head import PublicHead
 
 SIZES = NewsSizes(word_dim=6, heads=2, head_dim=4, attention=5, category_dim=3, recent=2)

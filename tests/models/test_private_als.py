@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veilrec._arrays import Doubles, Floats
-from veilrec._csr import Csr
-from veilrec.models.private_als import Sums
-from veilrec.runs.contract_subject import histories_of
+from veilrec.audit.contract_subject import histories_of
+from veilrec.core.arrays import Csr, Doubles, Floats
+from veilrec.models.private_als import AlsSums
 
 N_ITEMS, DIM = 7, 3
-SUMS = Sums(dim=DIM, whole=0.2, gramians=0.3, norm=2.0, unobserved=0.1, ridge=0.5, exponent=-0.5, floor=0.1, people=5.0)
+SUMS = AlsSums(
+    dim=DIM, whole=0.2, gramians=0.3, norm=2.0, unobserved=0.1, ridge=0.5, exponent=-0.5, floor=0.1, people=5.0
+)
 PEOPLE = histories_of([[0, 1, 2], [1, 3], [6], [2, 5, 4, 0], [1, 2]])
 POPULARITY: Floats = np.array([[1.0], [2.0], [3.0], [0.5], [0.0], [-1.0], [1.0]], np.float32)
 
@@ -23,7 +24,7 @@ def vectors() -> Doubles:
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
 
-def summed(sums: Sums, people: Csr, users: Doubles) -> tuple[Floats, Floats]:
+def summed(sums: AlsSums, people: Csr, users: Doubles) -> tuple[Floats, Floats]:
     squares, told = sums.messages(users, sums.item_weights(POPULARITY, people), people.row_numbers())
     rows = np.zeros((N_ITEMS, sums.width), np.float32)
     np.add.at(rows, people.items, told)

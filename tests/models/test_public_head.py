@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from veilrec.methods.news.common import make_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsShape
-from veilrec.models.news_models import make_model
 from veilrec.models.public_head import START, PublicHead
 
 NEWS, DIM, CATEGORIES, SUBCATEGORIES, TASTE, BASIS = 40, 6, 5, 7, 4, 3

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.models.sasrec import SasRec
+from veilrec.audit.contract_subject import histories_of
+from veilrec.methods.references.sasrec import SasRec
 from veilrec.models.sasrec_scores import SasRecScorer, blocks_of, user_vector
-from veilrec.runs.contract_subject import histories_of
 
 N_ITEMS, LONGEST = 20, 6
 

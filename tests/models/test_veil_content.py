@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veilrec.models import veil_content
-from veilrec.models.veil_content import ALONE, Content, amounts_of, decays_of, profiles
-from veilrec.models.veil_popularity import estimated
+from veilrec.models import veil
+from veilrec.models.veil import ALONE, Content, amounts_of, decays_of, estimated, profiles
 
 TABLE = np.array([[0, 0, 0], [0, 1, 0.5], [0, 0.5, 1]], np.float32)
 TEXTS = np.array([[1, 0], [0.6, 0.8], [-1, 0], [0, 1]], np.float32)
@@ -45,8 +44,8 @@ def test_features_are_means_by_recency() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("at_once", [2, 4096])
 def test_scores_are_features_by_weights(compiled: bool, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(veil_content, "compiles", lambda: compiled)
-    monkeypatch.setattr(veil_content, "_AT_ONCE", at_once)
+    monkeypatch.setattr(veil, "compiles", lambda: compiled)
+    monkeypatch.setattr(veil, "_AT_ONCE", at_once)
     two_tables = replace(
         CONTENT,
         codes=np.array([[1, 2, 0, 1], [1, 1, 0, 0]], np.int32),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._arrays import Doubles, Floats
-from veilrec.models.veil_places import placed
+from veilrec.core.arrays import Doubles, Floats
+from veilrec.models.veil import placed
 
 N_ITEMS, DIRECTIONS = 400, 3
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.killing import dying_at, forked, lines_of, log_line
 from tests.privacy.ledger_helpers import Noisy
-from veilrec.bench.killing import dying_at, forked, lines_of, log_line
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy import ledger_store
 from veilrec.privacy.events import GaussianEvent

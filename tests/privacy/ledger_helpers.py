@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import Event, GaussianEvent, PureEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.ledger import Answer, Budget, Ledger
+from veilrec.privacy.ledger import Budget, Ledger, PermittedAnswer
 from veilrec.privacy.mechanisms.base import Mechanism, Sensitivity
 from veilrec.privacy.randomness import SecureSource, Source, uniforms
 
@@ -50,11 +50,11 @@ class Noisy(Mechanism[float, float]):
         return (cls(),)
 
 
-def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> Answer[Any]:
+def spend(ledger: Ledger, event: Event = HALF, **how: Any) -> PermittedAnswer[Any]:
     return ledger.release(Noisy(event), 5.0, SecureSource(), **how)
 
 
-def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> Answer[bytes]:
+def ask(ledger: Ledger, version: str = "model 1", event: Event = HALF, **how: Any) -> PermittedAnswer[bytes]:
     return ledger.message(
         Noisy(event), 5.0, SecureSource(), model_version=version, encode=lambda value: value.hex().encode(), **how
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import delta_gaussian, mu_for
 from veilrec.privacy.budget import Accounting, Budget, Cost
 from veilrec.privacy.events import (

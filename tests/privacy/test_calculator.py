@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.calculator import Wish, epsilon_of_training, noise_of_message
 

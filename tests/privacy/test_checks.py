@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy import checks
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from veilrec.privacy.composition import after
-from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.privacy.guarantee import Guarantee, after, no_guarantee
 
 PROVEN = Guarantee("proven", "user", "add-remove", 2.0, 1e-6, "whole run", "server sees only sums", ("A caveat.",))
 PUBLISHED = Guarantee("as published", "user", "replace-one", 1.0, 0.0, "per message", "nobody")

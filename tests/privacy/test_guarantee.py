@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit, no_guarantee
 
 FULL: dict[str, Any] = {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.privacy.ledger_helpers import CLICK, HALF, Noisy, ask, charged, spend
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy import ledger as ledger_module
 from veilrec.privacy.events import GaussianEvent, NonPrivateEvent, PureEvent
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.ledger import Answer, Budget, BudgetExhausted, Ledger, LedgerError
+from veilrec.privacy.ledger import Budget, BudgetExhausted, Ledger, LedgerError, PermittedAnswer
 from veilrec.privacy.randomness import SecureSource, SeededSource
 
 HISTORY = Budget(unit="history", adjacency="replace-one", epsilon=2.0, delta=1e-6, lifetime_epsilon=3.0)
@@ -70,8 +70,8 @@ def test_a_message_is_charged_and_then_handed_out(ledger: Ledger) -> None:
 
 def test_a_spent_budget_gives_the_answer_that_is_the_same_for_all(ledger: Ledger) -> None:
     assert [spend(ledger, otherwise=-1.0).personal for _ in range(4)] == [True, True, False, False]
-    assert spend(ledger, otherwise=None) == Answer(personal=False, value=None)
-    assert ask(ledger, otherwise=b"popular") == Answer(personal=False, value=b"popular")
+    assert spend(ledger, otherwise=None) == PermittedAnswer(personal=False, value=None)
+    assert ask(ledger, otherwise=b"popular") == PermittedAnswer(personal=False, value=b"popular")
     with pytest.raises(BudgetExhausted, match=r"click budget of period 7 .* is spent: send the non-personal"):
         spend(ledger)
     with pytest.raises(BudgetExhausted):
@@ -246,7 +246,7 @@ def test_a_new_period_has_a_new_message(ledger: Ledger, path: Path, clock: Clock
 
 def test_the_first_of_two_processes_draws_for_both(ledger: Ledger, path: Path) -> None:
     other = Ledger.open(path)
-    faster: list[Answer[bytes]] = []
+    faster: list[PermittedAnswer[bytes]] = []
 
     def encode(value: float) -> bytes:
         faster.append(ask(other))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.privacy.ledger_helpers import CLICK, ask, charged, spend
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy import ledger_store
 from veilrec.privacy.events import PureEvent
 from veilrec.privacy.ledger import Budget, Ledger, LedgerError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.privacy.ledger_helpers import CLICK, HALF, ask, charged, spend
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.seal import Seal
 from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
-from veilrec.privacy.seal import Seal
 
 SEAL = Seal(bytes(32))
 

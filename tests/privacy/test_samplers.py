@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from veilrec._arrays import Doubles, Offsets
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import BadInput
 from veilrec.privacy import samplers
 from veilrec.privacy.mechanisms.discrete import discrete_gaussian_masses
 from veilrec.privacy.randomness import SeededSource

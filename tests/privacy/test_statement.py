@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.accounting.tradeoff import detection_by
 from veilrec.privacy.events import GaussianEvent, PureEvent, repeated

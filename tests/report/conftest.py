@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from veilrec.report.run_summary import RunSummary, read_run
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
@@ -17,8 +17,8 @@ DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 def run_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("runs")
     requests = {
-        "fedmf": Request("fedmf", DATA, rounds=4, settings=("cohort.size=20",), evaluate_every=2),
-        "mf": Request("mf", DATA, rounds=3),
+        "fedmf": RunRequest("fedmf", DATA, rounds=4, settings=("cohort.size=20",), evaluate_every=2),
+        "mf": RunRequest("mf", DATA, rounds=3),
     }
     for name, request in requests.items():
         train(prepare(request), base / name)

@@ -13,8 +13,8 @@ import pytest
 
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report import comparison as report
-from veilrec.report.comparison_picture import draw
-from veilrec.runs.comparison import Comparison, Entry, Pair, Spread
+from veilrec.report.plots import draw_comparison
+from veilrec.runs.comparison import ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 PRIVATE = Guarantee("proven", "user", "add-remove", 4.0, 1e-6, "whole run", "server", ("A caveat.",))
 LINE = "(4, 1e-06)-DP per user (add-remove), whole run, trusting: server, proven"
@@ -25,15 +25,15 @@ def spreads(value: float) -> dict[str, Spread]:
 
 
 @pytest.fixture
-def compared(tmp_path) -> Comparison:
-    return Comparison(
+def compared(tmp_path) -> MethodComparison:
+    return MethodComparison(
         data="ml-100k",
         dataset="ml-100k",
         protocol="loo-99",
         seeds=(0, 1),
         metric="ndcg@10",
         entries=(
-            Entry(
+            ComparisonEntry(
                 "mf:dim=8,start=0.1",
                 "mf",
                 "centralised",
@@ -43,17 +43,17 @@ def compared(tmp_path) -> Comparison:
                 rounds=7,
                 runs=(Path("a"),),
             ),
-            Entry(
+            ComparisonEntry(
                 "dp-fedmf:privacy.epsilon=4", "dp-fedmf", "federated", spreads(0.4), PRIVATE, seconds=3.0, up_bytes=2e6
             ),
-            Entry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
-            Entry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
-            Entry("popularity", "popularity", "baseline", spreads(0.2)),
+            ComparisonEntry("slow_mf", "mf", "centralised", spreads(0.1), preset="paper", rounds=9),
+            ComparisonEntry("nr_ms", "nrms", "centralised", problem="needs 100% <news> & titles"),
+            ComparisonEntry("popularity", "popularity", "baseline", spreads(0.2)),
         ),
         pairs=(
-            Pair("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
-            Pair("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
-            Pair("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
+            PairedDifference("mf:dim=8,start=0.1", "dp-fedmf:privacy.epsilon=4", 0.05, 0.03, 0.06),
+            PairedDifference("mf:dim=8,start=0.1", "popularity", 0.15, 0.0001, 0.0003),
+            PairedDifference("dp-fedmf:privacy.epsilon=4", "popularity", 0.1, 0.0002, 0.0004),
         ),
         users=943,
         cases=943,
@@ -99,7 +99,7 @@ def test_an_epsilon_never_stands_alone(compared):
         "scope": "whole run",
         "trust": "server",
     }
-    labels = [text.get_text().replace("\n", " ") for text in draw(compared).axes[0].get_yticklabels()]
+    labels = [text.get_text().replace("\n", " ") for text in draw_comparison(compared).axes[0].get_yticklabels()]
     assert f"dp-fedmf:privacy.epsilon=4 {LINE}" in labels
     assert "A caveat." in report.to_html(compared, "")
 
@@ -109,7 +109,7 @@ def test_rounds_and_presets_stand_in_every_form(compared):
     assert report.grids(compared)[0].title.endswith(told)
     assert told.replace("_", r"\_") in report.to_latex(compared)
     assert told in report.to_html(compared, "")
-    assert told in draw(compared).axes[0].get_title(loc="left").replace("\n", " ")
+    assert told in draw_comparison(compared).axes[0].get_title(loc="left").replace("\n", " ")
     alike = replace(compared, entries=tuple(replace(e, rounds=2, preset="small") for e in compared.entries))
     assert alike.how_long() == "rounds (epochs): 2; preset: small"
 
@@ -154,7 +154,7 @@ def test_html_is_escaped_and_loads_nothing(compared):
     page = report.to_html(compared, "veilrec compare mf")
     assert "&lt;news&gt;" in page and "<news>" not in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
-    assert "<dt>Command</dt><dd><code>veilrec compare mf</code></dd><dt>Data</dt><dd>ml-100k</dd>" in page
+    assert "<dt>Command</dt><dd><code>veilrec compare mf</code></dd>\n<dt>Data</dt><dd>ml-100k</dd>" in page
     assert not re.search(r"&lt;/?(?:dt|dd|p|code|strong)", page)
 
 
@@ -193,7 +193,7 @@ def test_every_form_is_written(compared):
 
 
 def test_the_picture_has_a_bar_a_method_with_its_interval(compared):
-    axes = draw(compared).axes[0]
+    axes = draw_comparison(compared).axes[0]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.3, 0.25, 0.15, 0.1])  # best first
     (interval,) = [c for c in axes.collections if len(c.get_segments()) == 4]
     low, high = interval.get_segments()[0][:, 0]
@@ -205,4 +205,4 @@ def test_the_picture_has_a_bar_a_method_with_its_interval(compared):
             replace(e, metrics={k: Spread(s.values[:1]) for k, s in e.metrics.items()}) for e in compared.entries
         ),
     )
-    assert len(draw(one).axes[0].collections) == 0
+    assert len(draw_comparison(one).axes[0].collections) == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.registry import get
 from veilrec.report.demo import check_places, choose_scenarios, workshop
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.page import Part, Story, render, render_parts, write_report
-from veilrec.report.person import OVERLAP_NOTE, Fit, Item, Listed, Person
+from veilrec.report.page import ReportPart, Story, render, render_parts, write_report
+from veilrec.report.person import OVERLAP_NOTE, CategoryFit, Person, PersonalList, TitledItem
 from veilrec.report.run_summary import RunSummary
 
 EVIL = "<script>alert(1)</script>"
@@ -46,9 +46,9 @@ def _everything_evil(runs: list[RunSummary]) -> str:
 
 
 def _person(name: str) -> Person:
-    item = Item(name, name, name)
-    lists = (Listed(name, no_guarantee(), (item, item), (True, False), Fit(1, 1, 0.5, 0.25)),)
-    return Person(name, 1, (item,), {name: 1}, Fit(0.5, 0.5, 0.3, 0.2), lists)
+    item = TitledItem(name, name, name)
+    lists = (PersonalList(name, no_guarantee(), (item, item), (True, False), CategoryFit(1, 1, 0.5, 0.25)),)
+    return Person(name, 1, (item,), {name: 1}, CategoryFit(0.5, 0.5, 0.3, 0.2), lists)
 
 
 def test_names_from_users_files_cannot_become_elements(runs: list[RunSummary]) -> None:
@@ -122,7 +122,9 @@ def test_no_cell_about_privacy_is_empty(runs: list[RunSummary]) -> None:
 
 def test_several_data_sets_stand_one_below_the_other_and_share_what_is_common(runs: list[RunSummary]) -> None:
     other = [replace(run, dataset="other", protocol="loo-full") for run in runs]
-    page = render_parts("All", [Part(runs, Story("First")), Part(other, Story("Second"))], command="veilrec demo")
+    page = render_parts(
+        "All", [ReportPart(runs, Story("First")), ReportPart(other, Story("Second"))], command="veilrec demo"
+    )
     assert _Elements(page).open == []
     assert page.index("<h2>First</h2>") < page.index("<h2>Second</h2>")
     assert page.count("<svg") == 2

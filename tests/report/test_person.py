@@ -7,11 +7,21 @@ import numpy as np
 import pytest
 
 from tests.report.conftest import DATA
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
-from veilrec.report.person import Fit, Item, Person, _by_chance, _count, _favourites, _fit, _popular, meet
+from veilrec.report.person import (
+    CategoryFit,
+    Person,
+    TitledItem,
+    _by_chance,
+    _count,
+    _favourites,
+    _fit,
+    _popular,
+    example_person,
+)
 from veilrec.runs.saved import SavedModel, open_model
 
 
@@ -27,7 +37,7 @@ def models(run_folders: dict[str, Path]) -> list[SavedModel]:
 
 @pytest.fixture(scope="module")
 def person(models: list[SavedModel], population: Population) -> Person:
-    return meet(models, population)
+    return example_person(models, population)
 
 
 def test_the_person_is_the_first_with_ten_items(person: Person, models: list[SavedModel]) -> None:
@@ -83,8 +93,8 @@ def test_a_list_that_misses_the_main_interest_does_not_fit_as_well_as_one_that_h
         _fit(counts, np.array([listed, [10, 0, 0, 0]]), 0, [0, 1, 2])
         for listed in ([0, 8, 2, 0], [10, 0, 0, 0], [6, 2, 1, 1])
     )
-    assert misses == Fit(0, 10, pytest.approx(11 / 45), pytest.approx(11 / 45))
-    assert has == Fit(10, 10, pytest.approx(30 / 45), pytest.approx(30 / 45))
+    assert misses == CategoryFit(0, 10, pytest.approx(11 / 45), pytest.approx(11 / 45))
+    assert has == CategoryFit(10, 10, pytest.approx(30 / 45), pytest.approx(30 / 45))
     assert mixed.overlap == pytest.approx(0.6 + 7 / 45 + 4 / 45 + 4 / 45)
 
 
@@ -94,7 +104,7 @@ def test_chance_is_what_lists_drawn_from_all_items_overlap_on_average() -> None:
     drawn = np.random.default_rng(0).multivariate_hypergeometric(sizes, 10, 20_000) / 10
     expected = np.minimum(drawn, counts / counts.sum()).sum(axis=1).mean()
     chance = _by_chance(counts, sizes, 0, [0, 1, 2])
-    assert chance == Fit(0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005))
+    assert chance == CategoryFit(0.9, 6.0, pytest.approx(expected, abs=0.005), pytest.approx(expected, abs=0.005))
 
 
 def test_nobody_gets_what_he_has_not_as_a_favourite() -> None:
@@ -109,11 +119,11 @@ def test_popularity_counts_users_and_leaves_out_what_is_used() -> None:
 
 
 def test_a_category_is_said_once_and_long_titles_are_cut() -> None:
-    assert Item("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
-    assert Item("i", "Rain again", "weather").named() == "Rain again (weather)"
-    assert Item("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
+    assert TitledItem("i", "The Last Spy (spy)", "spy").named() == "The Last Spy (spy)"
+    assert TitledItem("i", "Rain again", "weather").named() == "Rain again (weather)"
+    assert TitledItem("i", "Rain and more rain to come", "weather").named(3) == "Rain and more ... (weather)"
 
 
 def test_without_titles_there_is_nothing_to_tell(models: list[SavedModel], population: Population) -> None:
     with pytest.raises(BadInput, match="no titles and categories"):
-        meet(models, replace(population, catalogue=None))
+        example_person(models, replace(population, catalogue=None))

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from veilrec.privacy.audit.auditor import judge, select
+from veilrec.audit.auditor import judge, select
 from veilrec.report.plots import (
     BEST_POSSIBLE,
     COLOURS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.report.run_summary import RunSummary, main_metric, read_run
 
 
@@ -18,7 +18,7 @@ def test_a_run_is_read_with_its_curve_and_its_traffic(runs: list[RunSummary], ru
     assert [point.round for point in run.points] == [2, 4]
     assert run.metrics == result["metrics"]
     assert run.points[-1].up_bytes == run.up_bytes == result["communication"]["up_bytes"] > 0
-    assert run.bytes_of_one_visit() == (run.down_bytes / 80, run.up_bytes / 80)  # 4 rounds of 20 devices
+    assert run.bytes_per_participation() == (run.down_bytes / 80, run.up_bytes / 80)  # 4 rounds of 20 clients
     assert run.guarantee.line() == "no privacy guarantee"
     assert "--set cohort.size=20" in run.command()
     assert "--noise" not in run.command()

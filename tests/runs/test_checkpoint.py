@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
 

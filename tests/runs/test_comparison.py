@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.runs.comparison import Comparison, Spread, compare
-from veilrec.runs.folder import read_result
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.runs.checkpoint import read_result
+from veilrec.runs.comparison import MethodComparison, Spread, compare
 from veilrec.runs.loop import Interrupted
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
@@ -30,7 +30,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compared(folder) -> Comparison:
+def compared(folder) -> MethodComparison:
     return compare(METHODS, DATA, seeds=2, rounds=2, out=folder)
 
 
@@ -79,7 +79,7 @@ def test_finished_runs_are_read_again_and_a_new_method_alone_is_trained(compared
 
 
 def test_a_run_of_train_is_found_however_its_settings_were_spelt(runs, tmp_path):
-    request = Request("mf", DATA, rounds=2, settings=("dim=4", "rate=0.050"), evaluate_every=1)
+    request = RunRequest("mf", DATA, rounds=2, settings=("dim=4", "rate=0.050"), evaluate_every=1)
     train(prepare(request), runs / "mine")
     said = []
     found = compare(["mf:rate=0.05,dim=4"], DATA, seeds=1, rounds=2, out=tmp_path / "out", say=said.append)
@@ -92,7 +92,7 @@ def test_a_run_of_train_is_found_however_its_settings_were_spelt(runs, tmp_path)
     "other", [{"patience": 3}, {"rounds": 3}, {"protocol": "loo-full"}, {"seed": 1}, {"settings": ("dim=8",)}]
 )
 def test_another_run_is_not_taken_for_it(runs, tmp_path, other):
-    train(prepare(Request("mf", **({"data": DATA, "rounds": 2, "settings": ("dim=4",)} | other))), runs / "mine")
+    train(prepare(RunRequest("mf", **({"data": DATA, "rounds": 2, "settings": ("dim=4",)} | other))), runs / "mine")
     found = compare(["mf:dim=4"], DATA, seeds=1, rounds=2, protocol="loo-99", out=tmp_path / "out")
     assert found.entries[0].runs != (runs / "mine",)
     assert (runs / "mine" / "result.json").exists()  # and it is left where it is

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.runs.config_file import KNOWN, as_settings, make_request, read_config_file, write_request
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
 
 
-def asked_for(path: Path, *settings: str, **given) -> Request:
+def asked_for(path: Path, *settings: str, **given) -> RunRequest:
     return make_request(read_config_file(path), given, settings)[0]
 
 
@@ -24,7 +24,9 @@ def asked_for(path: Path, *settings: str, **given) -> Request:
 def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     settings = ("local.dim=8", "cohort.size=20")
-    train(prepare(Request("fedmf", DATA, seed=2, rounds=2, protocol="loo-full", settings=settings)), folder / "first")
+    train(
+        prepare(RunRequest("fedmf", DATA, seed=2, rounds=2, protocol="loo-full", settings=settings)), folder / "first"
+    )
     return folder
 
 
@@ -74,9 +76,9 @@ def test_with_other_data_only_the_settings_are_taken(runs, tmp_path):
 def test_a_file_by_hand_may_be_short(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("method: mf\ndata: ml-100k\nsettings:\n  dim: 8\n  rate: 0.05\n")
-    assert asked_for(path) == Request("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
+    assert asked_for(path) == RunRequest("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
     path.write_text(write_request(asked_for(path)))
-    assert asked_for(path) == Request("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
+    assert asked_for(path) == RunRequest("mf", "ml-100k", settings=("dim=8", "rate=0.05"))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.runs.contenders import make_contenders
+from veilrec.core.errors import BadInput
+from veilrec.runs.comparison import make_contenders
 
 GIVEN = {"data": "synthetic-ratings", "protocol": None, "preset": None, "rounds": None}
 

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 import veilrec
 from tests.methods.tiny_news import SMALL
 from veilrec.cli import privacy
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
+from veilrec.runs.checkpoint import read_config
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.folder import read_config
 from veilrec.runs.model_files import load_devices, load_model
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
@@ -32,9 +32,9 @@ def write(path: Path, rows: list[str]) -> str:
     return f"csv:{path}"
 
 
-def ask(method: str, data: str, **more: object) -> Request:
+def ask(method: str, data: str, **more: object) -> RunRequest:
     asked = {"protocol": "loo-full", "settings": FEW, "rounds": 2, **more}
-    return Request(method, data, **asked)  # type: ignore[arg-type]
+    return RunRequest(method, data, **asked)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +106,8 @@ def test_a_news_model_keeps_the_vectors_of_the_words_it_knew(tmp_path: Path) -> 
     def news(seed: int) -> str:
         return f"synthetic-news:users=60,news=200,days=3,seed={seed}"
 
-    train(prepare(Request("nrms", news(3), settings=SMALL, rounds=1)), tmp_path / "first")
-    prepared = prepare(Request("nrms", news(4), settings=SMALL, rounds=1, start_from=tmp_path / "first"))
+    train(prepare(RunRequest("nrms", news(3), settings=SMALL, rounds=1)), tmp_path / "first")
+    prepared = prepare(RunRequest("nrms", news(4), settings=SMALL, rounds=1, start_from=tmp_path / "first"))
     old, parts = load_model(tmp_path / "first" / "model"), prepared.trainer.parts()
     then, now = old.ranker.reader.names.words, parts.ranker.reader.names.words  # type: ignore[attr-defined]
     assert then.words != now.words
@@ -119,7 +119,7 @@ def test_a_news_model_keeps_the_vectors_of_the_words_it_knew(tmp_path: Path) -> 
         ours = parts.weights[name][now.words.index(word) + reserved]
         assert np.array_equal(ours, old.weights[name][then.words.index(word) + reserved]), word
     with pytest.raises(BadInput, match="holds the network nrms and this is naml"):
-        prepare(Request("naml", news(4), settings=SMALL, rounds=1, start_from=tmp_path / "first"))
+        prepare(RunRequest("naml", news(4), settings=SMALL, rounds=1, start_from=tmp_path / "first"))
 
 
 def test_it_learns_on_and_says_where_it_came_from(first: Path, logs: tuple[str, str], tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.runs import engines, training
-from veilrec.runs.engines import Engine, hired
-from veilrec.runs.request import Request, prepare
+from veilrec.core.errors import BadInput
+from veilrec.runs import training
+from veilrec.runs import training as engines
+from veilrec.runs.request import RunRequest, prepare
+from veilrec.runs.training import Engine, hired
 
-SMALL = Request("fedmf", "synthetic-ratings:users=120,items=200,seed=3", settings=("cohort.size=30",), rounds=3)
+SMALL = RunRequest("fedmf", "synthetic-ratings:users=120,items=200,seed=3", settings=("cohort.size=30",), rounds=3)
 
 
 def test_processes_train_the_same_model(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_a_centralised_method_and_one_from_a_file_stay_in_this_process(monkeypat
 
 
 def test_a_cluster_needs_an_answer_and_a_folder_that_all_see(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("veilrec.simulate.ray_crew.require", lambda who, module: None)
+    monkeypatch.setattr("veilrec.simulation.workers.require", lambda who, module: None)
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
     for shared, words in ((None, "--address needs --shared"), (tmp_path, "no Ray cluster answers there")):
         engine = Engine("ray", 1, address="127.0.0.1:1", shared=shared)

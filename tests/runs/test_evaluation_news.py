@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from tests.methods.tiny_news import SMALL, WITHOUT_SENTENCES, method
-from veilrec._arrays import Floats
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.errors import BadInput
 from veilrec.data import mind
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.synthetic_news import generate
-from veilrec.errors import BadInput
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
@@ -32,11 +31,11 @@ def made_up_sentences(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     """Sentence vectors that depend on the title alone, without the language model; and a cache of our own."""
     monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
-    def vectors(catalogue: Catalogue) -> Floats:
+    def vectors(catalogue: ItemTable) -> Floats:
         seeds = [zlib.crc32(title.encode()) for title in catalogue.titles]
         return np.stack([np.random.default_rng(seed).standard_normal(384, np.float32) for seed in seeds])
 
-    monkeypatch.setattr("veilrec.methods.news.sentences.whole_vectors", vectors)
+    monkeypatch.setattr("veilrec.methods.news.text_vectors.whole_vectors", vectors)
     monkeypatch.setattr("veilrec.models.minilm.model_folder", lambda: None)  # the package is not needed then
 
 
@@ -62,7 +61,7 @@ def renamed(whole: Population) -> Population:
         users=Strings.of(f"other{user}" for user in whole.users),
         items=Strings.of(f"X{place}" for place in range(whole.n_items)),
         impressions={name: moved(part) for name, part in whole.impressions.items()},
-        catalogue=Catalogue(
+        catalogue=ItemTable(
             listed(catalogue.titles),
             listed(catalogue.categories),
             listed(catalogue.subcategories),
@@ -84,7 +83,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folders: Path, out: Path, name: str) -> Path:
     kind = ("cohort.size=20",) if method(name).kind == "federated" else ("batch=64",)
-    request = Request(name, f"mind:{folders / 'first'}", seed=1, settings=(*SMALL, *kind), rounds=1)
+    request = RunRequest(name, f"mind:{folders / 'first'}", seed=1, settings=(*SMALL, *kind), rounds=1)
     train(prepare(request), out)
     return out
 
@@ -130,7 +129,7 @@ def test_a_protocol_without_impressions_is_refused(trained: Path) -> None:
 
 
 def test_a_model_of_ids_cannot_go_elsewhere(folders: Path, tmp_path: Path) -> None:
-    request = Request("popularity", f"mind:{folders / 'first'}", seed=1, rounds=1)
+    request = RunRequest("popularity", f"mind:{folders / 'first'}", seed=1, rounds=1)
     train(prepare(request), tmp_path / "run")
     with pytest.raises(BadInput, match="popularity knows items by their ids"):
         evaluate_run(tmp_path / "run", data=f"mind:{folders / 'other'}")
@@ -146,7 +145,7 @@ def test_the_order_of_a_new_history_counts(trained: Path) -> None:
 
 def test_other_news_are_ranked_when_those_of_the_training_are_gone(folders: Path, tmp_path: Path) -> None:
     shutil.copytree(folders / "first", tmp_path / "first")
-    request = Request("fednewsrec-head", f"mind:{tmp_path / 'first'}", seed=1, settings=HEAD, rounds=1)
+    request = RunRequest("fednewsrec-head", f"mind:{tmp_path / 'first'}", seed=1, settings=HEAD, rounds=1)
     train(prepare(request), tmp_path / "run")
     before = evaluate_run(tmp_path / "run", data=f"mind:{folders / 'other'}")["metrics"]
     shutil.rmtree(tmp_path / "first")
@@ -161,7 +160,7 @@ def test_frozen_word_vectors_come_back(folders: Path, tmp_path: Path) -> None:
     lines = (f"{word} 0.25 -0.5 {n}\n" for n, word in enumerate(("about", "after", "actor")))
     words.write_text("".join(lines))
     settings = (*SMALL, f"text.words={words}", "text.freeze_words=true", "batch=64")
-    request = Request("nrms", f"mind:{folders / 'first'}", seed=1, settings=settings, rounds=1)
+    request = RunRequest("nrms", f"mind:{folders / 'first'}", seed=1, settings=settings, rounds=1)
     result = train(prepare(request), tmp_path / "run")
     words.unlink()
     assert evaluate_run(tmp_path / "run")["metrics"] == result["metrics"]
@@ -181,7 +180,7 @@ def test_users_of_dev_alone_and_without_any_history_get_news_too(folders: Path, 
         for name in ("behaviors.tsv", "news.tsv"):
             (mine / split / name).write_text((folders / "first" / split / name).read_text())
     (mine / "dev" / "behaviors.tsv").write_text("\n".join([*lines, *extra]) + "\n")
-    request = Request("nrms", f"mind:{mine}", seed=1, settings=SMALL, rounds=1)
+    request = RunRequest("nrms", f"mind:{mine}", seed=1, settings=SMALL, rounds=1)
     train(prepare(request), tmp_path / "run")
     opened = open_model(tmp_path / "run")
     for user in ("late", "new"):

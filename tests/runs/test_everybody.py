@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from veilrec import _extras
-from veilrec.errors import BadInput
-from veilrec.runs import everybody, saved
-from veilrec.runs.everybody import write_everybody
-from veilrec.runs.request import Request, prepare
+from veilrec.core import extras
+from veilrec.core.errors import BadInput
+from veilrec.runs import export, saved
+from veilrec.runs.export import write_everybody
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import SavedModel, open_model
 from veilrec.runs.training import train
 
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> SavedModel:
     folder = tmp_path_factory.mktemp("everybody")
     rows = [f'"u,{user}",i{(user + k) % 9}' for user in range(12) for k in range(4)]
     (folder / "log.csv").write_text("\n".join(["user,item", *rows, "alone,i3"]))
-    request = Request("fedmf", f"csv:{folder / 'log.csv'}", protocol="holdout-users", rounds=2)
+    request = RunRequest("fedmf", f"csv:{folder / 'log.csv'}", protocol="holdout-users", rounds=2)
     train(prepare(request), folder / "run")
     return open_model(folder / "run")
 
@@ -48,7 +48,7 @@ def test_some_users_at_a_time_come_to_the_same(
 ) -> None:
     write_everybody(model, tmp_path / "whole.csv", 4)
     monkeypatch.setattr(saved, "_SCORES_AT_ONCE", 20)  # two users
-    monkeypatch.setattr(everybody, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(export, "_ROWS_AT_ONCE", 5)
     write_everybody(model, tmp_path / "parts.csv", 4)
     write_everybody(model, tmp_path / "parts.parquet", 4)
     whole, parts = (pl.read_csv(tmp_path / f"{name}.csv") for name in ("whole", "parts"))
@@ -88,6 +88,6 @@ def test_a_file_that_cannot_be_written_is_refused(model: SavedModel, tmp_path: P
 
 
 def test_parquet_without_polars_names_it(model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_extras, "find_spec", lambda module: None)
+    monkeypatch.setattr(extras, "find_spec", lambda module: None)
     with pytest.raises(BadInput, match=r"best.parquet needs polars, which is not installed: pip install"):
         write_everybody(model, tmp_path / "best.parquet", 3)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilrec.errors import BadInput
-from veilrec.runs.histories import read_history, read_history_file
+from veilrec.core.errors import BadInput
+from veilrec.runs.saved import read_history, read_history_file
 
 ID = st.text(st.sampled_from("ab,\"';| é"), max_size=6).map(lambda text: f"x{text}x")
 

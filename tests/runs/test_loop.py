@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilrec.errors import VeilrecError
+from veilrec.core.errors import VeilrecError
 from veilrec.runs import checkpoint
 from veilrec.runs import loop as run_module
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import Interrupted, Schedule, run
-from veilrec.simulate.trainer import StepReport
+from veilrec.simulation.trainer import StepReport
 
 
 class Counter:

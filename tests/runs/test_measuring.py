@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.evaluate.toys import TableModel
+from tests.evaluation.toys import TableModel
 from veilrec.data.datasets import load
-from veilrec.evaluate.evaluator import evaluate, judge
-from veilrec.evaluate.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.evaluator import evaluate, judge
+from veilrec.evaluation.metrics import MAIN_OF_IMPRESSIONS, MAIN_OF_LISTS
+from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.measuring import BASELINES, before_and_after, measure, warnings_of, with_popularity
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.evaluation import BASELINES, before_and_after, evaluate_run, measure, warnings_of, with_popularity
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 RATINGS = "synthetic-ratings:users=80,items=130,mean_history=8,seed=3"
@@ -69,7 +68,7 @@ def test_a_user_with_several_impressions_is_one_user() -> None:
 @pytest.mark.parametrize("method", ["fedmf", "fedncf", "fcf", "ease", "random"])
 def test_every_way_of_ranking_meets_people_of_whom_it_knows_nothing(method: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    train(prepare(Request(method, RATINGS, rounds=1, protocol="holdout-users-liked")), run)
+    train(prepare(RunRequest(method, RATINGS, rounds=1, protocol="holdout-users-liked")), run)
     found = evaluate_run(run, personalisation=True)
     nothing, *_, half = found["personalisation"]
     assert nothing["mean_items"] == 0.0
@@ -127,7 +126,7 @@ def test_who_beats_popularity_in_what_counts_is_not_warned(
 
 
 def test_a_run_without_privacy_that_learns_nothing_says_so_in_its_result(tmp_path: Path) -> None:
-    request = Request("fedmf", RATINGS, rounds=1, settings=("local.item_rate=0.0000001", "cohort.size=20"))
+    request = RunRequest("fedmf", RATINGS, rounds=1, settings=("local.item_rate=0.0000001", "cohort.size=20"))
     result = train(prepare(request), tmp_path / "run")
     assert "no better than popularity" in result["warnings"][0]
     assert evaluate_run(tmp_path / "run")["warnings"] == result["warnings"]
@@ -135,7 +134,7 @@ def test_a_run_without_privacy_that_learns_nothing_says_so_in_its_result(tmp_pat
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_baseline_is_not_told_that_it_is_one(baseline: str, tmp_path: Path) -> None:
-    assert train(prepare(Request(baseline, RATINGS)), tmp_path / "run")["warnings"] == []
+    assert train(prepare(RunRequest(baseline, RATINGS)), tmp_path / "run")["warnings"] == []
 
 
 def test_what_training_gained_is_the_difference_and_its_error_knows_that_cases_of_one_user_go_together() -> None:

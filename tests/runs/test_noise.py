@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee, Trust, no_guarantee
 from veilrec.runs.loop import Interrupted
 from veilrec.runs.noise import kept_secret, obstacle, stated
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
 DATA = "synthetic-ratings:users=80,items=60,mean_history=8,seed=3"
-SECURE = Request("dp-fedmf", DATA, protocol="loo-full", settings=("cohort.size=30",), rounds=4, noise="secure")
+SECURE = RunRequest("dp-fedmf", DATA, protocol="loo-full", settings=("cohort.size=30",), rounds=4, noise="secure")
 
 
 class Stop:
@@ -93,7 +93,7 @@ def test_only_proven_runs_with_secure_noise_may_be_published(tmp_path: Path) -> 
 @pytest.mark.parametrize("method", ["mf", "popularity", "ease"])
 def test_methods_that_add_no_noise_have_no_secret(method: str) -> None:
     with pytest.raises(BadInput, match=f"--noise secure is for methods that add noise, and {method} "):
-        prepare(Request(method, DATA, noise="secure"))
+        prepare(RunRequest(method, DATA, noise="secure"))
 
 
 def test_the_secret_is_in_no_file_but_its_own(tmp_path: Path) -> None:

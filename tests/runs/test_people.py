@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 from tests.cli.test_recommend import veilrec
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
 from veilrec.api import Run
+from veilrec.client.rankers import PopularityModel, sent_first
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Side, without_rows
 from veilrec.data.population import Strings
-from veilrec.device.rankers import PopularityModel, sent_first
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Side, without_rows
 from veilrec.models.scores import KnowsPeople, Scorer
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.histories import about_people, read_about
-from veilrec.runs.saved import SavedModel
-from veilrec.simulate.trainer import ModelParts
+from veilrec.runs.saved import SavedModel, about_people, read_about
+from veilrec.simulation.trainer import ModelParts
 
 PEOPLE = without_rows((Feature("gender", "category", ("F", "M")), Feature("age", "number", low=0, high=100)))
 

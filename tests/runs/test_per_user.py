@@ -8,16 +8,16 @@ import polars as pl
 import pytest
 
 import veilrec
+from veilrec.core.errors import BadInput
 from veilrec.data.datasets import load
 from veilrec.data.population import Strings
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import Judgement
-from veilrec.runs import per_user
-from veilrec.runs.per_user import write_per_user
+from veilrec.evaluation.evaluator import EvaluationResult
+from veilrec.runs import export
+from veilrec.runs.export import write_per_user
 
 DATA = "synthetic-ratings:users=60,items=130,mean_history=8,seed=3"
 USERS = Strings.of(["anna", 'b,"quoted"', "çelik", "unasked"])
-JUDGEMENT = Judgement(
+JUDGEMENT = EvaluationResult(
     np.array([0, 1, 3]),
     np.array([2, 0, 1]),
     np.array([7, 0, 300]),
@@ -30,7 +30,7 @@ JUDGEMENT = Judgement(
 def test_a_csv_file_has_a_row_for_every_case(
     rows_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(per_user, "_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(export, "_ROWS_AT_ONCE", rows_at_once)
     write_per_user(tmp_path / "users.csv", JUDGEMENT, USERS)
     with (tmp_path / "users.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import veilrec
-from veilrec.errors import BadInput
-from veilrec.runs.personal import open_personal
+from veilrec.core.errors import BadInput
+from veilrec.runs.saved import open_personal
 
 DATA = "synthetic-ratings:users=120,items=200,seed=1"
 

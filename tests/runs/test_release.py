@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from tests.runs.test_saved import REQUESTS
-from veilrec.device.client import Client
-from veilrec.errors import BadInput
-from veilrec.runs.release import Wishes, make_release
-from veilrec.runs.released import embedder, open_device, texts_of
-from veilrec.runs.request import Request, prepare
+from veilrec.client.recommender import RecommenderClient
+from veilrec.core.errors import BadInput
+from veilrec.runs.release import ReleaseOptions, make_release
+from veilrec.runs.release_model import embedder, open_device, texts_of
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 from veilrec.wire.releases import Release, open_release
 from veilrec.wire.signing import Rotation, SigningKey, new_key
 
 NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
-PRIVATE = Request("privaterec", NEWS, seed=1, noise="secure", rounds=2)
+PRIVATE = RunRequest("privaterec", NEWS, seed=1, noise="secure", rounds=2)
 FAMILY = {
     "news": "news",
     "matrix-factorisation": "factors",
@@ -45,11 +45,11 @@ def released(
 ) -> tuple[str, Path, Release]:
     folder = tmp_path_factory.mktemp("runs")
     train(prepare(REQUESTS.get(request.param, PRIVATE)), folder / "run")
-    wishes = Wishes(unprotected=request.param != "privaterec")
+    wishes = ReleaseOptions(unprotected=request.param != "privaterec")
     return request.param, folder / "run", make_release(folder / "run", folder / "release", key, wishes)
 
 
-def device(release: Release, state: Path, *items: str) -> Client:
+def device(release: Release, state: Path, *items: str) -> RecommenderClient:
     opened = open_device(state, release)
     opened.read(*items)
     return opened
@@ -85,12 +85,12 @@ def test_says_what_it_promises(released: tuple[str, Path, Release]) -> None:
 def test_a_run_that_is_not_publishable_is_refused(tmp_path: Path, key: SigningKey) -> None:
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
     with pytest.raises(BadInput, match="--unprotected"):
-        make_release(tmp_path / "run", tmp_path / "release", key, Wishes())
+        make_release(tmp_path / "run", tmp_path / "release", key, ReleaseOptions())
     assert not (tmp_path / "release").exists()
     seeded = replace(PRIVATE, noise="seeded")
     train(prepare(seeded), tmp_path / "seeded")
     with pytest.raises(BadInput, match="--noise secure"):
-        make_release(tmp_path / "seeded", tmp_path / "release", key, Wishes())
+        make_release(tmp_path / "seeded", tmp_path / "release", key, ReleaseOptions())
 
 
 def test_nothing_of_anybody_but_the_model_goes_in(released: tuple[str, Path, Release]) -> None:
@@ -112,15 +112,15 @@ def test_metrics_of_people_are_left_out(tmp_path: Path, key: SigningKey) -> None
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     (tmp_path / "run" / "result.json").write_text(json.dumps(result | {"dataset": "ml-100k"}))
-    shy = make_release(tmp_path / "run", tmp_path / "shy", key, Wishes(unprotected=True))
+    shy = make_release(tmp_path / "run", tmp_path / "shy", key, ReleaseOptions(unprotected=True))
     assert "metrics" not in shy.manifest["figures"]
-    told = make_release(tmp_path / "run", tmp_path / "told", key, Wishes(unprotected=True, metrics=True))
+    told = make_release(tmp_path / "run", tmp_path / "told", key, ReleaseOptions(unprotected=True, metrics=True))
     assert "not cover" in told.manifest["figures"]["about"]
 
 
 def test_versions_follow_each_other_and_keys_hand_over(tmp_path: Path, key: SigningKey) -> None:
     train(prepare(REQUESTS["popularity"]), tmp_path / "run")
-    run, out, wishes = tmp_path / "run", tmp_path / "release", Wishes(unprotected=True)
+    run, out, wishes = tmp_path / "run", tmp_path / "release", ReleaseOptions(unprotected=True)
     assert make_release(run, out, key, wishes).version == 1
     assert make_release(run, out, key, wishes).version == 2
     with pytest.raises(BadInput, match="not later"):
@@ -147,12 +147,12 @@ def test_odd_offers_and_places_are_refused_with_nothing_written(tmp_path: Path, 
         (["interest:-1"], "epsilon"),
     ):
         with pytest.raises(BadInput, match=line):
-            make_release(run, out, key, Wishes(unprotected=True, offers=offers))
+            make_release(run, out, key, ReleaseOptions(unprotected=True, offers=offers))
         assert not out.exists()
     out.mkdir()
     (out / "mine").write_text("mine")
     with pytest.raises(BadInput, match="no release"):
-        make_release(run, out, key, Wishes(unprotected=True))
+        make_release(run, out, key, ReleaseOptions(unprotected=True))
     assert (out / "mine").read_text() == "mine"
 
 

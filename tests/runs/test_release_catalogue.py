@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.device.client import Client
-from veilrec.device.released import one_history
-from veilrec.device.veil_released import packed, program_of, unpacked
-from veilrec.errors import BadInput
+from veilrec.client.recommender import RecommenderClient
+from veilrec.client.released import one_history, packed, program_of, unpacked
+from veilrec.core.errors import BadInput
 from veilrec.runs.model_files import load_model
-from veilrec.runs.release import Wishes, make_release
-from veilrec.runs.released import open_device, ranking_of
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.release import ReleaseOptions, make_release
+from veilrec.runs.release_model import open_device, ranking_of
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 from veilrec.wire.releases import BadRelease, Release
 from veilrec.wire.signing import new_key
 
 FILMS = "synthetic-ratings:users=150,items=120,mean_history=12,seed=3"
-REQUEST = Request("veil", FILMS, seed=1, protocol="loo-full", settings=("people=20000",), noise="secure", rounds=6)
+REQUEST = RunRequest("veil", FILMS, seed=1, protocol="loo-full", settings=("people=20000",), noise="secure", rounds=6)
 HISTORIES = ([], ["i003"], ["i005", "i002", "i030"], [f"i{number:03d}" for number in range(5, 60, 3)])
 
 
@@ -34,10 +33,10 @@ HISTORIES = ([], ["i003"], ["i005", "i002", "i030"], [f"i{number:03d}" for numbe
 def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Release]:
     folder = tmp_path_factory.mktemp("films")
     train(prepare(REQUEST), folder / "run")
-    return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), Wishes())
+    return folder / "run", make_release(folder / "run", folder / "release", new_key(folder / "a.key"), ReleaseOptions())
 
 
-def device(release: Release, state: Path, *items: str) -> Client:
+def device(release: Release, state: Path, *items: str) -> RecommenderClient:
     opened = open_device(state, release)
     opened.read(*items)
     return opened
@@ -113,9 +112,11 @@ def test_but_for_what_was_learnt_a_release_is_the_same_whatever_a_user_has(tmp_p
         log.write_text("\n".join(["user,item", *LOG, *(f"somebody,i{k}" for k in range(extra))]))
         log.with_suffix(".features.yaml").write_text(FEATURES)
         settings = ("people=20000",)
-        request = Request("veil", f"csv:{log}", protocol="loo-full", settings=settings, noise="secure", rounds=3)
+        request = RunRequest("veil", f"csv:{log}", protocol="loo-full", settings=settings, noise="secure", rounds=3)
         train(prepare(request), tmp_path / f"run{extra}")
-        release = make_release(tmp_path / f"run{extra}", tmp_path / f"release{extra}", key, Wishes(name="films"))
+        release = make_release(
+            tmp_path / f"run{extra}", tmp_path / f"release{extra}", key, ReleaseOptions(name="films")
+        )
         arrays = release.arrays("ranking.safetensors")
         assert len(arrays["content.kernels"]) > 3
         public = {name: arrays[name].tobytes() for name in arrays if not name.startswith(("learnt.", "places."))}

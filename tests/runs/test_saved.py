@@ -13,12 +13,12 @@ import pytest
 from safetensors import safe_open
 
 from tests.methods.tiny_news import SMALL
-from veilrec._arrays import Floats
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
 from veilrec.runs import saved
 from veilrec.runs.evaluation import evaluate_run
 from veilrec.runs.model_files import RANKERS, load_devices, load_model
-from veilrec.runs.request import PreparedRun, Request, prepare
+from veilrec.runs.request import PreparedRun, RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
 
@@ -27,20 +27,20 @@ NEWS = "synthetic-news:users=60,news=200,days=3,seed=3"
 FEW = ("cohort.size=20",)
 WITH_PEOPLE = (*FEW, "features.users=[group]", "model.embedding=4", "model.hidden=[6]", "local.steps=3")
 REQUESTS = {
-    "matrix-factorisation": Request("fedmf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
-    "neumf": Request("fedncf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
-    "least-squares": Request("fcf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
-    "item-item": Request("ease", RATINGS, seed=1, protocol="loo-full"),
-    "popularity": Request("popularity", RATINGS, seed=1, protocol="loo-full"),
-    "neighbours": Request("markov", RATINGS, seed=1, protocol="loo-full"),
-    "self-attention": Request("sasrec", RATINGS, seed=1, protocol="loo-full", settings=("dim=8",), rounds=1),
-    "private-least-squares": Request("dpals", RATINGS, seed=1, protocol="loo-full"),
-    "gram": Request("private-gram", RATINGS, seed=1, protocol="loo-full"),
-    "veil": Request("veil", RATINGS, seed=1, protocol="loo-full", settings=("people=20000",), rounds=6),
-    "veil-news": Request("veil", NEWS, seed=1, rounds=2),
-    "random": Request("random", RATINGS, seed=1, protocol="loo-full"),
-    "features": Request("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),
-    "news": Request("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
+    "matrix-factorisation": RunRequest("fedmf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
+    "neumf": RunRequest("fedncf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
+    "least-squares": RunRequest("fcf", RATINGS, seed=1, protocol="loo-full", settings=FEW, rounds=2),
+    "item-item": RunRequest("ease", RATINGS, seed=1, protocol="loo-full"),
+    "popularity": RunRequest("popularity", RATINGS, seed=1, protocol="loo-full"),
+    "neighbours": RunRequest("markov", RATINGS, seed=1, protocol="loo-full"),
+    "self-attention": RunRequest("sasrec", RATINGS, seed=1, protocol="loo-full", settings=("dim=8",), rounds=1),
+    "private-least-squares": RunRequest("dpals", RATINGS, seed=1, protocol="loo-full"),
+    "gram": RunRequest("private-gram", RATINGS, seed=1, protocol="loo-full"),
+    "veil": RunRequest("veil", RATINGS, seed=1, protocol="loo-full", settings=("people=20000",), rounds=6),
+    "veil-news": RunRequest("veil", NEWS, seed=1, rounds=2),
+    "random": RunRequest("random", RATINGS, seed=1, protocol="loo-full"),
+    "features": RunRequest("privrec", RATINGS, seed=1, protocol="loo-full", settings=WITH_PEOPLE, rounds=2),
+    "news": RunRequest("nrms", NEWS, seed=1, settings=SMALL, rounds=1),
 }
 
 
@@ -124,7 +124,7 @@ def test_but_for_the_numbers_a_released_model_is_the_same_whatever_a_user_has(me
         log, out = tmp_path / f"{extra}.csv", tmp_path / f"run-{extra}"
         log.write_text(log_of(extra))
         settings = ("cohort.size=20", "cohort.sampling=poisson")
-        train(prepare(Request(method, f"csv:{log}", protocol="loo-full", settings=settings, rounds=2)), out)
+        train(prepare(RunRequest(method, f"csv:{log}", protocol="loo-full", settings=settings, rounds=2)), out)
         told.append({path.name: outside(path) for path in (out / "model").iterdir()})
     assert told[0] == told[1]
     assert set(told[0]) == {"guarantee.json", "items.safetensors", "model.safetensors", "ranker.json"}
@@ -144,7 +144,7 @@ def outside(path: Path) -> tuple[dict[str, str], dict[str, object]]:
 
 def test_items_that_no_round_was_about_come_last_in_a_saved_model_too(tmp_path: Path) -> None:
     settings = ("cohort.size=20", "selection.threshold=0.3")
-    prepared = prepare(Request("fedmf-sub-rr", RATINGS, seed=1, protocol="loo-full", settings=settings, rounds=1))
+    prepared = prepare(RunRequest("fedmf-sub-rr", RATINGS, seed=1, protocol="loo-full", settings=settings, rounds=1))
     train(prepared, tmp_path / "run")
     files = load_model(tmp_path / "run" / "model")
     assert files.sent is not None
@@ -197,7 +197,7 @@ def test_models_of_another_kind_format_or_size_are_refused(copy: Path) -> None:
             open_model(copy)
     path.write_text(json.dumps(about))
     train(
-        prepare(Request("popularity", "synthetic-ratings:users=30,items=50,seed=4", protocol="loo-full")),
+        prepare(RunRequest("popularity", "synthetic-ratings:users=30,items=50,seed=4", protocol="loo-full")),
         copy.with_name("other"),
     )
     shutil.copy(copy.with_name("other") / "model" / "items.safetensors", copy / "model")
@@ -222,7 +222,7 @@ def test_a_run_that_is_not_finished_has_no_model(copy: Path, tmp_path: Path) -> 
 def test_data_with_other_users_or_items_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text(log_of(3))
-    train(prepare(Request("popularity", f"csv:{log}", protocol="loo-full")), tmp_path / "run")
+    train(prepare(RunRequest("popularity", f"csv:{log}", protocol="loo-full")), tmp_path / "run")
     log.write_text(log_of(3).replace("somebody", "nobody"))
     with pytest.raises(BadInput, match="the users of .* are not those"):
         evaluate_run(tmp_path / "run")
@@ -247,7 +247,7 @@ def test_the_best_are_those_of_a_stable_sort(count: int) -> None:
 
 
 def test_whoever_joins_learns_from_what_was_liked_and_gets_nothing_that_was_used(tmp_path: Path) -> None:
-    prepared = prepare(Request("ease", RATINGS, seed=1, protocol="holdout-users-liked"))
+    prepared = prepare(RunRequest("ease", RATINGS, seed=1, protocol="holdout-users-liked"))
     train(prepared, tmp_path / "run")
     model, likes = open_model(tmp_path / "run"), prepared.split.liked
     assert likes is not None

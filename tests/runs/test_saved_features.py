@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from veilrec.device.feature_ranker import FeatureRanker
-from veilrec.device.rankers import Arrays
-from veilrec.runs.request import Request, prepare
+from veilrec.client.rankers import Arrays
+from veilrec.client.reptile import FeatureRanker
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.simulate.simulation import Simulation
-from veilrec.simulate.trainer import ModelParts
+from veilrec.simulation.simulation import Simulation
+from veilrec.simulation.trainer import ModelParts
 
 METHODS = {
     "dp-privrec": ("cohort.size=20", "features.users=[town,age]", "model.embedding=3", "model.hidden=[4]"),
@@ -48,7 +48,7 @@ def log_of(folder: Path, name: str, count: int, town: str, age: int) -> Path:
 
 def released(method: str, log: Path, out: Path) -> dict[str, Any]:
     """All that the model's folder says, but for the numbers of tensors that were learnt."""
-    request = Request(method, f"csv:{log}", protocol="loo-full", settings=METHODS[method], rounds=None)
+    request = RunRequest(method, f"csv:{log}", protocol="loo-full", settings=METHODS[method], rounds=None)
     prepared = prepare(request)
     train(prepared, out)
     learnt = {f"weight.{name}" for name in prepared.trainer.parts().weights}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
-from veilrec.runs.spaces import Choice, Range, default_space, read_space
+from veilrec.runs.tuning import Choice, Range, default_space, read_space
 
 
 def usual(name):

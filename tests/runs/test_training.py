@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import judge
+from veilrec.core.errors import BadInput
+from veilrec.evaluation.evaluator import judge
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_for
-from veilrec.runs import checkpoint, measuring
+from veilrec.runs import checkpoint, evaluation
+from veilrec.runs.checkpoint import read_config
 from veilrec.runs.evaluation import evaluate_run
-from veilrec.runs.folder import read_config
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
 SMALL = "synthetic-ratings:users=40,items=60,mean_history=8,seed=3"
-REQUEST = Request("fedmf", SMALL, protocol="loo-full", rounds=1)
+REQUEST = RunRequest("fedmf", SMALL, protocol="loo-full", rounds=1)
 
 
 def test_the_usual_cohort_shrinks_to_everybody_where_no_privacy_depends_on_it(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_final_model_is_asked_once_and_measured_as_by_evaluate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, request = [], replace(REQUEST, rounds=3, evaluate_every=2)
-    monkeypatch.setattr(measuring, "judge", lambda *given: asked.append(given) or judge(*given))
+    monkeypatch.setattr(evaluation, "judge", lambda *given: asked.append(given) or judge(*given))
     result = train(prepare(request), tmp_path / "run")
     assert len(asked) == 2  # popularity and chance: what the last round saw of the model is enough
     again = train(prepare(request), tmp_path / "run", resume=True)
@@ -59,7 +59,7 @@ def test_a_cohort_that_fits_stays() -> None:
     ],
     ids=["asked for", "proven", "as published"],
 )
-def test_a_cohort_that_was_asked_for_or_that_privacy_depends_on_never_shrinks(request_: Request) -> None:
+def test_a_cohort_that_was_asked_for_or_that_privacy_depends_on_never_shrinks(request_: RunRequest) -> None:
     with pytest.raises(BadInput, match=r"cohort.size is 100, but only 40 devices can learn: use --set cohort.size=40,"):
         prepare(request_)
 
@@ -80,7 +80,7 @@ def test_vectors_that_do_not_fit_into_memory_are_refused() -> None:
 def proven_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("proven") / "run"
     data = "synthetic-ratings:users=200,items=60,mean_history=10,seed=1"
-    request = Request("dp-fedmf", data, protocol="loo-full", rounds=3, settings=("cohort.size=50",))
+    request = RunRequest("dp-fedmf", data, protocol="loo-full", rounds=3, settings=("cohort.size=50",))
     train(prepare(request), out)
     return out
 
@@ -104,4 +104,4 @@ def test_the_noise_of_a_run_can_be_accounted_for_by_hand(proven_run: Path) -> No
 
 def test_a_proven_run_is_not_stopped_by_what_people_held_out() -> None:
     with pytest.raises(BadInput, match="which no noise covers"):
-        prepare(Request("dp-fedmf", "synthetic-ratings:users=200,items=60,seed=1", patience=2))
+        prepare(RunRequest("dp-fedmf", "synthetic-ratings:users=200,items=60,seed=1", patience=2))

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.data.datasets import load
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.evaluate.protocols import make_split
+from veilrec.evaluation.evaluator import evaluate
+from veilrec.evaluation.protocols import make_split
 from veilrec.runs import tuning
 from veilrec.runs.config_file import make_request, read_config_file
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 from veilrec.runs.tuning import Tuned, tune
 
 DATA = "synthetic-ratings:users=150,items=200,seed=3"
-MF = Request("mf", DATA, rounds=3)
+MF = RunRequest("mf", DATA, rounds=3)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_a_private_method_says_that_the_search_is_not_covered(tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text("rounds: [2, 3]\n")
     said = []
-    private = tune(Request("dp-fedmf", DATA), trials=2, space=space, out=tmp_path / "out", say=said.append)
+    private = tune(RunRequest("dp-fedmf", DATA), trials=2, space=space, out=tmp_path / "out", say=said.append)
     assert said[0] == "dp-fedmf: a search looks at people's validation items without noise; no guarantee covers it."
     assert private.private
     assert private.request.rounds in (2, 3)
@@ -143,12 +143,12 @@ def test_a_private_method_says_that_the_search_is_not_covered(tmp_path):
 def test_a_trial_that_fails_is_one_that_is_counted(tmp_path):
     space = tmp_path / "space.yaml"
     space.write_text("cohort.size: [20, 100000]\n")
-    found = tune(Request("fedmf", DATA, rounds=1), trials=4, space=space, out=tmp_path / "out")
+    found = tune(RunRequest("fedmf", DATA, rounds=1), trials=4, space=space, out=tmp_path / "out")
     assert found.failed >= 1
     assert found.request.settings == ("cohort.size=20",)
     space.write_text("cohort.size: [100000, 200000]\n")
     with pytest.raises(VeilrecError, match="no trial could be trained; the first: failed: cohort.size is"):
-        tune(Request("fedmf", DATA, rounds=1), trials=2, space=space, out=tmp_path / "none")
+        tune(RunRequest("fedmf", DATA, rounds=1), trials=2, space=space, out=tmp_path / "none")
 
 
 def test_another_search_in_the_folder_is_refused(tuned, tmp_path):
@@ -168,8 +168,8 @@ def test_another_search_in_the_folder_is_refused(tuned, tmp_path):
         (MF, {"jobs": 0}, "--jobs is 0"),
         (replace(MF, method="mv"), {}, "unknown method"),
         (replace(MF, rounds=0), {}, "--rounds is 0"),
-        (Request("ease", DATA, settings=("ridge=100",)), {}, "every setting with a usual range is given"),
-        (Request("nrms", DATA), {}, "nrms needs news"),
+        (RunRequest("ease", DATA, settings=("ridge=100",)), {}, "every setting with a usual range is given"),
+        (RunRequest("nrms", DATA), {}, "nrms needs news"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_and_leaves_nothing(tmp_path, request_, options, words):
@@ -201,7 +201,7 @@ def test_what_is_searched_for_is_not_given_and_can_be(tmp_path, given, space, wo
 
 
 def test_popularity_stands_beside_the_best_and_nothing_private_is_spoken_of(tuned):
-    popularity = prepare(Request("popularity", DATA), searching=True)
+    popularity = prepare(RunRequest("popularity", DATA), searching=True)
     popularity.trainer.step(0)
     split = popularity.split
     assert tuned.popularity == evaluate(split.test, split.train, popularity.trainer.model())["ndcg@10"] > 0.0

@@ -7,23 +7,23 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import Schema, Tensor
+from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
-from veilrec.server.agenda import (
+from veilrec.server.round_specs import (
     Ballot,
+    FullModelRounds,
     MovedRows,
     ReportedItems,
+    ReportThreshold,
     SeededDirections,
     SeededParts,
     Tally,
-    Threshold,
-    WholeModel,
 )
-from veilrec.updates import Schema, Tensor
-from veilrec.wire import bits
-from veilrec.wire.codec import BadMessage
+from veilrec.wire import messages
+from veilrec.wire.messages import BadMessage
 
 N_ITEMS = 30
 SCHEMA = Schema((Tensor("items", (N_ITEMS, 4), True), Tensor("layer", (5, 4), False)))
@@ -37,44 +37,44 @@ def tally(*counts: float, reports: int = 100) -> Tally:
 def test_frequencies_are_those_of_equation_8() -> None:
     # privacy-math, section 6: epsilon 2, n = 1000
     told = tally(300, 100, reports=1000)
-    assert Threshold(keep_probability=KEEP).frequencies(told) == pytest.approx([0.237393, 0.0], abs=1e-6)
-    assert Threshold(keep_probability=KEEP, estimate=False).frequencies(told).tolist() == [0.3, 0.1]
+    assert ReportThreshold(keep_probability=KEEP).frequencies(told) == pytest.approx([0.237393, 0.0], abs=1e-6)
+    assert ReportThreshold(keep_probability=KEEP, estimate=False).frequencies(told).tolist() == [0.3, 0.1]
 
 
 def test_items_above_the_mean_or_above_a_given_threshold() -> None:
     told = tally(90, 10, 50, 49)
-    assert Threshold().rows(told).tolist() == [0, 2]  # mean 0.4975
-    assert Threshold(threshold=0.2).rows(told).tolist() == [0, 2, 3]
-    assert Threshold(threshold=0.0).rows(told).tolist() == [0, 1, 2, 3]
+    assert ReportThreshold().rows(told).tolist() == [0, 2]  # mean 0.4975
+    assert ReportThreshold(threshold=0.2).rows(told).tolist() == [0, 2, 3]
+    assert ReportThreshold(threshold=0.0).rows(told).tolist() == [0, 1, 2, 3]
 
 
 def test_a_threshold_that_nobody_reaches_is_refused_with_what_would_do() -> None:
     with pytest.raises(BadInput, match=r"threshold is 0.95: no item .* has frequency 0.9"):
-        Threshold(threshold=0.95).rows(tally(90, 10))
+        ReportThreshold(threshold=0.95).rows(tally(90, 10))
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 0], [7, 7, 7]])
 def test_items_used_equally_often_are_all_in(counts: list[float]) -> None:
-    assert ReportedItems(Threshold()).next(0, {}, tally(*counts)).rows is None
+    assert ReportedItems(ReportThreshold()).next(0, {}, tally(*counts)).rows is None
 
 
 def test_without_reports_a_round_is_about_everything() -> None:
-    assert ReportedItems(Threshold()).next(3, {}, None).rows is None
-    assert WholeModel().next(3, {}, None).number == 3
+    assert ReportedItems(ReportThreshold()).next(3, {}, None).rows is None
+    assert FullModelRounds().next(3, {}, None).number == 3
 
 
 def test_a_ballot_counts_good_reports_only() -> None:
     response = RandomisedResponse(length=3, epsilon=1.0, change="one bit")
     ballot = Ballot(RandomisedReports(response), 4)
-    ballot.receive(bits.encode(np.array([True, False, True]), 4))
-    ballot.receive(bits.encode(np.array([True, False, False]), 4))
+    ballot.receive(messages.encode_report(np.array([True, False, True]), 4))
+    ballot.receive(messages.encode_report(np.array([True, False, False]), 4))
     with pytest.raises(BadMessage):
-        ballot.receive(bits.encode(np.array([True, True, True]), 5))
+        ballot.receive(messages.encode_report(np.array([True, True, True]), 5))
     assert ballot.reports == 2
     assert ballot.counts.tolist() == [2, 0, 1]
     few = Ballot(ItemHistogram(length=3, most_items=1, epsilon=1.0, delta=1e-6, adjacency="add-remove"), 4)
     with pytest.raises(BadUpdate, match="at most 1"):
-        few.receive(bits.encode(np.array([True, False, True]), 4))
+        few.receive(messages.encode_report(np.array([True, False, True]), 4))
     assert (few.reports, few.counts.sum()) == (0, 0)
 
 
@@ -113,7 +113,7 @@ def test_seeded_parts_and_directions_are_public() -> None:
 
 
 def test_rows_may_come_from_elsewhere() -> None:
-    items = ReportedItems(Threshold())
+    items = ReportedItems(ReportThreshold())
     agenda = SeededParts(schema=SCHEMA, public_seed=4, entry_share=0.25, names=("layer",), rows_from=items)
     about = agenda.next(0, {}, tally(90, 10, 50, 49))
     assert about.rows is not None

@@ -8,17 +8,17 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.lattice import Lattice
-from veilrec.server.aggregate import AGGREGATIONS, Aggregation, Aggregator
-from veilrec.updates import Rows, Schema, Tensor, Uploads
+from veilrec.core.errors import BadInput
+from veilrec.core.fixed_point import FixedPoint
+from veilrec.core.schema import ClientUpdates, Rows, Schema, Tensor
+from veilrec.server.aggregation import AGGREGATIONS, Aggregation, Aggregator
 
 SCHEMA = Schema((Tensor("items", (9, 3), True), Tensor("layer", (2, 4), False)))
 RULES = get_args(Aggregation)
 
 
 def aggregator_of(rule: Aggregation, *, devices: int = 1000, saturates: bool = False) -> Aggregator:
-    lattice = Lattice.fitting(
+    lattice = FixedPoint.fitting(
         SCHEMA,
         {"items": 2.0**24, "layer": 2.0**22},
         devices=devices,
@@ -29,7 +29,7 @@ def aggregator_of(rule: Aggregation, *, devices: int = 1000, saturates: bool = F
     return Aggregator(lattice, rule)
 
 
-def uploads_of(n: int, seed: int = 0) -> Uploads:
+def uploads_of(n: int, seed: int = 0) -> ClientUpdates:
     """Row 8 is touched by nobody, row 0 by everybody; the last device sends no row."""
     generator = np.random.default_rng(seed)
     index = [np.append(generator.permutation(np.arange(1, 8))[: device % 7], 0) for device in range(n - 1)]
@@ -38,10 +38,10 @@ def uploads_of(n: int, seed: int = 0) -> Uploads:
     values = generator.standard_normal((int(offsets[-1]), 3)).astype(np.float32)
     rows = Rows(offsets, np.concatenate(index).astype(np.int32), values)
     dense = generator.standard_normal((n, 2, 4)).astype(np.float32)
-    return Uploads(0, n, {"items": rows}, {"layer": dense}, generator.integers(1, 500, n))
+    return ClientUpdates(0, n, {"items": rows}, {"layer": dense}, generator.integers(1, 500, n))
 
 
-def by_loop(uploads: Uploads, rule: Aggregation) -> dict[str, np.ndarray]:
+def by_loop(uploads: ClientUpdates, rule: Aggregation) -> dict[str, np.ndarray]:
     rows, layers = uploads.tables["items"], uploads.dense["layer"]
     items, layer, touched = np.zeros((9, 3)), np.zeros((2, 4)), np.zeros(9)
     total = 0.0
@@ -59,14 +59,14 @@ def by_loop(uploads: Uploads, rule: Aggregation) -> dict[str, np.ndarray]:
     return {"items": items, "layer": layer}
 
 
-def one_by_one(uploads: Uploads) -> list[Uploads]:
+def one_by_one(uploads: ClientUpdates) -> list[ClientUpdates]:
     rows = uploads.tables["items"]
     alone = []
     for device in range(uploads.count):
         entries = slice(rows.offsets[device], rows.offsets[device + 1])
         own = Rows(np.array([0, entries.stop - entries.start]), rows.index[entries], rows.values[entries])
         dense = {"layer": uploads.dense["layer"][device : device + 1]}
-        alone.append(Uploads(0, 1, {"items": own}, dense, uploads.examples[device : device + 1]))
+        alone.append(ClientUpdates(0, 1, {"items": own}, dense, uploads.examples[device : device + 1]))
     return alone
 
 
@@ -112,7 +112,7 @@ def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
     generator = np.random.default_rng(2)
     layers = (generator.standard_normal((n, 2, 4)) * 10.0 ** generator.integers(-6, 1, (n, 1, 1))).astype(np.float32)
     aggregator = aggregator_of("sum", devices=n)
-    aggregator.add(Uploads(0, n, {}, {"layer": layers}))
+    aggregator.add(ClientUpdates(0, n, {}, {"layer": layers}))
     step = aggregator.lattice.steps["layer"]
     cut = [[int(value / step) for value in column] for column in layers.reshape(n, -1).T.astype(float)]
     assert aggregator.sums["layer"].ravel().tolist() == [float(sum(column)) * step for column in cut]
@@ -124,7 +124,9 @@ def test_a_sum_is_exact_whatever_it_is_made_of() -> None:
 def test_a_round_without_messages_changes_nothing(rule: Aggregation) -> None:
     aggregator = aggregator_of(rule)
     nobody = Rows(np.array([0]), np.empty(0, np.int32), np.empty((0, 3), np.float32))
-    aggregator.add(Uploads(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64)))
+    aggregator.add(
+        ClientUpdates(0, 0, {"items": nobody}, {"layer": np.empty((0, 2, 4), np.float32)}, np.empty(0, np.int64))
+    )
     for name, values in aggregator.change().items():
         assert values.shape == SCHEMA[name].shape
         assert np.all(values == 0.0)
@@ -143,7 +145,7 @@ def test_a_weighted_round_refuses_a_message_without_its_number_of_examples() -> 
     aggregator = aggregator_of("weighted-mean")
     told = uploads_of(5)
     with pytest.raises(BadInput, match="number of examples"):
-        aggregator.add(Uploads(0, 5, told.tables, told.dense))
+        aggregator.add(ClientUpdates(0, 5, told.tables, told.dense))
     assert aggregator.devices == 0
     assert all(np.all(values == 0.0) for values in aggregator.change().values())
 

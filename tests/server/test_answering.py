@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._csr import Csr
-from veilrec.errors import BadInput
-from veilrec.server.answering import (
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.serving.answering import (
     Answerer,
     AsTold,
     FromAttention,

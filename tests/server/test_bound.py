@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.simulate.bounded_plans import ITEMS, adaptive_plan, data, people, plain_plan
-from veilrec.device import votes
-from veilrec.errors import BadInput, VeilrecError
+from tests.audit.bounded_plans import ITEMS, adaptive_plan, data, people, plain_plan
+from veilrec.client import local_training
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import BOUND, with_bound
 from veilrec.methods.private import with_learnt_bound
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
-from veilrec.server.agenda import LearntBound, SeededParts
-from veilrec.server.bound import GeometricBound, PublishedBound
-from veilrec.server.cohorts import CohortSettings
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.optimise import ServerRate
-from veilrec.simulate.real_rounds import RealRun, put_secret
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import BOUND, with_bound
+from veilrec.server.optimisers import ServerRate
+from veilrec.server.round_specs import LearntBound, SeededParts
+from veilrec.server.server import GeometricClipping, PublishedClipping
+from veilrec.simulation.real_clients import RealRun, put_secret
+from veilrec.simulation.simulation import Seeds, Simulation
 
 SECRET = bytes(range(32))
-RULE = GeometricBound(cohort=20, smallest=0.01, largest=100.0)
+RULE = GeometricClipping(cohort=20, smallest=0.01, largest=100.0)
 
 
 def simulation(plan: Any, secret: bytes | None = SECRET) -> Simulation:
@@ -44,7 +44,7 @@ def test_the_geometric_rule_is_that_of_andrew_and_others() -> None:
 
 def test_the_printed_rule_falls_below_nothing() -> None:
     # privacy-math, section 5(c): S 40, gamma 0.9, alpha_4 1, everybody always within: 400 rounds to 0
-    rule, bound = PublishedBound(cohort=30, quantile=0.9, rate=1.0), 40.0
+    rule, bound = PublishedClipping(cohort=30, quantile=0.9, rate=1.0), 40.0
     for _ in range(400):
         bound = rule.next(bound, 30.0)
     assert bound == pytest.approx(0.0, abs=1e-9)
@@ -105,7 +105,7 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
     """Votes of n items have norm sqrt(n); the noise on the count is below one person."""
     everybody = Rounds(rounds=60, sampling="poisson", population=60, cohort=60)
     mechanism = AdaptiveSum(
-        schema=with_bound(votes.schema(ITEMS)),
+        schema=with_bound(local_training.schema(ITEMS)),
         clip_norm=start,
         noise_multiplier=1e-3,
         count_standard_deviation=0.3,
@@ -114,9 +114,9 @@ def test_the_bound_finds_the_quantile_of_the_norms(start: float) -> None:
     )
     plain = replace(
         plain_plan(CohortSettings(size=0, sampling="poisson"), rounds=60),
-        schema=votes.schema(ITEMS),
-        learner=votes.VoteLearner(),
-        start=votes.start_weights(ITEMS),
+        schema=local_training.schema(ITEMS),
+        learner=local_training.VoteLocalTrainer(),
+        start=local_training.start_weights(ITEMS),
     )
     run = simulation(with_learnt_bound(plain, mechanism, rate=0.1), None)
     for number in range(120):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec.errors import BadInput
-from veilrec.server.cohorts import CohortSampler, CohortSettings
+from veilrec.core.errors import BadInput
+from veilrec.server.client_sampling import CohortSampler, CohortSettings
 
 ALMOST_NEVER = 1e-6
 ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a device that can learn

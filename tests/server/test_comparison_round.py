@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.methods.tastes import build, small_problem
-from veilrec.errors import BadInput
-from veilrec.plan import Plan
-from veilrec.privacy.keyed import noise_of_comparison
-from veilrec.privacy.mechanisms.gains import GainSum
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.refusals import MessageRefused
-from veilrec.server.verdict import verdict_of
-from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
-from veilrec.simulate.simulation import Simulation
-from veilrec.wire import gains, rounds
+from veilrec.server.coordinator_parts import MessageRefused
+from veilrec.server.server import verdict_of
+from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
+from veilrec.simulation.simulation import Simulation
+from veilrec.wire import messages as gains
+from veilrec.wire import rounds
 
 
 @cache
@@ -59,14 +60,14 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
     assert asked.devices == ("judge 0", "judge 1", "judge 2")
     assert rounds.decode(asked.start, plan.schema, asked.number)[1] is not None
     for number, gain in enumerate((0.1, -0.05)):
-        assert server.receive_gain(f"judge {number}", gains.encode(gain)) == "taken"
-        assert server.receive_gain(f"judge {number}", gains.encode(gain)) == "known already"
+        assert server.receive_gain(f"judge {number}", gains.encode_gain(gain)) == "taken"
+        assert server.receive_gain(f"judge {number}", gains.encode_gain(gain)) == "known already"
     for name, message, reason in (
-        ("judge 0", gains.encode(0.01), "second message"),
-        ("judge 2", gains.encode(0.2), "beyond its bound"),
+        ("judge 0", gains.encode_gain(0.01), "second message"),
+        ("judge 2", gains.encode_gain(0.2), "beyond its bound"),
         ("judge 2", b"?", "bad bytes"),
-        ("judge 2", gains.encode(float("nan")), "not finite"),
-        ("device 0", gains.encode(0.0), "not enrolled"),
+        ("judge 2", gains.encode_gain(float("nan")), "not finite"),
+        ("device 0", gains.encode_gain(0.0), "not enrolled"),
     ):
         with pytest.raises(MessageRefused) as refused:
             server.receive_gain(name, message)
@@ -75,10 +76,10 @@ def test_judges_are_asked_once_counted_once_and_answered_for_good(tmp_path: Path
     server = Coordinator(tmp_path / "server", plan)  # killed, and started again
     verdict = server.close_comparison()
     assert verdict.judges == 2
-    told = [gains.encode(gain) for gain in (0.1, -0.05)]
+    told = [gains.encode_gain(gain) for gain in (0.1, -0.05)]
     assert verdict == verdict_of(told, plan.comparison.mechanism, noise_of_comparison(SECRET))  # type: ignore[union-attr]
     with pytest.raises(MessageRefused, match="nobody is asked"):
-        server.receive_gain("judge 2", gains.encode(0.1))
+        server.receive_gain("judge 2", gains.encode_gain(0.1))
     server.close()
     server = Coordinator(tmp_path / "server", plan)
     assert server.close_comparison() == verdict == server.verdict
@@ -95,7 +96,7 @@ def test_nobody_judges_before_the_last_round(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="not over"):
             server.close_comparison()
         with pytest.raises(MessageRefused, match="nobody is asked"):
-            server.receive_gain("judge 0", gains.encode(0.0))
+            server.receive_gain("judge 0", gains.encode_gain(0.0))
 
 
 def test_more_are_drawn_than_are_needed_and_the_first_count(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, same, small_problem
-from veilrec._arrays import Floats
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.plan import Plan
-from veilrec.privacy.keyed import noise_of_sum
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
+from veilrec.privacy.randomness import noise_of_sum
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.refusals import MessageRefused, Reason
-from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
-from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Round, Rows, Uploads
-from veilrec.wire import bits, codec, rounds
+from veilrec.server.coordinator_parts import MessageRefused, Reason
+from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
+from veilrec.simulation.simulation import Simulation
+from veilrec.wire import messages, rounds
 
 DEVICES, COHORT = 4, 3
 CLEAR, CLIPPED, ASKED, PARTS = "fedmf", "dp-fedmf", "priv-fedmf-sub", "dp-fedncf-dgc"
@@ -52,7 +52,7 @@ def rows_message(plan: Plan, number: int, values: Floats, examples: int | None =
     table = plan.schema.tables[0]
     rows = Rows(np.array([0, 1]), np.array([2], np.int32), values.reshape(1, -1).astype(np.float32))
     told = None if examples is None else np.array([examples])
-    return codec.encode(Uploads(number, 1, {table.name: rows}, examples=told), plan.schema)
+    return messages.encode_update(ClientUpdates(number, 1, {table.name: rows}, examples=told), plan.schema)
 
 
 def small(plan: Plan, number: int = 0, size: float = 1e-3) -> bytes:
@@ -142,7 +142,7 @@ def test_entries_outside_of_the_round_are_refused(tmp_path: Path) -> None:
     assert kept is not None
     other = np.setdiff1d(np.arange(size), kept)[:1].astype(np.int32)
     entries = {name: Rows(np.array([0, 1]), other, np.full((1, 1), 1e-3, np.float32))}
-    message = codec.encode(Uploads(0, 1, entries=entries), server.standing.server.view)
+    message = messages.encode_update(ClientUpdates(0, 1, entries=entries), server.standing.server.view)
     assert refusal(server, cohort[0], message) == "outside of the round"
 
 
@@ -164,7 +164,7 @@ def test_a_round_is_opened_once_and_told_again_until_it_is_closed(tmp_path: Path
     assert server.open_round() == (broadcast, cohort)
     assert len(cohort) == COHORT
     about, _ = rounds.decode(broadcast, plan.schema, 0)
-    assert about == Round(0)
+    assert about == RoundSpec(0)
     server.close()
     with Coordinator(tmp_path, plan) as again:
         assert again.stage == "open"
@@ -231,7 +231,7 @@ def test_the_sum_gets_the_noise_that_the_secret_names_for_the_round(tmp_path: Pa
     server.open_round()
     server.close_round()
     wanted = plan.make_server()
-    wanted.open_round(Round(0))
+    wanted.open_round(RoundSpec(0))
     wanted.protect(noise_of_sum(SECRET, 0))
     wanted.step()
     for name, values in wanted.weights.items():
@@ -302,17 +302,17 @@ def test_reports_are_asked_for_once_counted_and_forgotten(tmp_path: Path) -> Non
     assert question is not None
     assert server.ask() == question
     assert question.devices == tuple(f"device {number}" for number in range(DEVICES))
-    told = bits.encode(np.arange(length) < 9, question.round_number)
+    told = messages.encode_report(np.arange(length) < 9, question.round_number)
     assert server.receive_report("device 0", told) == "taken"
     assert server.receive_report("device 0", told) == "known already"
     with pytest.raises(BadInput, match="1 of 4 devices have reported: round 0 needs 4"):
         server.open_round()
     bad: list[tuple[Reason, str, bytes]] = [
-        ("second message", "device 0", bits.encode(np.arange(length) < 8, 0)),
+        ("second message", "device 0", messages.encode_report(np.arange(length) < 8, 0)),
         ("not enrolled", "stranger", told),
-        ("another round", "device 1", bits.encode(np.arange(length) < 9, 1)),
+        ("another round", "device 1", messages.encode_report(np.arange(length) < 9, 1)),
         ("bad bytes", "device 1", told[:-1]),
-        ("beyond its bound", "device 1", bits.encode(np.ones(length, np.bool_), 0)),
+        ("beyond its bound", "device 1", messages.encode_report(np.ones(length, np.bool_), 0)),
     ]
     for reason, device, message in bad:
         with pytest.raises(MessageRefused) as error:
@@ -338,7 +338,7 @@ def test_only_the_cohort_is_asked_where_the_plan_says_so(tmp_path: Path) -> None
     assert question is not None
     assert len(question.devices) == COHORT
     (outside,) = {f"device {number}" for number in range(DEVICES)} - set(question.devices)
-    told = bits.encode(np.arange(plan.reports.mechanism.length) < 9, 0)
+    told = messages.encode_report(np.arange(plan.reports.mechanism.length) < 9, 0)
     with pytest.raises(MessageRefused) as error:
         server.receive_report(outside, told)
     assert error.value.reason == "not in the cohort"

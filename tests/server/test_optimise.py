@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.server.optimise import Replacing, ServerRate, make_optimiser
+from veilrec.core.errors import BadInput
+from veilrec.server.optimisers import Replacing, ServerRate, make_optimiser
 
 SETTINGS = [
     ServerRate(),

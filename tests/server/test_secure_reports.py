@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from tests.server.test_coordinator import DEVICES, plan_of, start
-from veilrec._arrays import Offsets
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.plan import Plan
-from veilrec.privacy.keyed import noise_of_histogram
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec, place_of_sum
+from veilrec.privacy.randomness import noise_of_histogram
 from veilrec.server.coordinator import Coordinator, MessageRefused
-from veilrec.simulate.real_rounds import SECRET
-from veilrec.updates import FIRST_REPORT_SUM, ReportSum, Round, place_of_sum
-from veilrec.wire import bits
-from veilrec.wire.codec import BadMessage
+from veilrec.simulation.real_clients import SECRET
+from veilrec.wire import messages as bits
+from veilrec.wire.messages import BadMessage
 
 
 class Killed(BaseException):
@@ -32,13 +32,13 @@ class Adding:
 
     def __init__(self, length: int, attempts: int = 1) -> None:
         self.length, self.attempts = length, attempts
-        self.opened: list[Round | ReportSum] = []
+        self.opened: list[RoundSpec | ReportSum] = []
         self.asked: list[tuple[bytes, list[bytes]]] = []
         self.begins = self.adds_up = True
         self.before: Any = lambda: None
         self.after: Any = lambda: None
 
-    def open(self, about: Round | ReportSum, cohort: Sequence[str]) -> bytes | None:
+    def open(self, about: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
         self.opened.append(about)
         return f"sum {about.number} of {len(cohort)}, opening {len(self.opened)}".encode() if self.begins else None
 
@@ -108,7 +108,7 @@ def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
     seen = start(tmp_path / "seen", plan, minimum_reports=DEVICES)
     seen.ask()
     for device in range(DEVICES):
-        seen.receive_report(f"device {device}", bits.encode(told(plan, device), 0))
+        seen.receive_report(f"device {device}", bits.encode_report(told(plan, device), 0))
     seen.open_round()
     tallies = [one._store.tally() for one in (server, seen)]
     assert tallies[0] is not None and tallies[1] is not None
@@ -117,7 +117,7 @@ def test_the_tally_is_that_of_reports_that_are_seen(tmp_path: Path) -> None:
     assert tallies[0].reports == tallies[1].reports == DEVICES
     assert server.ask() is None  # one tally serves the whole run
     assert server.open_round()[1] == seen.open_round()[1]
-    assert secure.opened == [ReportSum(0), Round(0)]
+    assert secure.opened == [ReportSum(0), RoundSpec(0)]
     report = server.close_round()
     assert report.report_bytes == DEVICES * len(vector(plan, 0)) + 7
     assert [len(messages) for _, messages in secure.asked] == [DEVICES]
@@ -185,7 +185,7 @@ def test_what_is_no_answer_of_the_device_is_refused(tmp_path: Path) -> None:
         ("second message", "device 0", good[:-1] + bytes([good[-1] ^ 1])),
         ("bad bytes", "device 1", good),  # in the name of another
         ("bad bytes", "device 1", vector(plan, 1)[:-8]),
-        ("bad bytes", "device 1", bits.encode(told(plan, 1), 0)),  # nothing is read that is not masked
+        ("bad bytes", "device 1", bits.encode_report(told(plan, 1), 0)),  # nothing is read that is not masked
         ("not enrolled", "stranger", good),
     ]
     for reason, device, message in cases:

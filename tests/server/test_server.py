@@ -3,23 +3,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.errors import VeilrecError
+from veilrec.core.errors import VeilrecError
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.bounding import BadUpdate
-from veilrec.privacy.mechanisms.updates import CohortSum, InTheClear
+from veilrec.privacy.mechanisms.clipping import BadUpdate
+from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
 from veilrec.privacy.randomness import SeededSource
-from veilrec.server.optimise import ServerRate
+from veilrec.server.optimisers import ServerRate
 from veilrec.server.server import Server
-from veilrec.updates import Round, Rows, Schema, Tensor, Uploads
-from veilrec.wire import codec
-from veilrec.wire.codec import BadMessage
+from veilrec.wire import messages
+from veilrec.wire.messages import BadMessage
 
 SCHEMA = Schema((Tensor("items", (6, 2), True), Tensor("bias", (3,), False)))
 
 
 def make_server(aggregation: str = "mean", rate: ServerRate | None = None) -> Server:
     weights = {"items": np.arange(12, dtype=np.float32).reshape(6, 2), "bias": np.zeros(3, np.float32)}
-    return Server(SCHEMA, weights, InTheClear(SCHEMA), aggregation, rate or ServerRate())  # type: ignore[arg-type]
+    return Server(SCHEMA, weights, NoNoise(SCHEMA), aggregation, rate or ServerRate())  # type: ignore[arg-type]
 
 
 def protected() -> Server:
@@ -31,7 +31,7 @@ def protected() -> Server:
 def message(round_number: int, row: int, value: float) -> bytes:
     rows = Rows(np.array([0, 1]), np.array([row], np.int32), np.full((1, 2), value, np.float32))
     dense = {"bias": np.full((1, 3), value, np.float32)}
-    return codec.encode(Uploads(round_number, 1, {"items": rows}, dense), SCHEMA)
+    return messages.encode_update(ClientUpdates(round_number, 1, {"items": rows}, dense), SCHEMA)
 
 
 def test_a_round_from_messages_to_the_next_model() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_added_to_a_sum_that_has_its_noise() -> None:
     with pytest.raises(VeilrecError, match="has its noise already"):
         server.receive(message(0, 5, 2.0))
     with pytest.raises(VeilrecError, match="has its noise already"):
-        server.open_round(Round(0))
+        server.open_round(RoundSpec(0))
     with pytest.raises(VeilrecError, match="has its noise already"):
         server.protect(SeededSource(0))
     server.step()
@@ -79,7 +79,7 @@ def test_a_message_that_is_too_long_changes_nothing() -> None:
 
 def test_the_server_may_pull_its_weights_towards_nothing() -> None:
     start = make_server().weights
-    server = Server(SCHEMA, start, InTheClear(SCHEMA), "mean", ServerRate(), decay_share=0.25)
+    server = Server(SCHEMA, start, NoNoise(SCHEMA), "mean", ServerRate(), decay_share=0.25)
     server.receive(message(0, 1, 4.0))
     server.step()
     expected = 0.75 * start["items"]
@@ -110,14 +110,14 @@ def test_a_late_message_of_the_last_round_is_refused() -> None:
 
 def test_the_broadcast_is_the_model() -> None:
     server = make_server()
-    model = codec.decode(codec.encode(server.broadcast(), SCHEMA), SCHEMA, 0)
+    model = messages.decode_update(messages.encode_update(server.broadcast(), SCHEMA), SCHEMA, 0)
     assert np.array_equal(model.tables["items"].values, server.weights["items"])
     assert np.array_equal(model.dense["bias"][0], server.weights["bias"])
 
 
 def test_the_weights_given_at_the_start_are_not_changed() -> None:
     given = {"items": np.zeros((6, 2), np.float32), "bias": np.zeros(3, np.float32)}
-    server = Server(SCHEMA, given, InTheClear(SCHEMA), "sum", ServerRate())
+    server = Server(SCHEMA, given, NoNoise(SCHEMA), "sum", ServerRate())
     server.receive(message(0, 1, 4.0))
     server.step()
     assert all(np.all(value == 0.0) for value in given.values())

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import build, same, small_problem
+from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.schema import Schema
 from veilrec.methods.private import PrivacySettings, noisy_sum, private_votes
-from veilrec.plan import Plan, Reports
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.mechanisms.votes import VotesInTheClear
-from veilrec.server.agenda import PopularityTensor
+from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.coordinator import Coordinator
-from veilrec.simulate.real_rounds import SECRET, RealRun, put_secret
-from veilrec.simulate.simulation import Simulation
-from veilrec.updates import Schema
+from veilrec.server.round_specs import PopularityTensor
+from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
+from veilrec.simulation.simulation import Simulation
 
 DEVICES, COHORT = 8, 5
 PRIVACY = PrivacySettings(epsilon=4.0)
@@ -52,7 +52,7 @@ def with_popularity(*, noise: bool = True, averaging: float = 0.0) -> Plan:
         schema=schema,
         start={**plan.start, popularity.name: np.zeros((n_items, 1), np.float32)},
         mechanism=mechanism,
-        reports=before.reports if noise else Reports(mechanism=VotesInTheClear(length=n_items)),
+        reports=before.reports if noise else ReportSpec(mechanism=PlainVotes(length=n_items)),
         from_reports=popularity,
         averaging=averaging,
     )

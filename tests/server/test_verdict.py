@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.privacy.mechanisms.gains import GainSum
-from veilrec.server.verdict import Verdict, decide
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.server.server import SelectionOutcome, decide
 
 MECHANISM = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")
 
@@ -15,8 +15,8 @@ def test_a_gain_has_to_exceed_the_threshold(times: float, kept: str) -> None:
     threshold = MECHANISM.threshold(500)
     found = decide(times * threshold * 500, 500, MECHANISM)
     assert (found.kept, found.threshold, found.judges) == (kept, threshold, 500)
-    assert Verdict.restored(found.state()) == found
-    assert Verdict(**found.to_json()) == found
+    assert SelectionOutcome.restored(found.state()) == found
+    assert SelectionOutcome(**found.to_json()) == found
     assert ("the trained model is kept" in found.line()) == (kept == "trained")
 
 

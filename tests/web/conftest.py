@@ -54,8 +54,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation of films that nobody runs yet; its rounds ask for places twice, for weights, and for a map."""
-    from veilrec.federate.loopback import free_port
-    from veilrec.federate.making import FederationOptions, make
+    from veilrec.federation.loopback import free_port
+    from veilrec.federation.making import FederationOptions, make
 
     folder = tmp_path_factory.mktemp("federation") / "trial"
     settings = ("privacy.epsilon=100", "people=1000")  # so many that places of items are asked for
@@ -73,11 +73,11 @@ def _served(
     folder: Path, method: str, data: str, settings: tuple[str, ...], rounds: int, ready: tuple[str, ...]
 ) -> Iterator[Site]:
     from veilrec.runs.release import FederationOptions, make_release
-    from veilrec.runs.released import texts_of
-    from veilrec.runs.request import Request, prepare
+    from veilrec.runs.release_model import texts_of
+    from veilrec.runs.request import RunRequest, prepare
     from veilrec.runs.training import train
 
-    request = Request(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
+    request = RunRequest(method, data, seed=1, settings=settings, noise="secure", rounds=rounds)
     train(prepare(request), folder / "run")
     key = new_key(folder / "a.key")
     release = make_release(folder / "run", folder / "release", key, FederationOptions())

@@ -11,20 +11,30 @@ import numpy as np
 from safetensors.numpy import save
 
 from tests.web.veil_vectors import DIRECTIONS, LENGTHS, N_ITEMS, READING, made
-from veilrec._arrays import Floats
-from veilrec._csr import Csr
+from veilrec.client.local_training import Cohort
+from veilrec.client.veil import (
+    CLIPS,
+    FURTHER,
+    MAP,
+    PASSES,
+    PLACES,
+    POPULARITY,
+    VOTES,
+    WEIGHTS,
+    OwnHistory,
+    Steps,
+    VeilLocalTrainer,
+)
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.schema import RoundSpec, Schema, Tensor, whole_model
 from veilrec.data.population import Strings
-from veilrec.device.learner import Cohort
-from veilrec.device.veil import CLIPS, FURTHER, MAP, PASSES, PLACES, POPULARITY, VOTES, WEIGHTS, Steps, VeilLearner
-from veilrec.device.veil_history import OwnHistory
-from veilrec.federate import identity
-from veilrec.federate.identity import Invitation
-from veilrec.federate.page import ABOUT, CONTENT, FORMAT
+from veilrec.federation import identity
+from veilrec.federation.identity import Invitation
+from veilrec.federation.page import ABOUT, CONTENT, FORMAT
 from veilrec.privacy.accounting.accountant import Rounds
-from veilrec.privacy.mechanisms.scheduled import ScheduledSum
+from veilrec.privacy.mechanisms.schedules import ScheduledSum
 from veilrec.privacy.randomness import SeededSource
-from veilrec.updates import Round, Schema, Tensor, whole_model
-from veilrec.wire import bits, codec, rounds
+from veilrec.wire import messages, rounds
 
 ID = "0123456789abcdef0123456789abcdef"
 SIGMA, SIGMA_OF_VOTES = 4.0, 8.0
@@ -41,7 +51,7 @@ WITH_BOTH: Kinds = ((PLACES,), (FURTHER,), *WITH_MAP)
 WITHOUT_MAP: Kinds = ((WEIGHTS,), (WEIGHTS,))
 
 
-def _schema(learner: VeilLearner) -> Schema:
+def _schema(learner: VeilLocalTrainer) -> Schema:
     width = learner.content.basis.shape[1] + DIRECTIONS * sum(name in PASSES for name in learner.names)
     shapes = {WEIGHTS: (len(learner.whitening),), MAP: (READING.tastes(width), width)}
     shapes |= dict.fromkeys(PASSES, (N_ITEMS, DIRECTIONS))
@@ -54,7 +64,7 @@ def _schema(learner: VeilLearner) -> Schema:
     )
 
 
-def _about(schema: Schema, learner: VeilLearner, bounds: tuple[float, ...]) -> dict[str, Any]:
+def _about(schema: Schema, learner: VeilLocalTrainer, bounds: tuple[float, ...]) -> dict[str, Any]:
     """As `federate.page.about` says it, of a federation that nobody runs; noise of exactly one bound and one vote."""
     return {
         "format": FORMAT,
@@ -87,7 +97,7 @@ def _about(schema: Schema, learner: VeilLearner, bounds: tuple[float, ...]) -> d
     }
 
 
-def _file(about: dict[str, Any], learner: VeilLearner) -> str:
+def _file(about: dict[str, Any], learner: VeilLocalTrainer) -> str:
     ids = Strings.of(f"i{number}" for number in range(N_ITEMS))
     arrays = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
     arrays |= {"ids.offsets": ids.offsets, "ids.data": ids.data}
@@ -108,7 +118,7 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
     ranker, learnt = made(20 + seed, plain=MAP in names, directions=0, caution=0.0)
     steps = Steps(units=UNITS, shares=SHARES, noise={each: NOISE[each] for each in PASSES if each in names})
     reading = replace(READING, place_passes=max(1, sum(each in names for each in PASSES)))
-    learner = VeilLearner(ranker.content, reading, ranker.whitening, steps, names)
+    learner = VeilLocalTrainer(ranker.content, reading, ranker.whitening, steps, names)
     schema, bounds = _schema(learner), tuple(BOUND_OF[kind] for kind in kinds)
     people = Rounds(rounds=len(kinds), sampling="poisson", population=5, cohort=5)
     sums = ScheduledSum(schema=schema.learnt, clip_norms=bounds, noise_multiplier=4.0, taking_part=people, delta=1e-6)
@@ -117,7 +127,7 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
     about = _about(schema, learner, bounds)
     contents, told = [], []
     for number, asked in enumerate(kinds):
-        round_ = Round(number, clip_norm=bounds[number], tensors=asked)
+        round_ = RoundSpec(number, clip_norm=bounds[number], tensors=asked)
         later = [each for each in PASSES if each in names[number:]]  # nothing of it was released yet
         unknown = dict.fromkeys(later, np.zeros((N_ITEMS, DIRECTIONS), np.float32))
         content = rounds.encode(round_, whole_model(schema, {**model, **unknown}, number), schema)
@@ -133,8 +143,8 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
             uploads = learner.learn(cohort, weights, seen).uploads
             sent = sums.message(_without_examples(uploads), seen, SeededSource(1)).value
             view = seen.view(schema)  # as a device does it
-            message = codec.encode(sent, view)
-            parts = codec.decode(message, view, number).dense
+            message = messages.encode_update(sent, view)
+            parts = messages.decode_update(message, view, number).dense
             own = np.zeros(N_ITEMS, np.bool_)
             own[history] = True
             told.append(
@@ -143,14 +153,14 @@ def _case(name: str, seed: int, kinds: Kinds, *, size: float) -> dict[str, Any]:
                     "history": history.tolist(),
                     "bytes": len(message),
                     "parts": [[asked.index(tensor), _rounded(values)] for tensor, values in parts.items()],
-                    "report": bits.encode(own, number).hex(),
+                    "report": messages.encode_report(own, number).hex(),
                 }
             )
     return {"name": name, "file": _file(about, learner), "bounds": list(bounds), "contents": contents, "told": told}
 
 
 def _without_examples(uploads: Any) -> Any:
-    from veilrec.device.taking_part import examples_if_asked
+    from veilrec.client.federated import examples_if_asked
 
     return examples_if_asked(uploads, tell_examples=False)
 

@@ -23,8 +23,8 @@ from scipy.stats import laplace, norm
 from tests.web.learner_vectors import learner
 from tests.web.masks_vectors import masks
 from tests.web.veil_vectors import veil
-from veilrec._arrays import Doubles
-from veilrec.device.encoder import UserEncoder
+from veilrec.client.encoder import UserEncoder
+from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
@@ -40,8 +40,7 @@ from veilrec.privacy.samplers import (
     lattice_gaussian,
     lattice_laplace,
 )
-from veilrec.wire.pools import About, pool_file
-from veilrec.wire.queries import KINDS, Question, encode
+from veilrec.wire.queries import KINDS, PoolInfo, QueryShape, encode, pool_file
 from veilrec.wire.signing import RELEASE, ROTATION, Rotation, SigningKey, encoded
 
 FOLDER = Path(__file__).parent / "vectors"
@@ -183,7 +182,7 @@ def attention() -> dict[str, Any]:
         mechanism = PrivateAttention(basis=size, clip_norm=clip, epsilon=5.0, delta=delta, noise=noise)
         source = Scripted([], 200 + seed)
         told = mechanism.release(alpha, source).value
-        bytes_ = encode(told.astype(np.float32), Question("attention", size))
+        bytes_ = encode(told.astype(np.float32), QueryShape("attention", size))
         claim = {"epsilon": 5.0, "delta": delta, "unit": "history", "adjacency": "replace-one"}
         offer = {"mode": "attention", "kind": "attention", "size": size, "noise": noise, "clip": clip, **claim}
         offer["scale"] = mechanism.noise.scale
@@ -196,7 +195,7 @@ def attention() -> dict[str, Any]:
         told = InterestResponse(basis=5, epsilon=1.0).release(alpha, source).value.reshape(1)
         claim = {"epsilon": 1.0, "delta": 0.0, "unit": "history", "adjacency": "replace-one"}
         offer = {"mode": "interest", "kind": "interest", "size": 5, "how": "attention", **claim}
-        query = encode(told.astype(np.float32), Question("interest", 5)).hex()
+        query = encode(told.astype(np.float32), QueryShape("interest", 5)).hex()
         cases.append({"alpha": alpha.tolist(), "offer": offer, "words": source.text(), "query": query})
     return {"cases": cases}
 
@@ -217,7 +216,7 @@ def pooled() -> dict[str, Any]:
         source = Scripted([], 300 + seed)
         recent = (clicks[-slots:] - centre) @ axes
         told = mechanism.release(recent, source).value
-        query = encode(told.astype(np.float32), Question("pooled", size)).hex()
+        query = encode(told.astype(np.float32), QueryShape("pooled", size)).hex()
         exact = mechanism.pooled(recent).tolist()
         cases.append({"clicks": clicks.tolist(), "pooled": exact, "words": source.text(), "query": query})
     return {"offer": offer | claim, "serving": text(serving), "cases": cases}
@@ -230,7 +229,7 @@ def queries() -> dict[str, Any]:
     for kind in KINDS:
         for size in (1, 5, 182):
             values = np.array([size - 1.0]) if kind == "interest" else generator.normal(size=size) * 10.0 ** (size % 7)
-            query = encode(values.astype(np.float32), Question(kind, size)).hex()
+            query = encode(values.astype(np.float32), QueryShape(kind, size)).hex()
             cases.append({"kind": kind, "size": size, "values": values.tolist(), "query": query})
     refused = [
         {"kind": "interest", "size": 5, "values": [5]},
@@ -345,7 +344,7 @@ def pools() -> dict[str, Any]:
     categories = [("sport", "", "money")[number % 3] for number in range(12)]
     vectors = generator.normal(size=(12, 6)).astype(np.float32)
     interests = generator.normal(size=(4, 6)).astype(np.float32)
-    about = About("made-up 3", 10, whole=True, exact=False)
+    about = PoolInfo("made-up 3", 10, whole=True, exact=False)
     content = pool_file(ids, titles, categories, vectors @ interests.T, vectors, about)
     user, alpha = generator.normal(size=6), generator.dirichlet(np.ones(4))
     steps = np.abs(vectors).max(axis=0) / 127.0

@@ -12,16 +12,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.learner_vectors import ID
-from veilrec._arrays import Offsets
-from veilrec.device.veil import MAP, WEIGHTS
-from veilrec.federate.distributed_noise import width_for
-from veilrec.federate.secagg import helpers
-from veilrec.federate.secagg.helpers import HelperInvitation, HelperSumClient, Proposal
-from veilrec.federate.secagg.masks import RoundKey, check_value, public_half
-from veilrec.federate.secagg.terms import Terms
-from veilrec.lattice import Lattice
-from veilrec.privacy.mechanisms.votes import VoteReports
-from veilrec.updates import ReportSum, Schema, Tensor, Uploads
+from veilrec.client.veil import MAP, WEIGHTS
+from veilrec.core.arrays import Offsets
+from veilrec.core.fixed_point import FixedPoint
+from veilrec.core.schema import ClientUpdates, ReportSum, Schema, Tensor
+from veilrec.federation.distributed_noise import width_for
+from veilrec.federation.secagg import helpers
+from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal
+from veilrec.federation.secagg.masks import RoundKey, check_value, public_half
+from veilrec.federation.secagg.terms import Terms
+from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.wire.signing import SigningKey
 
 LENGTHS = (1, 2, 7, 100, 1000)
@@ -95,9 +95,11 @@ def _lattice(bound: float, devices: int) -> dict[str, Any]:
     generator = np.random.default_rng([96, devices])
     values = (bound * generator.uniform(-1.0, 1.0, 30)).astype(np.float32)
     schema = Schema((Tensor(WEIGHTS, (10,), by_row=False), Tensor(MAP, (4, 5), by_row=False)))
-    lattice = Lattice.fitting(schema, {WEIGHTS: bound, MAP: bound}, devices=devices, saturates=True)
+    lattice = FixedPoint.fitting(schema, {WEIGHTS: bound, MAP: bound}, devices=devices, saturates=True)
     values[:4] = np.array([0.0, 0.7, -0.7, 5.7]) * lattice.steps[WEIGHTS]  # cut towards 0
-    uploads = Uploads(0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)})
+    uploads = ClientUpdates(
+        0, 1, dense={WEIGHTS: values[np.newaxis, :10], MAP: values[np.newaxis, 10:].reshape(1, 4, 5)}
+    )
     return {
         "bound": bound,
         "devices": devices,

@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.browsing import Browser
-from veilrec.federate.coordinator.https import PAGE_HEADERS
-from veilrec.federate.facts import FederationFacts
-from veilrec.federate.federation import COORDINATOR, HELPERS
-from veilrec.federate.identity import identity_of
-from veilrec.federate.secagg.helpers import HelperInvitation, Proposal
-from veilrec.federate.secagg.masks import RoundKey, public_half
-from veilrec.federate.secagg.terms import Terms
-from veilrec.federate.tasks import FederationTask
-from veilrec.updates import whole_model
+from veilrec.core.schema import whole_model
+from veilrec.federation.coordinator.https import PAGE_HEADERS
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.federation import COORDINATOR, HELPERS
+from veilrec.federation.identity import identity_of
+from veilrec.federation.secagg.helpers import HelperInvitation, Proposal
+from veilrec.federation.secagg.masks import RoundKey, public_half
+from veilrec.federation.secagg.terms import Terms
+from veilrec.federation.tasks import FederationTask
 from veilrec.wire import rounds
 
 SENT = """

@@ -11,7 +11,7 @@ from tests.web.browsing import Browser
 from tests.web.conftest import Site, Window, serving
 from tests.web.test_browser import CONTRAST, carried, no_complaints, save
 from tests.web.test_browser_privacy import before_loading, envelope_of, refused
-from veilrec.runs.released import open_device, ranking_of
+from veilrec.runs.release_model import open_device, ranking_of
 
 PICKED = "const m = await import('/web/veilrec.js'); return (await (await m.Device.open()).clicks()).map(c => c.id)"
 LISTED = (

@@ -21,15 +21,15 @@ from tests.web.browsing import Browser
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import SENT, SPENT, blocked, join, listed, says
 from tests.web.test_browser import save
-from veilrec._arrays import Offsets
-from veilrec.federate.coordinator.aggregation import HelperAggregation
-from veilrec.federate.coordinator.process import Control
-from veilrec.federate.facts import FederationFacts
-from veilrec.federate.federation import DEVICES
-from veilrec.federate.identity import INVITATION
-from veilrec.federate.loopback import coordinating, free_port, known_in, opened, run_everybody
-from veilrec.federate.making import FederationOptions, make
-from veilrec.federate.page import write_page
+from veilrec.core.arrays import Offsets
+from veilrec.federation.coordinator.aggregation import HelperAggregation
+from veilrec.federation.coordinator.process import Control
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.federation import DEVICES
+from veilrec.federation.identity import INVITATION
+from veilrec.federation.loopback import coordinating, free_port, known_in, opened, run_everybody
+from veilrec.federation.making import FederationOptions, make
+from veilrec.federation.page import write_page
 from veilrec.privacy.mechanisms.reports import ItemReports
 
 WITHOUT_X25519 = """

@@ -263,7 +263,7 @@ def test_an_offer_with_less_noise_than_it_claims_is_not_offered(site: Site, wind
 
 
 def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site: Site, window: Window, tmp_path: Path) -> None:
-    from veilrec.runs.release import Wishes, make_release
+    from veilrec.runs.release import ReleaseOptions, make_release
 
     folder = tmp_path / "release"
     shutil.copytree(site.release.folder, folder)
@@ -273,7 +273,7 @@ def test_a_newer_release_is_a_new_period_and_the_history_goes_on(site: Site, win
         browser.read("sport")
         browser.choose("interest")
         assert spent(browser) == [20, 5, 10, 3]
-        make_release(site.run, folder, site.key, Wishes())
+        make_release(site.run, folder, site.key, ReleaseOptions())
         server.send_signal(signal.SIGHUP)
         end = time.monotonic() + 30.0
         while b'"version\\":2' not in urllib.request.urlopen(f"{address}/v1/release").read():  # noqa: S310

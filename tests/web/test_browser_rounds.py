@@ -15,15 +15,15 @@ import pytest
 from tests.web.browsing import Browser, browsing
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
-from veilrec.federate.distributed_noise import terms_in
-from veilrec.federate.facts import FederationFacts
-from veilrec.federate.federation import DEVICES
-from veilrec.federate.identity import INVITATION
-from veilrec.federate.loopback import free_port, known_in
-from veilrec.federate.making import FederationOptions, make
-from veilrec.federate.page import about, write_page
-from veilrec.federate.tasks import joined
-from veilrec.updates import ReportSum
+from veilrec.core.schema import ReportSum
+from veilrec.federation.distributed_noise import terms_in
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.federation import DEVICES
+from veilrec.federation.identity import INVITATION
+from veilrec.federation.loopback import free_port, known_in
+from veilrec.federation.making import FederationOptions, make
+from veilrec.federation.page import about, write_page
+from veilrec.federation.tasks import joined
 
 FLAGS = ("--ignore-certificate-errors",)
 SLOW = """

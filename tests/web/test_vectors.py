@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.web.make_vectors import ALL, FOLDER, content_of
-from veilrec.errors import BadInput
-from veilrec.wire.codec import BadMessage
-from veilrec.wire.pools import read_pool
+from veilrec.core.errors import BadInput
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.queries import read_pool
 from veilrec.wire.releases import Newest, open_release
 
 SINGLE = 1e-5  # scores of veil are made in single precision, whose sums are in any order

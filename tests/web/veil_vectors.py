@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from veilrec._arrays import Floats
-from veilrec.device.released import one_history
-from veilrec.device.veil import Steps
-from veilrec.device.veil_history import Reading, Told
-from veilrec.device.veil_ranker import Learnt, VeilRanker
-from veilrec.device.veil_released import packed, program_of, unpacked
-from veilrec.models.veil_content import ALONE, Content
-from veilrec.models.veil_places import Places
+from veilrec.client.released import one_history, packed, program_of, unpacked
+from veilrec.client.veil import Reading, ReleasedSums, Steps
+from veilrec.client.veil_ranker import Learnt, VeilRanker
+from veilrec.core.arrays import Floats
+from veilrec.models.veil import ALONE, Content, Places
 
 N_ITEMS, WORDS, WIDTH, DIRECTIONS = 40, 6, 5, 3
 SIDES = (4, 4, 7)  # of the tables: two over the values of one feature, one over those of another
@@ -82,7 +79,7 @@ def made(seed: int, *, plain: bool, directions: int, caution: float, passes: int
     values, expected = _numbers(generator, N_ITEMS, directions), _numbers(generator, N_ITEMS, directions, size=0.3)
     gains = generator.uniform(0.1, 2.0, (N_ITEMS, directions)).astype(np.float32)
     learnt = Learnt(
-        Told.of(popularity.astype(np.float32), Places(values, gains, expected), content, passes),
+        ReleasedSums.of(popularity.astype(np.float32), Places(values, gains, expected), content, passes),
         _numbers(generator, features, size=0.3),
         _numbers(generator, READING.tastes(width), width, size=0.5),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.wire.addresses import checked_host, is_loopback
+from veilrec.core.errors import BadInput
+from veilrec.wire.signing import checked_host, is_loopback
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.3.2.1", "::1"])

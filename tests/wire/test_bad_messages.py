@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from veilrec.updates import Rows, Schema, Tensor, Uploads
-from veilrec.wire import codec
-from veilrec.wire.codec import BadMessage
+from veilrec.core.schema import ClientUpdates, Rows, Schema, Tensor
+from veilrec.wire import messages
+from veilrec.wire.messages import BadMessage
 
 SCHEMA = Schema((Tensor("items", (20, 2), True), Tensor("bias", (3,), False), Tensor("words", (70_000, 1), True)))
 DENSE, ALL_ROWS, BITMAP, LIST = range(4)
@@ -24,7 +24,9 @@ def good() -> bytes:
     items = Rows(np.array([0, 2]), np.array([4, 11], np.int32), np.ones((2, 2), np.float32))
     words = Rows(np.array([0, 2]), np.array([0, 69_999], np.int32), np.ones((2, 1), np.float32))
     dense = {"bias": np.array([[1.0, 2.0, 3.0]], np.float32)}
-    return codec.encode(Uploads(ROUND, 1, {"items": items, "words": words}, dense, np.array([5])), SCHEMA)
+    return messages.encode_update(
+        ClientUpdates(ROUND, 1, {"items": items, "words": words}, dense, np.array([5])), SCHEMA
+    )
 
 
 def header(tensors: int, magic: bytes = b"VRM1", round_number: int = ROUND) -> bytes:
@@ -44,13 +46,13 @@ def u32(*rows: int) -> bytes:
 
 
 def test_the_good_message_is_good() -> None:
-    assert set(codec.decode(good(), SCHEMA, ROUND).tables) == {"items", "words"}
+    assert set(messages.decode_update(good(), SCHEMA, ROUND).tables) == {"items", "words"}
 
 
 @pytest.mark.parametrize("length", range(len(good())))
 def test_a_message_cut_at_any_byte(length: int) -> None:
     with pytest.raises(BadMessage, match="ends after"):
-        codec.decode(good()[:length], SCHEMA, ROUND)
+        messages.decode_update(good()[:length], SCHEMA, ROUND)
 
 
 BAD = {
@@ -86,7 +88,7 @@ BAD = {
 def test_each_lie_is_named(name: str) -> None:
     content, problem = BAD[name]
     with pytest.raises(BadMessage, match=problem):
-        codec.decode(content, SCHEMA, ROUND)
+        messages.decode_update(content, SCHEMA, ROUND)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -99,14 +101,14 @@ def test_each_lie_is_named(name: str) -> None:
     ids=["dense", "table"],
 )
 def test_values_have_to_be_finite(build: Callable[[np.ndarray], bytes], value: float) -> None:
-    codec.decode(build(np.array([1.0], "<f4")), SCHEMA, ROUND)
+    messages.decode_update(build(np.array([1.0], "<f4")), SCHEMA, ROUND)
     with pytest.raises(BadMessage, match="not finite"):
-        codec.decode(build(np.array([value], "<f4")), SCHEMA, ROUND)
+        messages.decode_update(build(np.array([value], "<f4")), SCHEMA, ROUND)
 
 
 def assert_sound_or_refused(content: bytes) -> None:
     try:
-        message = codec.decode(content, SCHEMA, ROUND)
+        message = messages.decode_update(content, SCHEMA, ROUND)
     except BadMessage:
         return
     for name, rows in message.tables.items():
@@ -117,7 +119,7 @@ def assert_sound_or_refused(content: bytes) -> None:
     for name, values in message.dense.items():
         assert values.shape == (1, *SCHEMA[name].shape)
         assert np.isfinite(values).all()
-    assert codec.sizes(message, SCHEMA)[0] <= len(content)  # nobody can send less than the cheapest coding
+    assert messages.sizes(message, SCHEMA)[0] <= len(content)  # nobody can send less than the cheapest coding
 
 
 @settings(max_examples=400)
@@ -143,7 +145,7 @@ def test_a_short_message_cannot_ask_for_much_memory(coding: int) -> None:
     try:
         for content in (header(1) + table(0, coding, 50_000_000, b"", 0), header(1) + b"\1\0"):
             with pytest.raises(BadMessage):
-                codec.decode(content, large, ROUND)
+                messages.decode_update(content, large, ROUND)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()

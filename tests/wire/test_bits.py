@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.wire import bits
-from veilrec.wire.codec import BadMessage
+from veilrec.wire import messages
+from veilrec.wire.messages import BadMessage
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70), st.integers(0, 2**32 - 1))
 def test_a_report_comes_back(flags: list[bool], round_number: int) -> None:
-    content = bits.encode(np.array(flags), round_number)
-    assert len(content) == bits.size(len(flags)) == 12 + -(-len(flags) // 8)
-    assert bits.decode(content, len(flags), round_number).tolist() == flags
+    content = messages.encode_report(np.array(flags), round_number)
+    assert len(content) == messages.size(len(flags)) == 12 + -(-len(flags) // 8)
+    assert messages.decode_report(content, len(flags), round_number).tolist() == flags
 
 
-GOOD = bits.encode(np.array([True, False, True]), 4)
+GOOD = messages.encode_report(np.array([True, False, True]), 4)
 BAD = {
     "cut short": (GOOD[:-1], "has 12 bytes"),
     "too long": (GOOD + b"\0", "has 14 bytes"),
     "another start": (b"VRM1" + GOOD[4:], "does not start"),
-    "another round": (bits.encode(np.array([True, False, True]), 5), "for round 5"),
-    "other items": (bits.encode(np.array([True] * 5), 4), "on 5 items"),
+    "another round": (messages.encode_report(np.array([True, False, True]), 5), "for round 5"),
+    "other items": (messages.encode_report(np.array([True] * 5), 4), "on 5 items"),
     "items that do not exist": (GOOD[:-1] + b"\xff", "do not exist"),
 }
 
@@ -35,10 +35,10 @@ BAD = {
 def test_anything_odd_is_refused(name: str) -> None:
     content, problem = BAD[name]
     with pytest.raises(BadMessage, match=problem):
-        bits.decode(content, 3, 4)
+        messages.decode_report(content, 3, 4)
 
 
 @given(st.binary(max_size=20))
 def test_any_bytes_are_a_report_or_refused(content: bytes) -> None:
     with suppress(BadMessage):
-        assert bits.decode(content, 3, 4).shape == (3,)
+        assert messages.decode_report(content, 3, 4).shape == (3,)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.updates import Factors, Rows, Schema, Tensor, Uploads
-from veilrec.wire import codec
+from veilrec.core.schema import ClientUpdates, Factors, Rows, Schema, Tensor
+from veilrec.wire import messages as codec
 
 
 @st.composite
@@ -33,7 +33,7 @@ def some_rows(generator: np.random.Generator, tensor: Tensor, counts: list[int])
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> tuple[Schema, Uploads]:
+def messages(draw: st.DrawFn) -> tuple[Schema, ClientUpdates]:
     schema = draw(schemas())
     generator = np.random.default_rng(draw(st.integers(0, 999)))
     n = draw(st.integers(1, 3))
@@ -48,10 +48,10 @@ def messages(draw: st.DrawFn) -> tuple[Schema, Uploads]:
             dense[tensor.name] = generator.standard_normal((n, *tensor.shape)).astype(np.float32)
     examples = draw(st.none() | st.lists(st.integers(1, 2**32 - 1), min_size=n, max_size=n))
     packed = None if examples is None else np.array(examples, np.int64)
-    return schema, Uploads(draw(st.integers(0, 2**32 - 1)), n, tables, dense, packed)
+    return schema, ClientUpdates(draw(st.integers(0, 2**32 - 1)), n, tables, dense, packed)
 
 
-def assert_same(sent: Uploads, device: int, got: Uploads) -> None:
+def assert_same(sent: ClientUpdates, device: int, got: ClientUpdates) -> None:
     assert (got.round_number, got.count) == (sent.round_number, 1)
     assert got.tables.keys() == sent.tables.keys()
     assert got.dense.keys() == sent.dense.keys()
@@ -71,13 +71,13 @@ def assert_same(sent: Uploads, device: int, got: Uploads) -> None:
 
 
 @given(messages())
-def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Schema, Uploads]) -> None:
+def test_what_is_encoded_comes_back_and_has_the_size_foretold(message: tuple[Schema, ClientUpdates]) -> None:
     schema, uploads = message
     sizes = codec.sizes(uploads, schema)
     for device in range(uploads.count):
-        content = codec.encode(uploads, schema, device)
+        content = codec.encode_update(uploads, schema, device)
         assert len(content) == sizes[device]
-        assert_same(uploads, device, codec.decode(content, schema, uploads.round_number))
+        assert_same(uploads, device, codec.decode_update(content, schema, uploads.round_number))
 
 
 @pytest.mark.parametrize("height", [8, 300, 65_536, 65_537, 70_001])
@@ -88,19 +88,19 @@ def test_every_index_coding_has_the_size_foretold(height: int) -> None:
     even = (height + 7) // 8 // width
     counts = [0, 1, even - 1 if even else 0, even, even + 1, height - 1, height]
     schema = Schema((tensor,))
-    uploads = Uploads(1, len(counts), {"items": some_rows(np.random.default_rng(0), tensor, counts)})
+    uploads = ClientUpdates(1, len(counts), {"items": some_rows(np.random.default_rng(0), tensor, counts)})
     sizes = codec.sizes(uploads, schema)
     for device, count in enumerate(counts):
-        content = codec.encode(uploads, schema, device)
+        content = codec.encode_update(uploads, schema, device)
         index = 0 if count == height else min(count * width, (height + 7) // 8)
         assert len(content) == sizes[device] == 13 + 2 + 4 + index + count * 3 * 4
-        assert_same(uploads, device, codec.decode(content, schema, 1))
+        assert_same(uploads, device, codec.decode_update(content, schema, 1))
 
 
 def test_the_layout_is_the_documented_one() -> None:
     schema = Schema((Tensor("items", (20, 1), True), Tensor("bias", (2,), False)))
     rows = Rows(np.array([0, 1]), np.array([17], np.int32), np.array([[1.5]], np.float32))
-    uploads = Uploads(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
+    uploads = ClientUpdates(3, 1, {"items": rows}, {"bias": np.array([[0.0, -2.0]], np.float32)}, np.array([9]))
     expected = (
         "56524d31"
         "03000000"
@@ -116,19 +116,19 @@ def test_the_layout_is_the_documented_one() -> None:
         "00000000"
         "000000c0"  # tensor 1, dense: 0.0, -2.0
     )
-    assert codec.encode(uploads, schema).hex() == expected
+    assert codec.encode_update(uploads, schema).hex() == expected
 
 
 def test_rows_are_sent_in_increasing_order_whatever_the_order_of_learning() -> None:
     schema = Schema((Tensor("items", (20, 1), True),))
     values = np.array([[1.0], [2.0], [3.0]], np.float32)
-    shuffled = Uploads(0, 1, {"items": Rows(np.array([0, 3]), np.array([9, 2, 5], np.int32), values)})
+    shuffled = ClientUpdates(0, 1, {"items": Rows(np.array([0, 3]), np.array([9, 2, 5], np.int32), values)})
     ordered = Rows(np.array([0, 3]), np.array([2, 5, 9], np.int32), values[[1, 2, 0]])
-    assert codec.encode(shuffled, schema) == codec.encode(Uploads(0, 1, {"items": ordered}), schema)
+    assert codec.encode_update(shuffled, schema) == codec.encode_update(ClientUpdates(0, 1, {"items": ordered}), schema)
 
 
 @given(messages())
-def test_parameters_are_the_floats_that_the_messages_carry(message: tuple[Schema, Uploads]) -> None:
+def test_parameters_are_the_floats_that_the_messages_carry(message: tuple[Schema, ClientUpdates]) -> None:
     schema, uploads = message
     tables = sum(rows.values.size for rows in uploads.tables.values())
     dense = sum(values.size for values in uploads.dense.values())
@@ -139,13 +139,13 @@ def test_a_matrix_of_low_rank_is_sent_as_its_factors() -> None:
     schema = Schema((Tensor("matrix", (30, 20), by_row=False), Tensor("vector", (30,), by_row=False)))
     generator = np.random.default_rng(1)
     left, scales, right = (generator.normal(size=s).astype(np.float32) for s in ((2, 30, 1), (2, 1), (2, 1, 20)))
-    sent = Uploads(0, 2, factors={"matrix": Factors(left, scales, right)})
+    sent = ClientUpdates(0, 2, factors={"matrix": Factors(left, scales, right)})
     for device in range(2):
-        content = codec.encode(sent, schema, device)
+        content = codec.encode_update(sent, schema, device)
         assert len(content) == codec.sizes(sent, schema)[device] < 30 * 20
-        came = codec.decode(content, schema, 0).factors["matrix"]
+        came = codec.decode_update(content, schema, 0).factors["matrix"]
         assert np.array_equal(came.product()[0], sent.factors["matrix"].product()[device])
-    other = bytearray(codec.encode(sent, schema))
+    other = bytearray(codec.encode_update(sent, schema))
     other[13] = 1  # the same as the vector
     with pytest.raises(codec.BadMessage, match="does not fit its kind"):
-        codec.decode(bytes(other), schema, 0)
+        codec.decode_update(bytes(other), schema, 0)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from veilrec.wire.codec import BadMessage
-from veilrec.wire.pools import About, pool_file, read_pool
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.queries import PoolInfo, pool_file, read_pool
 
-ABOUT = About("toy 3", 10, whole=True, exact=False)
+ABOUT = PoolInfo("toy 3", 10, whole=True, exact=False)
 VECTORS = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 SCORES = VECTORS[:, :3].copy()
 IDS, TITLES, CATEGORIES = ["a", "b", "c", "d"], ["A", "Bé", "", "D\n"], ["news", "", "sport", "news"]

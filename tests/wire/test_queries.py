@@ -5,14 +5,14 @@ import struct
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
-from veilrec.wire.codec import BadMessage, NotFinite
-from veilrec.wire.queries import KINDS, Question, decode, encode
+from veilrec.core.errors import BadInput
+from veilrec.wire.messages import BadMessage, NotFinite
+from veilrec.wire.queries import KINDS, QueryShape, decode, encode
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "interest"])
 def test_numbers_come_back_and_nothing_else_travels(kind: str) -> None:
-    question = Question(kind, 5)  # type: ignore[arg-type]
+    question = QueryShape(kind, 5)  # type: ignore[arg-type]
     told = np.array([0.5, -1.25, 0.0, 3e8, -0.0], np.float32)
     sent = encode(told, question)
     assert len(sent) == question.bytes == 7 + 20
@@ -20,7 +20,7 @@ def test_numbers_come_back_and_nothing_else_travels(kind: str) -> None:
 
 
 def test_an_interest_takes_nine_bytes() -> None:
-    question = Question("interest", 300)
+    question = QueryShape("interest", 300)
     for interest in (0, 299):
         sent = encode(np.array([interest], np.float32), question)
         assert len(sent) == question.bytes == 9
@@ -30,17 +30,17 @@ def test_an_interest_takes_nine_bytes() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
 def test_what_is_not_finite_is_not_sent(bad: float) -> None:
     with pytest.raises(BadInput, match="not finite"):
-        encode(np.array([0.0, bad]), Question("pooled", 2))  # type: ignore[arg-type]
+        encode(np.array([0.0, bad]), QueryShape("pooled", 2))  # type: ignore[arg-type]
 
 
 def test_what_is_not_finite_is_not_read() -> None:
     sent = struct.pack("<4sBHff", b"VRQ1", KINDS.index("pooled"), 2, 0.0, np.nan)
     with pytest.raises(NotFinite, match="finite"):
-        decode(sent, Question("pooled", 2))
+        decode(sent, QueryShape("pooled", 2))
 
 
 def test_anything_odd_is_refused() -> None:
-    question = Question("attention", 3)
+    question = QueryShape("attention", 3)
     good = encode(np.zeros(3, np.float32), question)
     others = [
         b"",
@@ -54,16 +54,16 @@ def test_anything_odd_is_refused() -> None:
         with pytest.raises(BadMessage):
             decode(content, question)
     with pytest.raises(BadMessage, match="interest 7"):
-        decode(encode(np.array([7], np.float32), Question("interest", 8)), Question("interest", 5))
+        decode(encode(np.array([7], np.float32), QueryShape("interest", 8)), QueryShape("interest", 5))
 
 
 @pytest.mark.parametrize("interest", [-1.0, 5.0, 1.5, np.nan])
 def test_an_interest_that_does_not_exist_is_not_sent(interest: float) -> None:
     with pytest.raises(BadInput, match="no interest"):
-        encode(np.array([interest], np.float32), Question("interest", 5))
+        encode(np.array([interest], np.float32), QueryShape("interest", 5))
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 16])
 def test_a_question_of_a_size_that_does_not_exist_is_refused(size: int) -> None:
     with pytest.raises(BadInput, match="size"):
-        Question("vector", size)
+        QueryShape("vector", size)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.numpy import save_file
 
 from tests.wire.release_folder import manifest_of, signed_folder
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.wire.releases import CLIENT, BadRelease, Newest, canonical, open_release, parse_manifest, sign_release
 from veilrec.wire.signing import Rotation, SigningKey
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.wire.signing import (
     BadSignature,
     Rotation,

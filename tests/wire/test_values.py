@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilrec.updates import Rows, Schema, Tensor, Uploads
-from veilrec.wire import codec, values
-from veilrec.wire.codec import BadMessage
-from veilrec.wire.values import CODINGS, ValueCoding
+from veilrec.core.schema import ClientUpdates, Rows, Schema, Tensor
+from veilrec.wire import messages
+from veilrec.wire.messages import CODINGS, BadMessage, ValueCoding
 
 RELATIVE = {"float32": 0.0, "float16": 2.0**-11, "int8": 0.51 / 127, "int4": 0.51 / 7}  # of a row's largest
 
@@ -26,10 +25,10 @@ def test_the_other_side_reads_what_rounding_foretold(
     coding: ValueCoding, rows: int, width: int, seed: int, size: float
 ) -> None:
     given_values = size * np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
-    content = values.encode(given_values, coding)
-    assert len(content) == rows * values.row_size(coding, width)
-    read = values.decode(memoryview(content), rows, width, coding)
-    assert np.array_equal(read, values.rounded(given_values, coding))
+    content = messages.encode_values(given_values, coding)
+    assert len(content) == rows * messages.row_size(coding, width)
+    read = messages.decode_values(memoryview(content), rows, width, coding)
+    assert np.array_equal(read, messages.rounded_values(given_values, coding))
     largest = np.abs(given_values).max(axis=1, keepdims=True) if rows else np.zeros((0, 1))
     slack = 6e-8 if coding == "float16" else 0.0  # below it half precision has no more digits
     assert np.all(np.abs(read - given_values) <= (1.01 * RELATIVE[coding]) * largest + slack)
@@ -38,7 +37,7 @@ def test_the_other_side_reads_what_rounding_foretold(
 @pytest.mark.parametrize("coding", CODINGS)
 def test_rows_of_zeros_stay_zero_and_large_ones_stay_finite(coding: ValueCoding) -> None:
     rows = np.array([[0.0, 0.0], [1e30, -1e30]], np.float32)
-    read = values.rounded(rows, coding)
+    read = messages.rounded_values(rows, coding)
     assert np.array_equal(read[0], rows[0])
     assert np.isfinite(read).all()
 
@@ -51,16 +50,16 @@ def test_half_way_between_two_steps_both_sides_round_alike(coding: ValueCoding) 
     halves = (generator.integers(-largest, largest, (400, 32)) + 0.5) * units
     near = np.nextafter(halves.astype(np.float32), np.float32(np.inf) * generator.choice([-1, 1], (400, 32)))
     rows = np.hstack((largest * units, near)).astype(np.float32)
-    read = values.decode(memoryview(values.encode(rows, coding)), 400, 33, coding)
-    assert np.array_equal(read, values.rounded(rows, coding))
+    read = messages.decode_values(memoryview(messages.encode_values(rows, coding)), 400, 33, coding)
+    assert np.array_equal(read, messages.rounded_values(rows, coding))
 
 
 @pytest.mark.parametrize("coding", ["int8", "int4"])
 @pytest.mark.parametrize("size", [1e-38, 1e-40, 1e-45])
 def test_rows_whose_unit_has_no_inverse_stay_small(coding: ValueCoding, size: float) -> None:
     rows = np.array([[size, -size, 0.0]], np.float32)
-    read = values.decode(memoryview(values.encode(rows, coding)), 1, 3, coding)
-    assert np.array_equal(read, values.rounded(rows, coding))
+    read = messages.decode_values(memoryview(messages.encode_values(rows, coding)), 1, 3, coding)
+    assert np.array_equal(read, messages.rounded_values(rows, coding))
     assert np.abs(read - rows).max() <= 1e-37
 
 
@@ -68,9 +67,9 @@ def test_rows_whose_unit_has_no_inverse_stay_small(coding: ValueCoding, size: fl
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_a_row_that_is_not_finite_is_never_read_as_finite(coding: ValueCoding, odd: float) -> None:
     rows = np.array([[1.0, odd, 0.0]], np.float32)
-    read = values.decode(memoryview(values.encode(rows, coding)), 1, 3, coding)
+    read = messages.decode_values(memoryview(messages.encode_values(rows, coding)), 1, 3, coding)
     assert not np.isfinite(read).any()
-    assert not np.isfinite(values.rounded(rows, coding)).any()
+    assert not np.isfinite(messages.rounded_values(rows, coding)).any()
 
 
 @pytest.mark.parametrize("coding", CODINGS)
@@ -83,12 +82,12 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
         np.array([0, 3, 3]), np.array([1, 7, 30], np.int32), generator.standard_normal((3, 5)).astype(np.float32)
     )
     dense = {t.name: generator.standard_normal((2, *t.shape)).astype(np.float32) for t in schema.dense}
-    sent = Uploads(4, 2, {"items": rows}, dense)
-    expected = codec.rounded(sent, schema)
-    for device, size in enumerate(codec.sizes(sent, schema)):
-        content = codec.encode(sent, schema, device)
+    sent = ClientUpdates(4, 2, {"items": rows}, dense)
+    expected = messages.rounded_update(sent, schema)
+    for device, size in enumerate(messages.sizes(sent, schema)):
+        content = messages.encode_update(sent, schema, device)
         assert len(content) == size
-        got = codec.decode(content, schema, 4)
+        got = messages.decode_update(content, schema, 4)
         assert np.array_equal(
             got.tables["items"].values, expected.tables["items"].values[: len(got.tables["items"].index)]
         )
@@ -98,14 +97,16 @@ def test_a_coded_message_goes_through_and_is_as_long_as_foretold(coding: ValueCo
 
 def test_another_coding_than_the_schemas_is_refused() -> None:
     schema = Schema((Tensor("bias", (4,), False),))
-    content = codec.encode(Uploads(0, 1, {}, {"bias": np.ones((1, 4), np.float32)}), schema.coded("float16"))
+    content = messages.encode_update(
+        ClientUpdates(0, 1, {}, {"bias": np.ones((1, 4), np.float32)}), schema.coded("float16")
+    )
     with pytest.raises(BadMessage, match="does not fit"):
-        codec.decode(content, schema, 0)
+        messages.decode_update(content, schema, 0)
 
 
 def test_a_scale_that_is_not_finite_is_refused() -> None:
     schema = Schema((Tensor("bias", (4,), False),)).coded("int8")
-    content = bytearray(codec.encode(Uploads(0, 1, {}, {"bias": np.ones((1, 4), np.float32)}), schema))
+    content = bytearray(messages.encode_update(ClientUpdates(0, 1, {}, {"bias": np.ones((1, 4), np.float32)}), schema))
     content[-6:-4] = b"\x80\x7f"  # infinity
     with pytest.raises(BadMessage, match="not finite"):
-        codec.decode(bytes(content), schema, 0)
+        messages.decode_update(bytes(content), schema, 0)

@@ -1,1 +1,1 @@
-"""Commands; thin."""
+"""Commands; thin wrappers over the package."""

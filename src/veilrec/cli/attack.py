@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veilrec.cli import attack_training
-from veilrec.cli.attack_options import Calibrations, Data, Plot, Seed, Settings, run_folders
+from veilrec.cli.attack_training import Calibrations, Data, Plot, Seed, Settings, run_folders
 from veilrec.cli.audit import check_plot
 from veilrec.cli.output import Json, method_names, print_json, say
 
 if TYPE_CHECKING:
-    from veilrec.runs.attacking import Asked, Attacked
+    from veilrec.attacks.running import Attacked, QueryAttack
 
 app = typer.Typer(help="Attack what devices send, and see what is recovered.")
 ATTACKS = {
@@ -79,9 +79,9 @@ def gradient_rows(
 
         veilrec attack gradient-rows --method fednewsrec-head --data mind:FOLDER --json
     """
-    from veilrec.errors import BadInput
-    from veilrec.runs.attack_subjects import Populations, subjects_of
-    from veilrec.runs.attacking import attack_uploads
+    from veilrec.attacks.running import attack_uploads
+    from veilrec.attacks.subjects import Populations, subjects_of
+    from veilrec.core.errors import BadInput
 
     if uploads < 1 or rounds < 1:
         name, value = ("uploads", uploads) if uploads < 1 else ("rounds", rounds)
@@ -98,9 +98,9 @@ def gradient_rows(
         say(f"attack {number}/{len(subjects)}  {subject.label}")
         attacked.append(attack_uploads(subject, uploads=uploads, rounds=rounds, seed=seed))
     if plot is not None:
-        from veilrec.report.attack_picture import save_uploads
+        from veilrec.report.plots import save_attack
 
-        save_uploads(attacked, plot)
+        save_attack(attacked, plot)
     if json_output:
         each = [one.to_json() | {"seed": seed} for one in attacked]
         print_json(each[0] if len(each) == 1 else {"attack": "gradient-rows", "results": each, "seed": seed})
@@ -111,7 +111,7 @@ def gradient_rows(
 def _print_uploads(attacked: Sequence[Attacked], rounds: int, plot: Path | None) -> None:
     from rich.console import Console
 
-    from veilrec.simulate.attacks.observed import SEEN
+    from veilrec.attacks.subjects import SEEN
 
     console = Console()
     for one in attacked:
@@ -172,12 +172,12 @@ def repeated_queries(
     """
     from typing import get_args
 
-    from veilrec.errors import BadInput, known_name
+    from veilrec.attacks.repeated_queries import COUNTS, QueryNoise
+    from veilrec.attacks.running import attack_queries, clip_norm_of
+    from veilrec.attacks.subjects import Populations
+    from veilrec.core.errors import BadInput, known_name
     from veilrec.privacy.mechanisms.attention import Noise
     from veilrec.privacy.mechanisms.base import Calibration
-    from veilrec.runs.attack_subjects import Populations
-    from veilrec.runs.attacking import attack_queries, clip_norm_of
-    from veilrec.simulate.attacks.repeated_queries import COUNTS, Asking
 
     if not runs:
         raise BadInput("nothing to attack: give the folder of a run of a method with basis vectors, such as privaterec")
@@ -187,7 +187,7 @@ def repeated_queries(
         check_plot(plot)
     populations, asked = Populations(), []
     for number, folder in enumerate(run_folders(runs), 1):
-        asking = Asking(
+        asking = QueryNoise(
             epsilon=epsilon,
             delta=delta if delta is not None else 0.0 if noise == "laplace" else 1e-6,
             clip_norm=clip_norm_of(folder) if clip_norm is None else clip_norm,
@@ -197,7 +197,7 @@ def repeated_queries(
         say(f"attack {number}/{len(runs)}  {folder}")
         asked.append(attack_queries(folder, populations, asking, counts=queries or COUNTS, seed=seed))
     if plot is not None:
-        from veilrec.report.attack_picture import save_queries
+        from veilrec.report.plots import save_queries
 
         save_queries(asked, plot)
     if json_output:
@@ -207,7 +207,7 @@ def repeated_queries(
         _print_queries(asked, plot)
 
 
-def _print_queries(asked: Sequence[Asked], plot: Path | None) -> None:
+def _print_queries(asked: Sequence[QueryAttack], plot: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 

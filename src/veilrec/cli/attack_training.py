@@ -1,22 +1,97 @@
-"""`veilrec attack membership | row-support | inversion | poisoning`: attacks on what a training sends and releases."""
+"""`veilrec attack membership | row-support | inversion | poisoning`: attacks on what a training sends and releases.
+
+What attacks on a training are all asked, said once: a command gets it as one `Asked`, beside options of its own.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec.cli.attack_options import Asked, asks_what_all_do, run_folders
 from veilrec.cli.audit import check_plot
-from veilrec.cli.output import print_json, say
+from veilrec.cli.output import Json, data_names, method_names, print_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from veilrec.runs.attack_subjects import Subject
-    from veilrec.runs.attacking_training import Result
+    from veilrec.attacks.running import Result
+    from veilrec.attacks.subjects import AttackSubject
+
+
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Runs of `veilrec train`, with their settings and data; or federations that are over."),
+]
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", help="A method. May be repeated.", autocompletion=method_names)
+]
+Data = Annotated[str, typer.Option(help="Data set of the methods: NAME or NAME:FOLDER.", autocompletion=data_names)]
+Calibrations = Annotated[
+    list[str] | None, typer.Option("--calibration", help="Of the methods: proven, as-published, none. May be repeated.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one setting of the methods, as in `veilrec train`.")
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Less of everything: under a minute.")]
+Seed = Annotated[int, typer.Option(help="Decides every draw of the attack.", min=0)]
+Plot = Annotated[Path | None, typer.Option(help="Draw what was found: .svg or .png.")]
+RATINGS = "synthetic-ratings"
+_AFTER = ("quick", "seed", "plot", "json_output")  # what a command asks by itself stands before these
+
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """What is attacked, and where the findings go."""
+
+    runs: Runs = None
+    methods: Methods = None
+    data: Data = RATINGS
+    calibrations: Calibrations = None
+    settings: Settings = None
+    quick: Quick = False
+    seed: Seed = 0
+    plot: Plot = None
+    json_output: Json = False
+
+
+def asks_what_all_do(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `Asked`, which it takes as its first argument, and its own."""
+    common = inspect.signature(AttackOptions, eval_str=True).parameters
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    before = [option for name, option in common.items() if name not in _AFTER]
+    options = [*before, *own, *(common[name] for name in _AFTER)]
+
+    def run(**given: Any) -> None:
+        asked = AttackOptions(**{name: given.pop(name) for name in common})
+        command(asked, **given)
+
+    update_wrapper(run, command)
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
+
+
+def run_folders(folders: Sequence[Path] | None) -> list[Path]:
+    """Where the runs lie: the folder of a federation that is over holds one."""
+    from veilrec.core.errors import BadInput
+    from veilrec.federation.federation import FILE, RUN
+
+    found = []
+    for folder in folders or ():
+        if (folder / FILE).exists():
+            if not (folder / RUN).exists():
+                raise BadInput(f"{folder} is a federation without a run: finish it with `veilrec federate up {folder}`")
+            folder = folder / RUN  # noqa: PLW2901
+        found.append(folder)
+    return found
+
 
 Uploads = Annotated[
     int | None, typer.Option(help="Devices that are attacked; as many again are the attacker's own. Default: 150.")
@@ -27,7 +102,7 @@ _QUICK_ROUNDS, _QUICK_NEWS_ROUNDS = 60, 10  # of a training; a news model takes 
 
 @asks_what_all_do
 def membership(
-    asked: Asked,
+    asked: AttackOptions,
     canaries: Annotated[int | None, typer.Option(help="Made-up people in one training. Default: 200.")] = None,
     trainings: Annotated[int | None, typer.Option(help="Each with new canaries. Default: 10.")] = None,
     rounds: Annotated[
@@ -48,10 +123,9 @@ def membership(
 
         veilrec attack membership --method fedmf --quick --json
     """
-    from veilrec.errors import known_name
-    from veilrec.runs.attacking_training import attack_members
-    from veilrec.simulate.attacks.canaries import KINDS
-    from veilrec.simulate.attacks.membership import Effort
+    from veilrec.attacks.membership import KINDS, MembershipEffort
+    from veilrec.attacks.running import attack_members
+    from veilrec.core.errors import known_name
 
     kind = known_name("kind of canaries", kind, (*KINDS, "both"))
     kinds: Any = tuple(KINDS) if kind == "both" else (kind,)
@@ -60,16 +134,16 @@ def membership(
         number if given is None else given for given, number in zip((canaries, trainings), usual, strict=True)
     )
 
-    def attack(subject: Subject) -> Result:
+    def attack(subject: AttackSubject) -> Result:
         few = None if not asked.quick else _QUICK_NEWS_ROUNDS if subject.reads_news else _QUICK_ROUNDS
-        effort = Effort(many, times, few if rounds is None else rounds)
+        effort = MembershipEffort(many, times, few if rounds is None else rounds)
         return attack_members(subject, effort=effort, kinds=kinds, seed=asked.seed)
 
     show(attacked(asked, attack), asked, _print_members)
 
 
 @asks_what_all_do
-def row_support(asked: Asked, uploads: Uploads = None) -> None:
+def row_support(asked: AttackOptions, uploads: Uploads = None) -> None:
     """Which items does somebody have, by the rows that are there?
 
     A device changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
@@ -82,13 +156,13 @@ def row_support(asked: Asked, uploads: Uploads = None) -> None:
 
         veilrec attack row-support runs/mine --quick --json
     """
-    from veilrec.runs.attacking_training import attack_rows
+    from veilrec.attacks.running import attack_rows
 
     _look_for_histories(asked, uploads, attack_rows)
 
 
 @asks_what_all_do
-def inversion(asked: Asked, uploads: Uploads = None) -> None:
+def inversion(asked: AttackOptions, uploads: Uploads = None) -> None:
     """What of a history can be worked out from the numbers of a message?
 
     Three adversaries: a server that gets messages one by one, a server that gets only the exact sum of a cohort (secure
@@ -101,14 +175,14 @@ def inversion(asked: Asked, uploads: Uploads = None) -> None:
 
         veilrec attack inversion --method fednewsrec --calibration none --data synthetic-news:users=1000 --quick
     """
-    from veilrec.runs.attacking_training import attack_messages
+    from veilrec.attacks.running import attack_messages
 
     _look_for_histories(asked, uploads, attack_messages)
 
 
 @asks_what_all_do
 def poisoning(
-    asked: Asked,
+    asked: AttackOptions,
     poisons: Annotated[
         list[str] | None, typer.Option("--poison", help="promote, fake-history, flip, boost. May be repeated.")
     ] = None,
@@ -137,25 +211,24 @@ def poisoning(
 
         veilrec attack poisoning --method dp-fedmf --defence bound --defence groups --quick
     """
-    from veilrec.errors import known_name
-    from veilrec.runs.poisoning import SHARES, attack_poisoning
-    from veilrec.simulate.attacks.liars import POISONS
-    from veilrec.simulate.attacks.poisoning import DEFENCES
+    from veilrec.attacks.poisoning import DEFENCES, POISONS
+    from veilrec.attacks.running import SHARES, attack_poisoning
+    from veilrec.core.errors import known_name
 
     chosen: Any = [known_name("poison", name, tuple(POISONS)) for name in poisons or POISONS]
     against: Any = [known_name("defence", name, tuple(DEFENCES)) for name in defences or ("none", "bound")]
     many = shares or ((0.05,) if asked.quick else SHARES)
     length = rounds if rounds is not None else 20 if asked.quick else None
 
-    def attack(subject: Subject) -> Result:
+    def attack(subject: AttackSubject) -> Result:
         return attack_poisoning(subject, poisons=chosen, shares=many, defences=against, rounds=length, seed=asked.seed)
 
     show(attacked(asked, attack), asked, _print_poisoning)
 
 
-def attacked(asked: Asked, attack: Callable[[Subject], Result]) -> list[Result]:
+def attacked(asked: AttackOptions, attack: Callable[[AttackSubject], Result]) -> list[Result]:
     """Every subject that was asked for, attacked."""
-    from veilrec.runs.attack_subjects import Populations, subjects_of
+    from veilrec.attacks.subjects import Populations, subjects_of
 
     if asked.plot is not None:
         check_plot(asked.plot)
@@ -169,12 +242,12 @@ def attacked(asked: Asked, attack: Callable[[Subject], Result]) -> list[Result]:
     return found
 
 
-def show(found: Sequence[Result], asked: Asked, table: Callable[[Console, Result], None]) -> None:
+def show(found: Sequence[Result], asked: AttackOptions, table: Callable[[Console, Result], None]) -> None:
     """As a picture, and as JSON or tables."""
     if asked.plot is not None:
-        from veilrec.report.attacks_picture import save
+        from veilrec.report.plots import save_attack
 
-        save(found, asked.plot)
+        save_attack(found, asked.plot)
     if asked.json_output:
         each = [one.to_json() | {"seed": asked.seed} for one in found]
         print_json(each[0] if len(each) == 1 else {"attack": found[0].attack, "results": each, "seed": asked.seed})
@@ -191,7 +264,7 @@ def show(found: Sequence[Result], asked: Asked, table: Callable[[Console, Result
         console.print(f"Plot: {asked.plot}", soft_wrap=True, markup=False)
 
 
-def _look_for_histories(asked: Asked, uploads: int | None, attack: Callable[..., Result]) -> None:
+def _look_for_histories(asked: AttackOptions, uploads: int | None, attack: Callable[..., Result]) -> None:
     count = uploads if uploads is not None else _QUICK_UPLOADS if asked.quick else _UPLOADS
     found = attacked(asked, lambda subject: attack(subject, uploads=count, seed=asked.seed))
     show(found, asked, print_recovery)
@@ -257,8 +330,7 @@ def recovery_table(findings: Sequence[Any]) -> Table:
 def _print_poisoning(console: Console, one: Result) -> None:
     from rich.table import Table
 
-    from veilrec.simulate.attacks.liars import POISONS
-    from veilrec.simulate.attacks.poisoning import DEFENCES
+    from veilrec.attacks.poisoning import DEFENCES, POISONS
 
     table = Table()
     for name in ("defence", "attack"):
@@ -281,7 +353,7 @@ def _print_poisoning(console: Console, one: Result) -> None:
 
 
 def _seen(attack: str, view: str) -> str:
-    from veilrec.simulate.attacks import inversion, observed
+    from veilrec.attacks import inversion, subjects
 
-    seen: Any = inversion.SEEN if attack == "inversion" else observed.SEEN
+    seen: Any = inversion.SEEN if attack == "inversion" else subjects.SEEN
     return str(seen[view])

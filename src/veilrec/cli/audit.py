@@ -1,24 +1,148 @@
-"""`veilrec audit`: attack our own claims, and those that we know to be false."""
+"""`veilrec audit`: attack our own claims, and those that we know to be false.
+
+The audit of a method, in tables that somebody who has never seen one can read.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec.cli.audit_tables import print_method, print_methods
 from veilrec.cli.output import Json, print_json, say
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from veilrec.methods.audit import MethodAudit
-    from veilrec.privacy.audit.attacks import Case
-    from veilrec.privacy.audit.auditor import Audit, Verdict
+    from veilrec.audit.auditor import Audit, AuditVerdict
+    from veilrec.audit.claims import ClaimCase
+    from veilrec.audit.method import MethodAudit
+    from veilrec.audit.observe import AuditCheck, Value
+
+
+_FOUND_NOTHING = 0.0005  # an epsilon that is printed as 0.000
+_MEANING = (
+    "How to read it: every line was measured in the plan that trains, on made-up people, and held against what the "
+    "statement needs; what is drawn by chance may miss its mark as far as stands beside it (by chance). A line that "
+    "fails refutes the statement; that all hold is a test and not a proof."
+)
+
+
+_SEEN: dict[str | None, str] = {
+    "nobody": "what one device told in",
+    "server sees only noisy sums": "the noisy sum of one round in",
+}
+
+
+def print_method(found: MethodAudit, console: Console) -> None:
+    """Everything about one method."""
+    console.print(f"{found.method}: {found.claimed.line()}", style="bold", soft_wrap=True)
+    console.print(_checks(found.checks))
+    if found.canary is not None:
+        canary = found.canary
+        seen = _SEEN.get(found.claimed.trust, "the models of")
+        console.print(
+            f"Canary: from {seen} {canary.runs} runs with one person's data and as many without, epsilon is at "
+            f"least {canary.epsilon_lower:.3f} in the terms of the claim ({_audit_tables_terms(found)}; confidence "
+            f"{canary.confidence:g}, {counted(canary.rounds, 'round')}, 12 people); claimed is {found.claimed.line()}."
+        )
+        if canary.epsilon_lower < _FOUND_NOTHING:
+            console.print(
+                f"The canary found nothing: {canary.runs} runs a side can hardly find anything where so little is "
+                "given away, so that this says nothing for or against the claim. The checks above decide."
+            )
+    console.print(_MEANING)
+    console.print(
+        f"Such an audit fails a sound method by chance with probability at most {found.false_alarm_rate:.2g}."
+    )
+    if found.holds:
+        console.print("The method behaves as its statement says.")
+    for line in failures(found):
+        console.print(f"FAILED {line}", style="bold red", markup=False)
+
+
+def print_methods(methods: Sequence[MethodAudit], skipped: Mapping[str, str]) -> None:
+    """A line for every method."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if not methods and not skipped:
+        return
+    console = Console()
+    table = Table(title="Methods: the plan that trains, against its statement (canary: epsilon in the terms claimed)")
+    for name, justify in (("method", "left"), ("claimed", "left"), ("canary", "right"), ("checks", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("verdict")
+    for found in methods:
+        holding = sum(check.holds for check in found.checks)
+        lower = "" if found.canary is None else f"≥ {found.canary.epsilon_lower:.3f}"
+        verdict = "holds" if found.holds else "FAILED"
+        table.add_row(found.method, found.claimed.line(), lower, f"{holding} of {len(found.checks)}", verdict)
+    console.print(table)
+    console.print("`veilrec audit METHOD` says what each of the checks is.")
+    for name, why in skipped.items():
+        console.print(f"Not audited: {name}: {why}", markup=False)
+    for found in methods:
+        for line in failures(found):
+            console.print(f"FAILED {found.method}: {line}", style="bold red", markup=False)
+
+
+def failures(found: MethodAudit) -> list[str]:
+    """What failed, a line each."""
+    lines = [
+        f"{check.name}{f' ({check.where})' if check.where else ''}: {_text(check.measured)}, "
+        f"{_wanted(check)} was expected"
+        for check in found.checks
+        if not check.holds
+    ]
+    if found.canary is not None and not found.canary.holds:
+        lines.append(
+            f"canary: the released models prove an epsilon of at least {found.canary.epsilon_lower:.3f} "
+            f"({_audit_tables_terms(found)}); claimed is {found.claimed.line()}"
+        )
+    return lines
+
+
+def _audit_tables_terms(found: MethodAudit) -> str:
+    g = found.claimed
+    return f"per {g.unit}, {g.adjacency}, {g.scope}, trusting: {g.trust}, at delta {g.delta:g}, measured"
+
+
+def _checks(checks: Sequence[AuditCheck]) -> Table:
+    """Checks of one name are one line: the worst of them."""
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("what was looked at")
+    table.add_column("measured", justify="right")
+    table.add_column("has to be")
+    table.add_column("holds")
+    by_name: dict[str, list[AuditCheck]] = {}
+    for check in checks:
+        by_name.setdefault(check.name, []).append(check)
+    for name, same in by_name.items():
+        worst = next((check for check in same if not check.holds), same[0])
+        more = f" ({len(same)} of them)" if len(same) > 1 else ""
+        wanted = _wanted(worst).removeprefix("is ")
+        table.add_row(name + more, _text(worst.measured), wanted, "yes" if worst.holds else "NO")
+    return table
+
+
+def _wanted(check: AuditCheck) -> str:
+    """What it has to be, and how far it may be from that by chance."""
+    wanted = f"{check.relation} {_text(check.expected)}"
+    by_chance = " to ".join(map(_text, check.allowed))
+    return f"{wanted} (by chance {by_chance})" if by_chance not in ("", _text(check.expected)) else wanted
+
+
+def _text(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def audit(
@@ -87,7 +211,7 @@ def audit(
 
 
 def _refuse_data(data: str | None, *, shares: bool) -> None:
-    from veilrec.errors import BadInput
+    from veilrec.core.errors import BadInput
 
     if shares:
         raise BadInput("--shares is for a method, such as dp-fedmf; the mechanism itself is audited as shared-sum")
@@ -106,9 +230,9 @@ def _audit_method(
     plot: Path | None,
     json_output: bool,
 ) -> bool:
-    from veilrec.errors import BadInput
-    from veilrec.federate.audit import audit_with_shares
-    from veilrec.methods.audit import audit_method
+    from veilrec.audit.method import audit_method
+    from veilrec.audit.plan_distributed import audit_with_shares
+    from veilrec.core.errors import BadInput
 
     if plot is not None:
         raise BadInput(f"--plot draws mechanisms, and {name} is a method: leave it out, or audit all")
@@ -129,9 +253,9 @@ def _audit_method(
 def _audit_mechanisms(
     name: str, settings: Sequence[str] | None, *, seed: int, quick: bool, plot: Path | None, json_output: bool
 ) -> bool:
-    from veilrec.errors import BadInput
-    from veilrec.evaluate.serving_audit import ALL, serving_cases, serving_names
-    from veilrec.privacy.audit import auditor
+    from veilrec.audit import auditor
+    from veilrec.audit.auditor import ALL, serving_cases, serving_names
+    from veilrec.core.errors import BadInput
 
     name = _known(name)
     served = serving_cases(ALL if name == "all" else name) if name in {"all", *serving_names()} else ()
@@ -168,10 +292,9 @@ def _audit_mechanisms(
 
 def _known(name: str) -> str:
     """The name of a mechanism as it is written; a name of nothing is told what there is, methods included."""
-    from veilrec.errors import known_name
-    from veilrec.evaluate.serving_audit import serving_names
+    from veilrec.audit.auditor import all_cases, serving_names
+    from veilrec.core.errors import known_name
     from veilrec.methods.registry import names
-    from veilrec.privacy.audit.auditor import all_cases
 
     return known_name(
         "mechanism or method", name, {"all", *(case.name for case in all_cases()), *serving_names(), *names()}
@@ -180,8 +303,8 @@ def _known(name: str) -> str:
 
 def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str, str]]:
     """Every method that promises something with a proof; those that lack a package are named with what they lack."""
-    from veilrec.errors import BadInput
-    from veilrec.methods.audit import audit_method, proven_cases
+    from veilrec.audit.method import audit_method, proven_cases
+    from veilrec.core.errors import BadInput
 
     found, skipped, cases = [], {}, proven_cases()
     for number, (name, data) in enumerate(cases, 1):
@@ -195,8 +318,8 @@ def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str
 
 def check_plot(path: Path) -> None:
     """Refuse a picture that cannot be written, before any long work."""
-    from veilrec._extras import require
-    from veilrec.errors import BadInput
+    from veilrec.core.errors import BadInput
+    from veilrec.core.extras import require
 
     require("--plot", "matplotlib")
     if path.suffix not in (".svg", ".png"):
@@ -208,7 +331,7 @@ def check_plot(path: Path) -> None:
         raise BadInput(f"--plot {path}: it cannot be written; give a file in a folder of your own")
 
 
-def _shown(cases: Iterable[Case]) -> Iterator[Case]:
+def _shown(cases: Iterable[ClaimCase]) -> Iterator[ClaimCase]:
     """The cases, with a bar on standard error in a terminal and a line each elsewhere."""
     waiting = list(cases)
     if not sys.stderr.isatty():
@@ -244,13 +367,13 @@ def _print(result: Audit, plot: Path | None) -> None:
         console.print(f"Plot: {plot}", soft_wrap=True)
 
 
-def _failure(verdict: Verdict) -> str:
+def _failure(verdict: AuditVerdict) -> str:
     if verdict.rotted:
         return "the attack proves less than half of the claim: its pair of inputs, its score or the sampler has rotted"
     return f"it was expected that it is {verdict.expected}, the audit says {verdict.verdict}"
 
 
-def _terms(verdict: Verdict) -> str:
+def _terms(verdict: AuditVerdict) -> str:
     """What the two numbers mean nothing without, and the attack behind the second."""
     return (
         f"  {verdict.unit}, {verdict.adjacency}, {verdict.scope};\n"

@@ -14,8 +14,8 @@ from veilrec.cli.output import Json, data_names, method_names, print_json, proto
 from veilrec.cli.train import DATA_HELP
 
 if TYPE_CHECKING:
-    from veilrec.report.comparison import Grid
-    from veilrec.runs.comparison import Comparison
+    from veilrec.report.comparison import ComparisonTable
+    from veilrec.runs.comparison import MethodComparison
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
 
@@ -80,7 +80,7 @@ def compare(
 
         veilrec compare nrms naml --data mind:MINDsmall --seeds 3 --metric mrr
     """
-    from veilrec.cli.progress import following
+    from veilrec.cli.output import following
     from veilrec.report.comparison import save
     from veilrec.runs import comparison
 
@@ -109,7 +109,7 @@ def compare(
 
 
 def _command(
-    result: Comparison, methods: list[str], settings: list[str], *, preset: str | None, rounds: int | None
+    result: MethodComparison, methods: list[str], settings: list[str], *, preset: str | None, rounds: int | None
 ) -> str:
     """The command as it would be typed, without anybody's folders."""
     name, _, rest = result.data.partition(":")
@@ -123,7 +123,7 @@ def _command(
     return shlex.join(words)
 
 
-def _print(result: Comparison, command: str, form: Format) -> None:
+def _print(result: MethodComparison, command: str, form: Format) -> None:
     from veilrec.report import comparison as report
 
     if form == Format.json:
@@ -138,7 +138,7 @@ def _print(result: Comparison, command: str, form: Format) -> None:
         sys.stdout.write((result.folder / f"{report.NAME}.{suffix}").read_text(encoding="utf-8"))
 
 
-def _print_grid(grid: Grid) -> None:
+def _print_grid(grid: ComparisonTable) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

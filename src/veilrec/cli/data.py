@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, print_json, say
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
+    from veilrec.core.features import Features
     from veilrec.data.datasets import Dataset
     from veilrec.data.own_csv import CsvOptions
     from veilrec.data.population import Population
-    from veilrec.features import Features
 
 _COLUMN = "Its column in the header, or its number with --no-header. Default: a common name such as"
 UserColumn = Annotated[str | None, typer.Option(help=f"{_COLUMN} user, userId, customer_id.")]
@@ -190,7 +190,7 @@ def import_files(
     """
     from dataclasses import replace
 
-    from veilrec._files import refuse_existing
+    from veilrec.core.files import refuse_existing
     from veilrec.data import packed
     from veilrec.data.check import about_times, last_time, notices
     from veilrec.data.datasets import named_after
@@ -277,7 +277,7 @@ def export(
 
     Example: veilrec data export synthetic-news:users=1000,seed=1 --format mind --out made-up-mind
     """
-    from veilrec._files import refuse_existing
+    from veilrec.core.files import refuse_existing
     from veilrec.data import mind
     from veilrec.data.datasets import load
 
@@ -314,11 +314,11 @@ def _csv_options(**chosen: Any) -> CsvOptions | None:
 
 
 def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, features: Path | None) -> Population:
-    from veilrec.errors import BadInput
+    from veilrec.core.errors import BadInput
 
     if kind is OwnKind.csv:
-        from veilrec.data.feature_schema import beside
         from veilrec.data.own_csv import read_csv
+        from veilrec.data.own_features import beside
 
         return read_csv(*files, options=options, features=features or beside(files[0]))
     if features is not None:
@@ -327,7 +327,7 @@ def _read_own(files: list[Path], kind: OwnKind, options: CsvOptions | None, feat
         raise BadInput(f"impressions are read from one file, got {len(files)}: put them together first")
     if options is not None:
         raise BadInput("options for columns, times and encodings are for --kind csv: leave them out for impressions")
-    from veilrec.data.own_logs import read_impressions
+    from veilrec.data.impression_logs import read_impressions
 
     return read_impressions(files[0])
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from veilrec.report.demo import Finding
+    from veilrec.report.demo import DemoFinding
+    from veilrec.report.demo_service import ServiceDemo
     from veilrec.report.person import Person
-    from veilrec.report.service_story import Service
-    from veilrec.runs.request import Request
+    from veilrec.runs.request import RunRequest
 
 
 _WORDS = 4  # of a title, in a terminal
@@ -30,7 +30,7 @@ _ADDRESS = "http://127.0.0.1:8337"  # where `veilrec serve` listens unless told 
 
 
 class Kind(StrEnum):
-    """Which made-up data the demo learns from."""
+    """Which synthetic data the demo trains on."""
 
     all = "all"
     ratings = "ratings"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 def demo(
     kind: Annotated[
-        Kind, typer.Option(case_sensitive=False, help="Made-up data: films, news with impressions, or both.")
+        Kind, typer.Option(case_sensitive=False, help="Synthetic data: films, news with impressions, or both.")
     ] = Kind.all,
     seed: Annotated[
         int, typer.Option(min=0, help="Decides the data and every draw, but for noise that protects: that is secret.")
@@ -50,7 +50,7 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
     json_output: Json = False,
 ) -> None:
-    """The whole story on made-up data: train, compare, audit, release, serve, ask privately, write a report.
+    """Run the whole workflow on synthetic data: train, compare, audit, release, serve, query privately, write a report.
 
     Needs no download and no network; the server that it starts listens on this machine only and is stopped again.
     Everything that it does, `veilrec train`, `audit`, `release`, `serve` and `query` do for your own data.
@@ -69,7 +69,7 @@ def demo(
     findings = []
     with workshop(out) as room:
         for scenario in scenarios:
-            say(f"Make up {scenario.what}.")
+            say(f"Generate {scenario.what}.")
             for training in scenario.trainings:
                 say(training.aim)
                 _train(training.request, room / training.folder)
@@ -85,28 +85,30 @@ def demo(
         _show(findings, report, out, services)
 
 
-def _serve(finding: Finding, room: Path, seed: int) -> Service:
-    """Audit, release and serve the run that may be published, and ask for it as a device would."""
-    from veilrec.report import service_story
+def _serve(finding: DemoFinding, room: Path, seed: int) -> ServiceDemo:
+    """Audit, release and serve the run that may be published, and query it as a client."""
+    from veilrec.report import demo_service
     from veilrec.report.demo import categories_of, history_of
 
     method, audit = str(finding.scenario.serves), None
     if finding.scenario.audits:
         say(f"Audit {method}: attack the very plan that was trained.")
-        audit = service_story.audited(method, seed)
-    say(f"Release {method}: all that a device needs, and the guarantee, signed.")
-    release = service_story.released(room / method, room / finding.scenario.release)
+        audit = demo_service.audit_plan(method, seed)
+    say(f"Release {method}: all that a client needs, and the guarantee, signed.")
+    release = demo_service.sign_release(room / method, room / finding.scenario.release)
     history, categories = history_of(finding, room), categories_of(finding)
     if release.family == "catalogue":
-        say("Rank it on one person's device, which asks nobody.")
-        return service_story.Service(audit, release, history, service_story.asked(release, None, history, categories))
-    say("Serve it, and ask as one person's device, in every way that there is.")
-    with service_story.served(release.folder) as address:
-        asked = service_story.asked(release, address, history, categories)
-    return service_story.Service(audit, release, history, asked)
+        say("Rank it on one person's device, without a query.")
+        return demo_service.ServiceDemo(
+            audit, release, history, demo_service.query_all(release, None, history, categories)
+        )
+    say("Serve it, and query as one person's client in every serving mode.")
+    with demo_service.serve_release(release.folder) as address:
+        results = demo_service.query_all(release, address, history, categories)
+    return demo_service.ServiceDemo(audit, release, history, results)
 
 
-def _serving(out: Path, finding: Finding) -> str:
+def _serving(out: Path, finding: DemoFinding) -> str:
     """The command that keeps a service running."""
     return shlex.join([typed_name(), "serve", str(out / finding.scenario.release)])
 
@@ -128,8 +130,8 @@ def typed_name() -> str:
     return shlex.quote(str(called))
 
 
-def _train(request: Request, folder: Path) -> None:
-    from veilrec.cli.progress import following
+def _train(request: RunRequest, folder: Path) -> None:
+    from veilrec.cli.output import following
     from veilrec.methods.registry import get
     from veilrec.runs.request import prepare
     from veilrec.runs.training import train
@@ -140,7 +142,7 @@ def _train(request: Request, folder: Path) -> None:
         train(prepared, folder, listeners=(listener,))
 
 
-def _show(findings: list[Finding], report: Path, out: Path, services: list[tuple[Service, str]]) -> None:
+def _show(findings: list[DemoFinding], report: Path, out: Path, services: list[tuple[ServiceDemo, str]]) -> None:
     from rich.console import Console
 
     console = Console()
@@ -169,7 +171,7 @@ def _show(findings: list[Finding], report: Path, out: Path, services: list[tuple
         )
 
 
-def _show_service(console: Console, service: Service) -> None:
+def _show_service(console: Console, service: ServiceDemo) -> None:
     from rich.table import Table
 
     if service.audit is not None:
@@ -178,24 +180,24 @@ def _show_service(console: Console, service: Service) -> None:
             f"Audit of {service.audit['method']}: {len(service.audit['checks'])} checks, {verdict}.", markup=False
         )
     console.print(f"Released: {service.release.line()}. {service.release.guarantee.line()}.", markup=False)
-    title = f"One device, {service.release.method}"
-    table = Table("asking", "bytes sent", "promise of the query", "as on the device", title=title)
-    for one in service.asked:
+    title = f"One client, {service.release.method}"
+    table = Table("serving mode", "bytes sent", "guarantee of the query", "as on the device", title=title)
+    for one in service.results:
         answer = one.answer
-        sent = 0 if answer.sent is None else len(answer.sent)
         promise = "nothing is sent" if answer.guarantee is None else answer.guarantee.line()
-        table.add_row(one.mode, str(sent), promise, f"{one.same} of {len(answer.items)}")
+        table.add_row(one.mode, str(one.sent_bytes), promise, f"{one.same} of {len(answer.items)}")
     console.print(table)
 
 
-def _show_part(console: Console, finding: Finding) -> None:
+def _show_part(console: Console, finding: DemoFinding) -> None:
     scenario, runs = finding.scenario, finding.runs
     console.print(metrics_table(f"{scenario.title}: {scenario.data}, {runs[0].protocol}", finding.scores))
     for metric, value in finding.best_possible.items():
-        console.print(f"The data is made up, so the best possible {metric} is known: {value:.4f}.")
+        console.print(f"The data is synthetic, so the best possible {metric} is known: {value:.4f}.")
     for run in runs:
         sent = (
-            f"{run.visits()}, to devices {human_bytes(run.down_bytes)}, from devices {human_bytes(run.up_bytes)}; "
+            f"{run.participation()}, to clients {human_bytes(run.down_bytes)},"
+            f" from clients {human_bytes(run.up_bytes)}; "
             if run.kind == "federated"
             else "all data in one place; "
         )

@@ -1,18 +1,26 @@
-"""`veilrec evaluate`: measure a saved run again, as it is or as it would be served."""
+"""`veilrec evaluate`: measure a saved run again, as it is or as it would be served.
+
+Tables of `veilrec evaluate`: every metric, users with little data apart, and what hangs on a rule.
+
+What `veilrec evaluate --serving` prints for people.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, OutsideMethod, Run, metrics_table, print_json
+from veilrec.core.errors import counted
+from veilrec.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
+
 
 _SERVING = "Serving"  # where the help lists what belongs to --serving
 
@@ -182,7 +190,7 @@ def evaluate(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     if serving is None:
-        from veilrec.errors import BadInput
+        from veilrec.core.errors import BadInput
         from veilrec.runs.evaluation import evaluate_run
 
         alone = [*given, *([] if epsilon is None else ["epsilon"])]
@@ -200,18 +208,18 @@ def evaluate(
             method=method,
         )
         if plot is not None or html is not None:
-            from veilrec.report.personalisation_picture import save_files
+            from veilrec.report.page import save_personalisation
 
-            save_files(result, run, plot, html)
+            save_personalisation(result, run, plot, html)
     else:
         from veilrec.runs.serving import ask_for, refuse_other_options
 
         refuse_other_options(metrics.value, per_user, personalisation=personalisation, ties=ties, html=html)
         result = ask_for(run, serving.value, epsilon, given, plot, protocol, data, method=method)
         if plot is not None:
-            from veilrec.report.serving_picture import save_ways
+            from veilrec.report.plots import save_serving
 
-            save_ways(result, plot)
+            save_serving(result, plot)
     if json_output:
         print_json(result)
         return
@@ -224,8 +232,6 @@ def evaluate(
             if file is not None:
                 console.print(f"Curve in {file}", soft_wrap=True)
     else:
-        from veilrec.cli.serving_table import print_serving, print_ways
-
         (print_ways if "ways" in result else print_serving)(result, console)
         if plot is not None:
             console.print(f"Picture in {plot}", soft_wrap=True)
@@ -234,20 +240,19 @@ def evaluate(
 def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisation: bool) -> None:
     if plot is None and html is None:
         return
-    from veilrec._extras import require
-    from veilrec.errors import BadInput
+    from veilrec.core.errors import BadInput
+    from veilrec.core.extras import require
 
     if not personalisation:
         name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")
         raise BadInput(f"{name} belongs to --personalisation{others}: give it as well, or leave {name} out")
     require("a picture", "matplotlib")
-    from veilrec.report.personalisation_picture import check_files
+    from veilrec.report.page import check_personalisation_files
 
-    check_files(run, plot, html)
+    check_personalisation_files(run, plot, html)
 
 
 def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_user: Path | None) -> None:
-    from veilrec.cli.metric_tables import every_metric, fairness_line, groups_table, personalisation_table, ties_table
 
     rows = {result["method"]: result["metrics"]} | result["baselines"]
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}"
@@ -264,3 +269,165 @@ def _print_run(result: dict[str, Any], console: Console, metrics: Shown, per_use
     if per_user is not None:
         cases = counted(int(result["metrics"]["cases"]), "case")
         console.print(f"{cases} in {per_user}", soft_wrap=True)
+
+
+_COUNTS = ("cases", "skipped")
+_OF_GROUPS = ("auc", "hr@10", "ndcg@10")
+_OF_NEW_PEOPLE = ("hr@10", "ndcg@10")
+
+
+def every_metric(title: str, rows: Mapping[str, Mapping[str, float]]) -> Group:
+    """A row per metric, a column per method."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    table.add_column("")
+    for name in rows:
+        table.add_column(name, justify="right")
+    for metric in _by_family(next(iter(rows.values()))):
+        digits = 0 if metric in _COUNTS else 4
+        table.add_row(metric, *(f"{values[metric]:,.{digits}f}" for values in rows.values()))
+    return Group(Text(title, style="bold"), table)
+
+
+def _by_family(names: Iterable[str]) -> list[str]:
+    """The same metric at every k together."""
+    families: dict[str, list[str]] = {}
+    for name in names:
+        families.setdefault(name.partition("@")[0], []).append(name)
+    return [name for family in families.values() for name in family]
+
+
+def groups_table(method: str, groups: Sequence[Mapping[str, Any]]) -> Group:
+    """A row per group of users, with its size; the method's metrics beside those of popularity."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [name for name in _OF_GROUPS if name in groups[0]["metrics"]]
+    table = Table()
+    table.add_column("known items")
+    for column in ("users", "cases", *shown, *(f"popularity's {name}" for name in shown)):
+        table.add_column(column, justify="right")
+    for group in groups:
+        values = [group[of][name] for of in ("metrics", "popularity") for name in shown]
+        sizes = (f"{group['users']:,}", f"{group['cases']:,}")
+        table.add_row(group["known_items"], *sizes, *(f"{value:.4f}" for value in values))
+    return Group(Text(f"{method} by how much is known of a user", style="bold"), table)
+
+
+def personalisation_table(method: str, points: Sequence[Mapping[str, Any]]) -> Group:
+    """A row per number of given items; the method beside the baselines, which do not change."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    table.add_column("given")
+    whose = ("", *(f"{name}\n" for name in points[0]["baselines"]))  # a line of its own, or 80 columns are too few
+    heads = [f"{of}{metric}" for of in whose for metric in _OF_NEW_PEOPLE]
+    for column in ("mean", *heads):
+        table.add_column(column, justify="right")
+    for point in points:
+        values = [of[name] for of in (point["metrics"], *point["baselines"].values()) for name in _OF_NEW_PEOPLE]
+        table.add_row(point["given"], f"{point['mean_items']:.1f}", *(f"{value:.4f}" for value in values))
+    return Group(Text(f"{method} by how many items of a new user it is given", style="bold"), table)
+
+
+def ties_table(method: str, rules: Sequence[Mapping[str, Any]]) -> Group:
+    """A row per metric, a column per rule; the method, then popularity."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in ("", "metric"):
+        table.add_column(column)
+    for rule in rules:
+        table.add_column(rule["ties"], justify="right")
+    for of, rows in (
+        (method, [r["metrics"] for r in rules]),
+        ("popularity", [r["baselines"]["popularity"] for r in rules]),
+    ):
+        for number, metric in enumerate(_by_family(rows[0])):
+            table.add_row("" if number else of, metric, *(f"{row[metric]:.4f}" for row in rows))
+    return Group(Text(f"{method} by who wins where scores are equal", style="bold"), table)
+
+
+def fairness_line(method: str, fairness: Mapping[str, Any]) -> str:
+    """The least active fifth of the users beside the rest, in a sentence."""
+    metric, users, known = fairness["metric"], fairness["users"], fairness["known_items"]
+    return (
+        f"{metric} of the least active fifth of the users ({users:.0f} of them, up to {counted(known, 'known item')})"
+        f" and of the rest: {method} {_sides(fairness['model'])}; popularity {_sides(fairness['popularity'])}."
+    )
+
+
+def _sides(found: Mapping[str, Any]) -> str:
+    error = "" if found["error"] is None else f" ± {found['error']:.4f}"
+    return f"{found['least_active']:.4f} and {found['rest']:.4f}, spread {found['spread']:+.4f}{error}"
+
+
+def print_serving(result: Mapping[str, Any], console: Console) -> None:
+    """Metrics beside those of the model itself and of what needs no history, then the promise and the bytes."""
+    served = f"served by {result['serving']}"
+    rows = {served: result["metrics"], "the model itself": result["plain"]} | result["baselines"]
+    console.print(metrics_table(f"{result['method']} on {result['dataset']}, {result['protocol']}", rows))
+    console.print(
+        f"Of the 100 best news of the whole catalogue, {result['recall@100']:.1%} are found (mean of"
+        f" {result['recall_queries']:,} queries). Skew (1 - accuracy of ranks): {result['skew']:.3f}."
+    )
+    console.print(f"A query: {result['bytes_up']:,} bytes up, {result['bytes_down']:,} bytes down.")
+    one = Guarantee.from_json(result["guarantee"])
+    _promise("One query", one, one.caveats, console)
+    if result["composed"] is not None:
+        together = Guarantee.from_json(result["composed"])
+        _promise("All of them", together, [words for words in together.caveats if words not in one.caveats], console)
+    _promise("The model", Guarantee.from_json(result["model_guarantee"]), (), console)
+    for warning in result["warnings"]:
+        console.print(warning)
+
+
+def print_ways(result: Mapping[str, Any], console: Console) -> None:
+    """A row for every way of serving at every epsilon, and the promise of each below."""
+    from rich.table import Table
+
+    console.print(
+        f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}", style="bold"
+    )
+    table = Table()
+    for name in ("served by", "epsilon", "auc", "ndcg@10", "recall", "skew", "up", "down"):
+        table.add_column(name, justify="left" if name == "served by" else "right", no_wrap=True)
+    for way in result["ways"]:
+        told = way["metrics"]
+        epsilon = "" if way["epsilon"] is None else f"{way['epsilon']:g}"
+        numbers = (f"{told['auc']:.4f}", f"{told['ndcg@10']:.4f}", f"{way['recall@100']:.3f}", f"{way['skew']:.3f}")
+        table.add_row(way["serving"], epsilon, *numbers, f"{way['bytes_up']:,}", f"{way['bytes_down']:,}")
+    for name, told in result["baselines"].items():
+        table.add_row(name, "", f"{told['auc']:.4f}", f"{told['ndcg@10']:.4f}", "", "", "", "")
+    console.print(table)
+    console.print("recall: of the 100 best news of the catalogue; up and down: bytes of a query and of its answer.")
+    for way in result["ways"]:
+        epsilon = "" if way["epsilon"] is None else f" at {way['epsilon']:g}"
+        promise = Guarantee.from_json(way["guarantee"])
+        console.print(f"{way['serving']}{epsilon}: {promise.line()}")
+        if way["composed"] is not None:
+            console.print(f"  all of them: {Guarantee.from_json(way['composed']).line()}")
+    caveats = (words for way in result["ways"] for words in way["guarantee"]["caveats"])
+    for caveat in dict.fromkeys(caveats):
+        console.print(f"  {caveat}")
+    _promise("The model", Guarantee.from_json(result["model_guarantee"]), (), console)
+    for left in result["left_out"]:
+        console.print(f"Left out: {left['serving']}: {left['why']}")
+    for warning in dict.fromkeys(words for way in result["ways"] for words in way["warnings"]):
+        console.print(warning)
+
+
+def _promise(what: str, guarantee: Guarantee, caveats: Iterable[str], console: Console) -> None:
+    console.print(f"{what}: {guarantee.line()}", style="bold")
+    if guarantee.honest_note:
+        console.print(f"  Why: {guarantee.honest_note.removesuffix('.')}.")
+    for caveat in caveats:
+        console.print(f"  {caveat}")

@@ -1,17 +1,149 @@
-"""`veilrec federate`: a method on real devices, over HTTPS."""
+"""`veilrec federate`: a method on real devices, over HTTPS.
+
+`veilrec federate invite`, `bring` and `admit`: somebody new takes a place that was kept free.
+
+How far a federation has come, in lines for people.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from veilrec.cli.federate_joining import admit, bring, invite
-from veilrec.cli.federate_lines import Lines, print_status
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
+
+
+def invite(
+    folder: Annotated[Path, typer.Argument(help="Folder of a federation that has free places.")],
+    data: Annotated[
+        str | None, typer.Option(help="NAME or NAME:PATH to take the person's data from; otherwise the user brings it.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
+    json_output: Json = False,
+) -> None:
+    """Hand out a free place, also while rounds are running: makes the folder that a new device starts with.
+
+    Example:
+
+        veilrec federate invite trial --data csv:anna.csv
+    """
+    from veilrec.core.errors import BadInput
+    from veilrec.data.datasets import load
+    from veilrec.federation import federation
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.joining import invite as hand_out
+
+    made = federation.read(folder)
+    if user is not None and data is None:
+        raise BadInput(f"--user {user} is somebody of a data set: add --data")
+    invited = hand_out(folder, FederationFacts(folder, made), None if data is None else load(data), user)
+    unheard = [name for name in (f"helper-{n}" for n in range(len(made.helpers))) if name not in invited.told]
+    if json_output:
+        told = {name: getattr(invited, name) for name in ("name", "role", "announcement", "free")}
+        left_out = None if invited.brought is None else invited.brought.left_out
+        print_json({**told, "folder": str(invited.folder), "left_out": left_out, "helpers_to_tell": unheard})
+        return
+    say(f"{invited.folder} is for one new user ({invited.role}); {invited.free} places are left")
+    if invited.brought is None:
+        say("It has no data yet: its user brings it with `veilrec federate bring`")
+    elif invited.brought.left_out:
+        say(f"{invited.brought.left_out} items are left out: this federation does not know them")
+    for name in unheard if invited.role == "learner" else ():
+        say(f"Before it starts, on the host of {name}: `veilrec federate admit {name} {invited.announcement}`")
+
+
+def bring(
+    folder: Annotated[Path, typer.Argument(help="Folder of a device that `veilrec federate invite` made.")],
+    data: Annotated[str, typer.Option(help="NAME or NAME:PATH, such as csv:own.csv.")],
+    user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
+    federation_folder: Annotated[
+        Path | None,
+        typer.Option("--federation", help="Where federation.yaml, facts and ca.pem lie; usually two folders above."),
+    ] = None,
+) -> None:
+    """Put your own data into the folder of your device, sealed; it is read here, and nobody else sees it."""
+    from veilrec.data.datasets import load
+    from veilrec.federation import federation
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.joining import bring as put
+
+    place = federation_folder or folder.resolve().parent.parent
+    brought = put(folder, FederationFacts(place, federation.read(place)), load(data), user)
+    left_out = f"; {brought.left_out} items are left out: this federation does not know them"
+    say(f"{folder} has its data{left_out if brought.left_out else ''}")
+
+
+def admit(
+    folder: Annotated[Path, typer.Argument(help="Folder of a helper.")],
+    announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new device.")],
+) -> None:
+    """Tell a helper of somebody who was invited later; its operator decides whether to."""
+    from veilrec.federation.helper import admit as add
+
+    say(f"{add(folder, announcement)} may take part in secure sums")
+
+
+_OF_LEDGERS = (
+    "an upper bound, in zCDP and as if there were no sampling and no masks, so that it may end above the promise with"
+    " nothing overspent; promised is"
+)
+
+
+class Lines:
+    """A line whenever a round is over; in a terminal, one that is written over."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Say how far it has come, if that is news."""
+        line = status_line(status)
+        if not line or line == self._last:
+            return
+        self._last = line
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()
+        elif status.get("stage") in ("between rounds", "over", "judged") or not status.get("this_round"):
+            say(line)
+
+
+def status_line(status: Mapping[str, Any]) -> str:
+    """How far a federation has come, in one line."""
+    from veilrec.report.units import human_bytes
+
+    if "devices" not in status:
+        return str(status.get("stage", "not started"))
+    here, invited = status["devices"]["here"], status["devices"]["invited"]
+    void = f", {status['void']} void" if status["void"] else ""
+    down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])
+    owing = ", ".join(status.get("waiting_for", ()))
+    stage = f"{status['stage']}, waiting for {owing}" if owing else status["stage"]
+    return (
+        f"round {status['round']}/{status['rounds']}{void}  {stage}  devices {here}/{invited}"
+        f"  messages {status['messages']}  down {down}  up {sent}"
+    )
+
+
+def print_status(found: Mapping[str, Any]) -> None:
+    """What `veilrec federate status` says in words."""
+    state = "up" if found["up"] else "over" if found["finished"] else "down"
+    say(f"{found['method']} ({state}) at {found['address']}: {status_line(found['run'])}")
+    ledgers = found["ledgers"]
+    if ledgers["largest"] is not None:
+        most = ledgers["largest"]
+        bases = {most["basis"], found["promised"]["basis"]}
+        why = f" ({_OF_LEDGERS}: {found['promised']['line']})" if bases == {"proven"} else ""
+        say(f"{ledgers['devices']} ledgers here; the one that has spent most: {most['line']}{why}")
+    if found["rehearsal"]:
+        say("A rehearsal: it protects nobody.")
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -77,8 +209,8 @@ def init(
     json_output: Json = False,
 ) -> None:
     """Make a federation: a folder for the coordinator, and one for every device with its own user's data only."""
-    from veilrec.federate.federation import command
-    from veilrec.federate.making import FederationOptions, make
+    from veilrec.federation.federation import command
+    from veilrec.federation.making import FederationOptions, make
     from veilrec.privacy.guarantee import Guarantee
 
     wishes = FederationOptions(
@@ -131,10 +263,10 @@ def up(
     json_output: Json = False,
 ) -> None:
     """Start the coordinator and every device of the folder; ends when the rounds are over, and writes a run folder."""
-    from veilrec.federate import federation, running
-    from veilrec.federate.facts import FederationFacts
-    from veilrec.federate.finishing import finish
-    from veilrec.runs.folder import RESULT, read_result
+    from veilrec.federation import federation, running
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.finishing import finish
+    from veilrec.runs.checkpoint import RESULT, read_result
 
     if detach:
         pid = running.detach(folder, transport.value)
@@ -176,8 +308,8 @@ def show_status(
     json_output: Json = False,
 ) -> None:
     """How far it has come: rounds, devices, bytes, and what the ledgers of the devices here have spent."""
-    from veilrec.errors import BadInput
-    from veilrec.federate.running import status
+    from veilrec.core.errors import BadInput
+    from veilrec.federation.running import status
 
     if watch and json_output:
         raise BadInput("--json prints one object, and --watch prints again and again: leave one of them out")
@@ -195,7 +327,7 @@ def show_status(
 @app.command()
 def down(folder: Folder, json_output: Json = False) -> None:
     """End the processes that `up` started, and nothing else; `up` goes on later where it was."""
-    from veilrec.federate import federation, processes
+    from veilrec.federation import federation, processes
 
     federation.read(folder)
     ended = processes.end(folder)
@@ -214,13 +346,13 @@ def coordinator(
     ] = None,
 ) -> None:
     """Run the coordinator alone, on its own host; it writes the model when the rounds are over."""
-    from veilrec.federate import federation
-    from veilrec.federate.coordinator.process import coordinate
-    from veilrec.federate.facts import FederationFacts
-    from veilrec.federate.finishing import finish
+    from veilrec.federation import federation
+    from veilrec.federation.coordinator.process import coordinate
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.finishing import finish
 
     if page is not None:
-        from veilrec.wire.addresses import checked_origin
+        from veilrec.wire.signing import checked_origin
 
         checked_origin(page)
     known = FederationFacts(folder, federation.read(folder))
@@ -236,9 +368,9 @@ def coordinator(
 @app.command("page")
 def page_file(folder: Folder, out: Annotated[Path, typer.Argument(help="File to write, to be handed out.")]) -> None:
     """Write the public file that a browser takes part with, beside an invitation."""
-    from veilrec.federate import federation
-    from veilrec.federate.facts import FederationFacts
-    from veilrec.federate.page import write_page
+    from veilrec.federation import federation
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.page import write_page
 
     size = write_page(FederationFacts(folder, federation.read(folder)), out)
     say(f"{out}: {size:,} bytes, for everybody. With it and the text of an invitation a page takes part")
@@ -256,10 +388,10 @@ def device(
     ] = None,
 ) -> None:
     """Run one device, or several, on a host of their own."""
-    from veilrec.federate import federation
-    from veilrec.federate.device.folder import check
-    from veilrec.federate.device.process import RunDevice, run_device, run_devices
-    from veilrec.federate.facts import FederationFacts
+    from veilrec.federation import federation
+    from veilrec.federation.client.folder import check
+    from veilrec.federation.client.process import RunDevice, run_device, run_devices
+    from veilrec.federation.facts import FederationFacts
 
     for folder in folders:
         check(folder)
@@ -268,7 +400,7 @@ def device(
     run: RunDevice = run_device
     if link is not None:
         _need_flower()
-        from veilrec.federate.device.flower_client import node_at
+        from veilrec.federation.client.flower_client import node_at
 
         run = node_at(link)
     if not run_devices(folders, known, say, run):
@@ -287,12 +419,12 @@ def run_link(
     import threading
 
     _need_flower()
-    from veilrec.federate import federation
-    from veilrec.federate.coordinator.flower_link import Link
-    from veilrec.federate.coordinator.process import last_status
-    from veilrec.federate.facts import FederationFacts
-    from veilrec.federate.flower_messages import public_address
-    from veilrec.federate.running import live_status
+    from veilrec.federation import federation
+    from veilrec.federation.coordinator.flower_link import Link
+    from veilrec.federation.coordinator.process import last_status
+    from veilrec.federation.facts import FederationFacts
+    from veilrec.federation.flower_messages import public_address
+    from veilrec.federation.running import live_status
 
     made = federation.read(folder)
     door = public or public_address(made.address)
@@ -308,8 +440,8 @@ def flower_app(
     folder: Folder, out: Annotated[Path, typer.Argument(help="Folder to write: what `flwr run` takes.")]
 ) -> None:
     """Write an app for those who run Flower themselves, in stock SuperNodes or in its simulation."""
-    from veilrec.federate import federation
-    from veilrec.federate.flower_messages import write_app
+    from veilrec.federation import federation
+    from veilrec.federation.flower_messages import write_app
 
     federation.read(folder)
     write_app(out, folder)
@@ -317,7 +449,7 @@ def flower_app(
 
 
 def _need_flower() -> None:
-    from veilrec._extras import require
+    from veilrec.core.extras import require
 
     require("carrying a federation by Flower", "flwr")
 
@@ -334,7 +466,7 @@ def helper(
     import signal
     import threading
 
-    from veilrec.federate.helper import run_helper
+    from veilrec.federation.helper import run_helper
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -345,8 +477,8 @@ def helper(
 @app.command()
 def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the device, such as d00003.")]) -> None:
     """Take nothing from a device any more, from this moment on."""
-    from veilrec.federate import federation
-    from veilrec.federate.coordinator.registry import Registry
+    from veilrec.federation import federation
+    from veilrec.federation.coordinator.registry import Registry
 
     federation.read(folder)
     with Registry(folder / federation.COORDINATOR) as registry:
@@ -357,7 +489,7 @@ def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the devi
 @app.command()
 def rehearse(folder: Folder, json_output: Json = False) -> None:
     """Simulate a rehearsal that is over with its own secrets: both have to come to the same weights, bit for bit."""
-    from veilrec.federate.finishing import rehearse as compare
+    from veilrec.federation.finishing import rehearse as compare
 
     found = compare(folder)
     if json_output:

@@ -9,32 +9,29 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from veilrec._extras import missing_part
 from veilrec._version import __version__
 from veilrec.cli import (
     attack,
     audit,
-    bench,
-    check,
     compare,
     data,
     demo,
-    doctor,
     evaluate,
+    extend,
     federate,
     methods,
-    new,
     privacy,
     query,
     recommend,
     release,
     reproduce,
-    serve,
     train,
     tune,
 )
+from veilrec.cli import release as serve
 from veilrec.cli.output import open_streams, say
-from veilrec.errors import VeilrecError, file_trouble
+from veilrec.core.errors import BadInput, VeilrecError, file_trouble
+from veilrec.core.extras import missing_part
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 
@@ -55,8 +52,8 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("methods")(methods.methods)
-app.add_typer(new.app, name="new")
-app.add_typer(check.app, name="check")
+app.add_typer(extend.app, name="new")
+app.add_typer(extend.check_app, name="check")
 app.command("train")(train.train)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
@@ -70,8 +67,20 @@ app.add_typer(attack.app, name="attack")
 app.command("reproduce")(reproduce.reproduce)
 app.command("serve")(serve.serve)
 app.add_typer(federate.app, name="federate")
-app.add_typer(bench.app, name="bench")
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(extend.doctor)
+
+
+@app.command(
+    "bench",
+    hidden=True,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def _bench(context: typer.Context) -> None:
+    """Name the script that took the place of this former command."""
+    scripts = {"http": "benchmarks/serve_http.py", "faults": "-m tests.federation.faults"}
+    scripts |= {name: f"benchmarks/{name}.py" for name in ("simulate", "serve", "secagg", "federate")}
+    name = next((word for word in context.args if word in scripts), "simulate")
+    raise BadInput(f"benchmarks are scripts: python {scripts[name]}")
 
 
 def _version(asked: bool) -> None:

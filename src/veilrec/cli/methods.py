@@ -44,7 +44,7 @@ def methods(
     if name is not None:
         _one(name, json_output, filtered=private or data is not None or paper is not None)
         return
-    from veilrec.methods.describe import listed
+    from veilrec.methods.registry import listed
 
     entries = listed(private=private, data=data, paper=paper)
     if json_output:
@@ -91,8 +91,8 @@ def _cut(line: str, columns: int | None) -> str:
 
 
 def _one(name: str, json_output: bool, *, filtered: bool) -> None:
-    from veilrec.errors import BadInput
-    from veilrec.methods.describe import everything
+    from veilrec.core.errors import BadInput
+    from veilrec.methods.registry import everything
 
     if filtered:
         raise BadInput(f"--private, --data and --paper choose among all methods: leave them out, or leave out {name}")

@@ -1,4 +1,7 @@
-"""What commands share: where words go, the table of metrics, and the names that the shell completes."""
+"""What commands share: where words go, the table of metrics, and the names that the shell completes.
+
+A run as it goes: a bar in a terminal, plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,24 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veilrec.report.units import human_bytes, human_seconds
+from veilrec.runs.checkpoint import Progress
+from veilrec.runs.loop import Listener
+from veilrec.simulation.trainer import StepReport
+
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+    from rich.text import Text
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 Run = Annotated[Path, typer.Argument(help="Folder of a run of `veilrec train`.")]
@@ -95,6 +108,106 @@ def data_names(typed: str) -> list[str]:
 
 def protocol_names(typed: str) -> list[str]:
     """Ways to evaluate, likewise."""
-    from veilrec.evaluate.protocols import PROTOCOLS
+    from veilrec.evaluation.protocols import PROTOCOLS
 
     return [name for name in PROTOCOLS if name.startswith(typed)]
+
+
+_FOLLOWED = ("hr@10", "ndcg@10", "auc", "mrr")  # as many as fit into a line
+_TIMED = 3.0  # seconds of rounds after the first, before their mean says anything
+_REMEMBERED = 3600.0  # seconds of rounds that the bar, which leaves out the first too, takes the mean of
+_SHORT = 10.0  # seconds; of shorter rounds tenths are told
+_LONG_WAIT = 60.0  # seconds; a shorter one needs no warning
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {metrics[name]:.4f}" for name in _FOLLOWED if name in metrics)
+
+
+def _traffic(progress: Progress) -> str:
+    if not progress.devices:
+        return ""
+    speed = f"{progress.clients_per_second:,.0f} clients/s"
+    return f"{speed}  down {human_bytes(progress.down_bytes)}  up {human_bytes(progress.up_bytes)}"
+
+
+class PlainLines:
+    """One line per evaluation, and early on how long the rest will take."""
+
+    def __init__(self, title: str, rounds: int) -> None:
+        self._title = title
+        self._rounds = rounds
+        self._first: tuple[int, float] | None = None  # rounds and seconds of learning when the first round ended
+        self._has_told = False
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        """Say once how long the rest will take, if that is long; the first round, which may compile, does not count."""
+        if self._has_told:
+            return
+        if self._first is None:
+            self._first = progress.rounds_done, progress.learning_seconds
+            return
+        rounds, seconds = progress.rounds_done - self._first[0], progress.learning_seconds - self._first[1]
+        if seconds < _TIMED:
+            return
+        self._has_told = True
+        each = seconds / rounds
+        left = each * (self._rounds - progress.rounds_done)
+        if left >= _LONG_WAIT:
+            time = f"{each:.1f} s" if each < _SHORT else human_seconds(each)
+            self._say(progress, f"{time} each, about {human_seconds(left)} of learning left")
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Say how good the model is now."""
+        self._say(progress, f"{_metrics(metrics)}  {_traffic(progress)}")
+
+    def _say(self, progress: Progress, words: str) -> None:
+        say(f"{self._title} {progress.rounds_done}/{self._rounds}  {words}".rstrip())
+
+
+class LiveBar:
+    """A bar, and below it the latest metrics and what has crossed the network: both fit into 80 columns."""
+
+    def __init__(self, bar: Bar, task: TaskID, words: Text) -> None:
+        self._bar = bar
+        self._task = task
+        self._words = words
+        self._latest = ""
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=progress.rounds_done)
+        self._say(progress)
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Show the metrics from now on."""
+        self._latest = _metrics(metrics)
+        self._say(progress)
+
+    def _say(self, progress: Progress) -> None:
+        self._words.plain = f"{self._latest}  {_traffic(progress)}".strip()
+
+
+@contextmanager
+def following(title: str, rounds: int, *, unit: str = "round") -> Iterator[Listener]:
+    """A listener that shows a run on standard error."""
+    if not sys.stderr.isatty():
+        yield PlainLines(f"{title}: {unit}", rounds)
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    bar = Bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{unit}s"),
+        TimeRemainingColumn(),
+        speed_estimate_period=_REMEMBERED,
+    )
+    words = Text(no_wrap=True, overflow="ellipsis")
+    with Live(Group(bar, words), console=Console(stderr=True)):
+        yield LiveBar(bar, bar.add_task(title, total=rounds), words)

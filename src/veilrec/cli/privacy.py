@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, print_json
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
     from veilrec.privacy.calculator import Setting
@@ -39,7 +39,7 @@ class Planned(StrEnum):
     label = "label"
 
 
-class Mechanism(StrEnum):
+class AccountMechanism(StrEnum):
     """A mechanism that `account` knows."""
 
     gaussian = "gaussian"
@@ -199,8 +199,8 @@ def account(
     rounds: Annotated[int, typer.Option(help="Rounds of training.")],
     delta: Annotated[float, typer.Option(help="Chance of failure, above 0 and below 1.")],
     mechanism: Annotated[
-        Mechanism, typer.Option(case_sensitive=False, help="What protects the sum.")
-    ] = Mechanism.gaussian,
+        AccountMechanism, typer.Option(case_sensitive=False, help="What protects the sum.")
+    ] = AccountMechanism.gaussian,
     sampling: Annotated[
         Sampled,
         typer.Option(
@@ -226,7 +226,7 @@ def account(
         veilrec privacy account --noise-multiplier 1 --rounds 1000 --delta 1e-6 --sampling fixed
         --population 4800 --cohort 30
     """
-    from veilrec.errors import BadInput
+    from veilrec.core.errors import BadInput
     from veilrec.privacy.accounting import Rounds
     from veilrec.privacy.calculator import epsilon_of_training
 
@@ -266,8 +266,8 @@ def _tell(asked: dict[str, Any], plan: Setting, json_output: bool) -> None:
 
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    from veilrec.errors import BadInput
-    from veilrec.runs.folder import read_config
+    from veilrec.core.errors import BadInput
+    from veilrec.runs.checkpoint import read_config
 
     config = read_config(run)
     path = run / "result.json"

@@ -10,7 +10,7 @@ import typer
 from veilrec.cli.output import Json, print_json, say
 
 if TYPE_CHECKING:
-    from veilrec.device.client import Allowance, Answer, Client
+    from veilrec.client.recommender import QueryBudget, Recommendations, RecommenderClient
 
 
 def query(
@@ -61,8 +61,8 @@ def query(
     """
     import tempfile
 
-    from veilrec.device.server_link import ServerLink
-    from veilrec.runs.released import open_device
+    from veilrec.client.recommender import ServerLink
+    from veilrec.runs.release_model import open_device
     from veilrec.wire.releases import open_release
     from veilrec.wire.signing import read_public
 
@@ -94,19 +94,19 @@ def read_items(history: str | None) -> list[str]:
     except OSError:  # far too long for a name
         is_file = False
     if is_file:
-        from veilrec.runs.histories import read_history_file
+        from veilrec.runs.saved import read_history_file
 
         return read_history_file(path)
     return [item.strip() for item in history.split(",") if item.strip()]
 
 
-def _allowance(budget: float | None) -> Allowance | None:
-    from veilrec.device.client import Allowance
+def _allowance(budget: float | None) -> QueryBudget | None:
+    from veilrec.client.recommender import QueryBudget
 
-    return None if budget is None else Allowance(history=budget, click=2.0 * budget)
+    return None if budget is None else QueryBudget(history=budget, click=2.0 * budget)
 
 
-def _show(device: Client, answer: Answer, json_output: bool) -> None:
+def _show(device: RecommenderClient, answer: Recommendations, json_output: bool) -> None:
     from dataclasses import asdict
 
     spent = device.spent()
@@ -141,9 +141,11 @@ def _show(device: Client, answer: Answer, json_output: bool) -> None:
     Console().print(table)
     if answer.sent is None:
         typer.echo("Nothing of the history has left this device.")
-        return
-    promise = answer.guarantee.line() if answer.guarantee is not None else "no privacy guarantee"
-    typer.echo(f"Left this device: {len(answer.sent)} bytes, {answer.sent.hex()[:64]}. {promise}.")
+        if answer.guarantee is None:  # no query was drawn either
+            return
+    else:
+        promise = answer.guarantee.line() if answer.guarantee is not None else "no privacy guarantee"
+        typer.echo(f"Left this device: {len(answer.sent)} bytes, {answer.sent.hex()[:64]}. {promise}.")
     for report in spent:
         left = f"{100 * report.remaining:.0f} % of this release's budget is left"
         typer.echo(f"Spent so far: {report.spent.line()}; {left}.")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, OutsideMethod, Run, print_json, say
+from veilrec.core.errors import counted
 
 
 def recommend(
@@ -56,9 +56,8 @@ def recommend(
     """
     from dataclasses import asdict
 
-    from veilrec.errors import BadInput
-    from veilrec.runs.histories import about_history, about_people, read_about, read_history, read_history_file
-    from veilrec.runs.saved import open_model
+    from veilrec.core.errors import BadInput
+    from veilrec.runs.saved import about_history, about_people, open_model, read_about, read_history, read_history_file
 
     if users is not None and len(users) > 1:
         raise BadInput(f"--user is given {len(users)} times: ask for one user at a time, or for everybody with --all")
@@ -74,8 +73,8 @@ def recommend(
     if everybody != (out is not None):
         raise BadInput("--all and --out FILE go together: all recommendations are written to the file")
     if out is not None:
-        from veilrec._files import refuse_existing
-        from veilrec.runs.everybody import check_file, write_everybody
+        from veilrec.core.files import refuse_existing
+        from veilrec.runs.export import check_file, write_everybody
 
         check_file(out)
         refuse_existing(out)

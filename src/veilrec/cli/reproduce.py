@@ -1,4 +1,4 @@
-"""`veilrec reproduce`: a table or figure of a paper, theirs beside ours."""
+"""`veilrec reproduce`: a table or figure of a paper, its numbers beside ours."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, print_json, say
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.study import Options, Study
-    from veilrec.report.reproduce.summary import Summary
+    from veilrec.report.reproduce.experiment import ResultTable
+    from veilrec.report.reproduce.results import StudySummary
+    from veilrec.report.reproduce.study import Study, StudyOptions
 
 _WIDTH_OF_FILES = 180  # of tables that no terminal cuts
 
@@ -79,15 +79,16 @@ def reproduce(
 
         veilrec reproduce frontier --seeds 3 --data ml-1m --protocol loo-99
     """
-    from veilrec.report.reproduce.registry import experiment
-    from veilrec.report.reproduce.study import Options
-    from veilrec.report.reproduce.summary import failed
+    from veilrec.report.reproduce.experiment import load_experiment
 
     if table is None:
         _list(json_output)
         return
-    table = experiment(table).name  # an unknown name is refused before anything else
-    options = Options(
+    table = load_experiment(table).name  # an unknown name is refused before anything else
+    from veilrec.report.reproduce.study import StudyOptions
+    from veilrec.report.reproduce.summary import failed
+
+    options = StudyOptions(
         seeds=seeds,
         quick=quick,
         data=data,
@@ -106,40 +107,38 @@ def reproduce(
 
 
 def _list(json_output: bool) -> None:
-    from veilrec.report.reproduce.experiment import Grid
-    from veilrec.report.reproduce.registry import EXPERIMENTS
+    from veilrec import papers
+    from veilrec.report.reproduce.experiment import ResultTable, load_experiment
 
+    every = [load_experiment(name) for name in papers.NAMES]
     if json_output:
-        listed = {name: {"title": e.title, "paper": e.paper, "minutes": e.minutes} for name, e in EXPERIMENTS.items()}
-        print_json(listed)
+        print_json({e.name: {"title": e.title, "paper": e.paper, "minutes": e.minutes} for e in every})
         return
     rows = [
-        (e.name, e.sources(), e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)")
-        for e in EXPERIMENTS.values()
+        (e.name, e.sources(), e.title if e.minutes is None else f"{e.title} (about {e.minutes} minutes)") for e in every
     ]
-    _print(Grid("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
+    _print(ResultTable("Tables and figures", ("name", "in the paper", "what"), rows, frozenset(range(3))), width=None)
 
 
-def _run(table: str, options: Options, jobs: int, out: Path | None) -> tuple[Summary, Path]:
+def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tuple[StudySummary, Path]:
     import os
 
-    from veilrec._extras import require
-    from veilrec._files import check_place
-    from veilrec.cli.progress import following
-    from veilrec.errors import BadInput
-    from veilrec.report.reproduce.probes import recall, take
-    from veilrec.report.reproduce.registry import experiment
-    from veilrec.report.reproduce.running import execute, read
+    from veilrec.cli.output import following
+    from veilrec.core.errors import BadInput
+    from veilrec.core.extras import require
+    from veilrec.core.files import check_place
+    from veilrec.report.reproduce.experiment import load_experiment
     from veilrec.report.reproduce.study import make_study
-    from veilrec.report.reproduce.summary import summarise
 
     for part in ("matplotlib", "PIL"):
         require("veilrec reproduce", part)
+    from veilrec.report.reproduce.results import execute, read, recall, summarise, take
+
     folder = out or Path(os.environ.get("VEILREC_RUNS", "runs")) / f"reproduce-{table}"
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file, and runs need a folder: choose another --out")
     check_place(folder)
-    study = make_study(experiment(table), options, folder)
+    study = make_study(load_experiment(table), options, folder)
     for line in study.notes:
         say(line)
     for line in study.left_out():
@@ -162,11 +161,10 @@ def _how_long(study: Study) -> str:
     return f"; with 3 seeds, on two quiet cores and with --jobs 2, all of it takes about {minutes} minutes"
 
 
-def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> None:
-    from veilrec._files import write_json, write_text
+def _finish(summary: StudySummary, command: str, folder: Path, json_output: bool) -> None:
+    from veilrec.core.files import write_json, write_text
     from veilrec.report.reproduce import figures
-    from veilrec.report.reproduce.price import to_csv
-    from veilrec.report.reproduce.summary import grids, problems, to_json, to_markdown
+    from veilrec.report.reproduce.summary import grids, problems, to_csv, to_json, to_markdown
 
     name = summary.study.experiment.name
     report = to_json(summary, command)
@@ -186,7 +184,7 @@ def _finish(summary: Summary, command: str, folder: Path, json_output: bool) -> 
     typer.echo(f"Saved in {folder}: {name}.json, .csv, .md, {', '.join(f'{one}.svg, .png' for one in pictures)}{runs}.")
 
 
-def _print(grid: Grid, *, width: int | None) -> None:
+def _print(grid: ResultTable, *, width: int | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -198,8 +196,8 @@ def _print(grid: Grid, *, width: int | None) -> None:
     Console(width=width).print(table)
 
 
-def _command(table: str, options: Options) -> str:
-    """The command as it would be typed, without what is the default anyway and without anybody's folders."""
+def _command(table: str, options: StudyOptions) -> str:
+    """Spell the command as it would be typed, without defaults and without paths of this machine."""
     words = ["veilrec reproduce", table]
     words += ["--quick"] if options.quick else [f"--seeds {options.seeds}"]
     if options.data is not None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, data_names, method_names, metrics_table, print_json, protocol_names, say
+from veilrec.core.errors import counted
 from veilrec.report.units import human_bytes
 
 if TYPE_CHECKING:
-    from veilrec.runs.engines import Engine
-    from veilrec.runs.request import Request
+    from veilrec.runs.request import RunRequest
+    from veilrec.runs.training import Engine
 
 
 class Noise(StrEnum):
@@ -133,14 +133,13 @@ def train(
 
         veilrec train fedmf --data ml-1m --set cohort.size=2000 --engine processes --workers 2
     """
-    from veilrec.errors import BadInput, VeilrecError, file_trouble, is_full
+    from veilrec.core.errors import BadInput, VeilrecError, file_trouble, is_full
     from veilrec.methods.registry import get, refused
+    from veilrec.runs.checkpoint import CONFIG, check_out
     from veilrec.runs.config_file import make_request, read_config_file
-    from veilrec.runs.engines import Engine
-    from veilrec.runs.folder import CONFIG, check_out
     from veilrec.runs.loop import Interrupted
-    from veilrec.runs.refit import with_found_rounds
     from veilrec.runs.request import as_meant, default_out, in_full
+    from veilrec.runs.training import Engine, with_found_rounds
 
     if resume and out is None:
         raise BadInput("--resume needs --out: the folder of the run to go on with")
@@ -170,7 +169,7 @@ def train(
     folder = out or default_out(request)
     unit = "round" if get(as_meant(request).method).kind == "federated" else "epoch"
 
-    def search(asked: Request, place: Path, goes_on: bool) -> dict[str, Any]:
+    def search(asked: RunRequest, place: Path, goes_on: bool) -> dict[str, Any]:
         return _train(asked, place, goes_on, list(log or ()), unit, where)
 
     try:
@@ -199,14 +198,16 @@ def _typed(context: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if (found := sources[name]) and found.name not in usual}
 
 
-def _train(request: Request, folder: Path, resume: bool, log: list[str], unit: str, engine: Engine) -> dict[str, Any]:
-    from veilrec.cli.progress import following
+def _train(
+    request: RunRequest, folder: Path, resume: bool, log: list[str], unit: str, engine: Engine
+) -> dict[str, Any]:
+    from veilrec.cli.output import following
     from veilrec.runs import training
-    from veilrec.runs.engines import hired
-    from veilrec.runs.folder import check_out
-    from veilrec.runs.loggers import check_loggers, make_loggers
+    from veilrec.runs.checkpoint import check_out
+    from veilrec.runs.loop import check_loggers, make_loggers
     from veilrec.runs.noise import kept_secret
     from veilrec.runs.request import prepare
+    from veilrec.runs.training import hired
 
     check_out(folder, resume=resume)
     check_loggers(log)
@@ -223,7 +224,7 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
     from rich.console import Console
 
     from veilrec.privacy.guarantee import Guarantee
-    from veilrec.server.verdict import Verdict
+    from veilrec.server.server import SelectionOutcome
 
     title = f"{result['method']} on {result['dataset']}, {result['protocol']}, seed {result['seed']}"
     console = Console()
@@ -234,7 +235,7 @@ def _print_result(result: dict[str, Any], folder: Path) -> None:
     for warning in result["warnings"]:
         console.print(warning)
     if result["comparison"] is not None:
-        console.print(Verdict(**result["comparison"]).line())
+        console.print(SelectionOutcome(**result["comparison"]).line())
     traffic = result["communication"]
     if traffic["up_bytes"]:
         timed = "compilation included" if result["rounds"] == 1 else "after the first round"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilrec._words import counted
 from veilrec.cli.output import Json, data_names, method_names, print_json, protocol_names, say
 from veilrec.cli.train import DATA_HELP
+from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
     from veilrec.runs.tuning import Tuned
@@ -55,9 +55,9 @@ def tune(
         veilrec train --config runs/tune-fedmf-ml-100k/best.yaml
     """
     from veilrec.runs import tuning
-    from veilrec.runs.request import Request
+    from veilrec.runs.request import RunRequest
 
-    request = Request(
+    request = RunRequest(
         method=method,
         data=data,
         seed=seed,
@@ -71,7 +71,7 @@ def tune(
 
 
 def _command(tuned: Tuned) -> str:
-    from veilrec.methods.outside import is_file
+    from veilrec.methods.plugins import is_file
     from veilrec.runs.tuning import BEST
 
     method = tuned.request.method

@@ -1,1 +1,1 @@
-"""Public file formats, read into a Population: who saw and clicked what."""
+"""Dataset readers; each yields one packed Population of users, items and interactions."""

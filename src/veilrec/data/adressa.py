@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec.data.population import Catalogue, Population, pack_interactions
+from veilrec.core.errors import BadInput
+from veilrec.data.population import ItemTable, Population, pack_interactions
 from veilrec.data.text_files import TEXT, JsonLines, encode, pack, read_json_lines
-from veilrec.errors import BadInput
 
 _SCHEMA = dict.fromkeys(("userId", "id", "time", "title", "category1"), TEXT)
 _DAY_FILE = re.compile(r"\d{8}(\.gz)?")
@@ -76,10 +76,10 @@ def _times(events: JsonLines) -> pl.Series:
     return times.cast(pl.Int64)
 
 
-def _catalogue(clicks: pl.DataFrame) -> Catalogue:
+def _catalogue(clicks: pl.DataFrame) -> ItemTable:
     """The first title and category that an article has in any event, in the order of the items."""
     known = clicks.group_by("id", maintain_order=True).agg(
         pl.col(name).filter(pl.col(name).fill_null("") != "").first().fill_null("") for name in ("title", "category1")
     )
     categories = known["category1"].str.split("|").list.first().fill_null("")
-    return Catalogue(pack(known["title"]), pack(categories), pack(known["category1"]))
+    return ItemTable(pack(known["title"]), pack(categories), pack(known["category1"]))

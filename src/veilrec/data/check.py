@@ -1,4 +1,4 @@
-"""What is in a data set, what is odd about it, and what a model that reads its news will make of their text."""
+"""Data report: counts, histograms and oddities of a data set, of its news texts and of its features."""
 
 from __future__ import annotations
 
@@ -11,15 +11,52 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Offsets
-from veilrec._words import counted
-from veilrec.data.check_features import FeatureReport, check_features
+from veilrec.core.arrays import Bools, Offsets
+from veilrec.core.errors import counted
+from veilrec.core.features import Kind
 from veilrec.data.impression_logs import clicks_per_impression
 from veilrec.data.news_text import TITLE_WORDS, find_entities, tokenise
 from veilrec.data.own_csv import LEFT_OUT
 from veilrec.data.own_features import UNKNOWN_NUMBERS
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import unpack
+
+
+@dataclass(frozen=True)
+class FeatureReport:
+    """One feature of users or of items."""
+
+    side: str  # "users" or "items"
+    name: str
+    kind: Kind
+    values: int  # of a category, without the unknown one
+    low: float  # of a number
+    high: float
+    unknown: float  # the share of users or items of whom it is not known
+
+    def summary(self) -> str:
+        """Describe kind, values or range, and the unknown share."""
+        if self.kind == "number":
+            what = f"number from {self.low:g} to {self.high:g}"
+        else:
+            what = f"{self.kind}, {counted(self.values, 'value')}"
+        return f"{what}, {self.unknown:.1%} unknown"
+
+
+def check_features(population: Population) -> tuple[FeatureReport, ...]:
+    """Report every feature of users, then of items."""
+    if population.features is None:
+        return ()
+    found = []
+    for name, side in (("users", population.features.users), ("items", population.features.items)):
+        shares = dict(zip((f.name for f in side.categories), side.unknown().mean(axis=0).tolist(), strict=True))
+        for feature in side.features:
+            silent = int(population.facts.get(f"{UNKNOWN_NUMBERS}{name}.{feature.name}", 0)) / max(1, len(side))
+            share = silent if feature.kind == "number" else float(shares[feature.name])
+            count = len(feature.values)
+            found.append(FeatureReport(name, feature.name, feature.kind, count, feature.low, feature.high, share))
+    return tuple(found)
+
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,7 +119,7 @@ class TextReport:
     history_without_title: int  # clicks of distinct histories
 
     def odd(self) -> Iterator[str]:
-        """What is odd, and what comes of it, in words."""
+        """Yield a sentence for every oddity and its consequence."""
         found = (
             (self.without_title, "news without a title: read as one unknown word"),
             (self.without_any_text, "news with neither title nor abstract: models of text rank them by their category"),
@@ -100,11 +137,11 @@ class TextReport:
                 f"of {self.entities:,} entities without a vector in entity_embedding.vec: dkn learns them",
             ),
         )
-        return (_told(count, what) for count, what in found if count)
+        return (_count_phrase(count, what) for count, what in found if count)
 
 
-def _told(count: int, what: str) -> str:
-    """So many things with what is odd about them; `what` begins with the plural."""
+def _count_phrase(count: int, what: str) -> str:
+    """Return the count and a description that begins with a plural; singular for one."""
     if count == 1:
         what = re.sub(r"^((?:shown |published test )?)(?!news|of)(\w+)s\b", r"\1\2", what)
         what = what.replace("and were merged", "and was merged").replace(
@@ -115,7 +152,7 @@ def _told(count: int, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class Report:
+class DataReport:
     """The result of a check; `odd` is empty for a data set without surprises."""
 
     name: str
@@ -139,7 +176,7 @@ class Report:
         return asdict(self)
 
 
-def check(population: Population) -> Report:
+def check(population: Population) -> DataReport:
     """Count what a data set holds and name what is odd."""
     log = population.interactions
     lengths = log.pairs().lengths()
@@ -147,7 +184,7 @@ def check(population: Population) -> Report:
     first, last = min((int(column.min()) for column in _times(population)), default=None), last_time(population)
     splits = {name: _check_split(split) for name, split in population.impressions.items()}
     text = check_text(population)
-    return Report(
+    return DataReport(
         name=population.name,
         users=population.n_users,
         items=population.n_items,
@@ -220,7 +257,7 @@ def _odd(
             (text.candidates_without_title - unknown["candidates"], "shown candidates that are known without a title"),
             (text.history_without_title - unknown["in_histories"], "clicks in histories on news without a title"),
         ]
-    odd = [_told(count, what) for count, what in found if count]
+    odd = [_count_phrase(count, what) for count, what in found if count]
     odd += text.odd() if text is not None else ()
     odd += about_times(last)
     if population.n_users == 1:
@@ -239,8 +276,8 @@ def notices(facts: Mapping[str, int | float | str]) -> list[str]:
     said = []
     if "rows_left_out" in facts:
         kinds = {key.removeprefix(LEFT_OUT): count for key, count in facts.items() if key.startswith(LEFT_OUT)}
-        told = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
-        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {told}")
+        listed = "; ".join(f"{kind} ({count:,})" for kind, count in kinds.items())
+        said.append(f"{counted(int(facts['rows_left_out']), 'bad row')} left out: {listed}")
     if "blank_lines" in facts:
         said.append(f"{counted(int(facts['blank_lines']), 'blank line')} passed over")
     if "ids_stripped" in facts:
@@ -326,7 +363,7 @@ def check_text(population: Population) -> TextReport | None:
     )
 
 
-def _is_news(population: Population, catalogue: Catalogue) -> bool:
+def _is_news(population: Population, catalogue: ItemTable) -> bool:
     """Films and apps have titles, too, and perhaps abstracts; news come with impressions, or have subcategories."""
     return bool(population.impressions) or catalogue.subcategories is not None
 
@@ -338,13 +375,13 @@ def _is_blank(texts: Strings | None, count: int) -> Bools:
     return blank
 
 
-def _without_vector(catalogue: Catalogue, entities: pl.Series) -> int:
+def _without_vector(catalogue: ItemTable, entities: pl.Series) -> int:
     if catalogue.entity_vectors is None:
         return len(entities)
     return int((~entities.is_in(unpack(catalogue.entity_vectors[0]).implode())).sum())
 
 
-def render(report: Report) -> RenderableType:
+def render(report: DataReport) -> RenderableType:
     """The report for people: a table, small histograms, and what is odd."""
     from rich.console import Group
     from rich.table import Table
@@ -363,7 +400,7 @@ def render(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(report: Report) -> list[tuple[str, str]]:
+def _summary(report: DataReport) -> list[tuple[str, str]]:
     rows = [
         ("users", f"{report.users:,}"),
         ("items", f"{report.items:,}"),
@@ -377,7 +414,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         rows.append(
             (f"{name} impressions", f"{split.impressions:,} ({split.shown:,} shown, {counted(split.clicks, 'click')})")
         )
-    rows += [(f"{feature.side}: {feature.name}", feature.told()) for feature in report.features]
+    rows += [(f"{feature.side}: {feature.name}", feature.summary()) for feature in report.features]
     for key, value in report.facts.items():
         if key not in _SAID_ALREADY and not key.startswith((LEFT_OUT, UNKNOWN_NUMBERS)):
             rows.append((key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)))

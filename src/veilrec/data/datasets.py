@@ -14,14 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from veilrec._files import cache_folder
-from veilrec.errors import BadInput, known_name, unknown_name, written_name
+from veilrec.core.errors import BadInput, known_name, unknown_name, written_name
+from veilrec.core.files import cache_folder
 
 if TYPE_CHECKING:
     from veilrec.data.own_csv import CsvOptions
     from veilrec.data.population import Population
 
-Kind = Literal["ratings", "news", "own file", "made up"]
+Kind = Literal["ratings", "news", "own file", "synthetic"]
 _LARGEST_OPTION = 2**63 - 1  # compiled code takes no larger whole number
 
 _MOVIELENS_LICENCE = (
@@ -138,15 +138,15 @@ DATASETS: Mapping[str, Dataset] = {
         name="impressions",
         title="your own log of lists that were shown and what was clicked: impressions:PATH",
         kind="own file",
-        module="own_logs",
+        module="impression_logs",
         function="read_impressions",
         licence="yours",
         how_to_get="see `veilrec data import --help` for the format, then impressions:PATH",
     ),
     "synthetic-news": Dataset(
         name="synthetic-news",
-        title="made-up news with impressions and a known best score: synthetic-news:users=5000,seed=1",
-        kind="made up",
+        title="synthetic news with impressions and a known best score: synthetic-news:users=5000,seed=1",
+        kind="synthetic",
         module="synthetic_news",
         function="generate",
         licence="none needed",
@@ -154,8 +154,8 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "synthetic-ratings": Dataset(
         name="synthetic-ratings",
-        title="made-up uses of items with a known best score: synthetic-ratings:users=5000,items=2000,seed=1",
-        kind="made up",
+        title="synthetic uses of items with a known best score: synthetic-ratings:users=5000,items=2000,seed=1",
+        kind="synthetic",
         module="synthetic_ratings",
         function="generate",
         licence="none needed",
@@ -170,7 +170,7 @@ def find_dataset(name: str) -> Dataset:
 
 
 def full_spec(spec: str) -> str:
-    """The same specification with the name of its data set as `DATASETS` writes it."""
+    """Normalise the name of the data set in a specification to its spelling in `DATASETS`."""
     name, colon, rest = spec.strip().partition(":")
     return f"{written_name(name, DATASETS) or name}{colon}{rest}"
 
@@ -201,7 +201,7 @@ def parse(spec: str) -> Spec:
     if colon and not rest:
         alone = "" if dataset.kind == "own file" else f"{name} or "
         raise BadInput(f"nothing follows the colon in {spec!r}: write {alone}{name}:{_what_may_follow(dataset)}")
-    if dataset.kind == "made up":
+    if dataset.kind == "synthetic":
         return Spec(dataset, options=_split_options(spec, rest))
     if dataset.kind == "own file" and not rest:
         raise BadInput(f"{name} needs a path: write {name}:PATH")
@@ -209,7 +209,7 @@ def parse(spec: str) -> Spec:
 
 
 def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions | None = None) -> Population:
-    """Read or make up the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
+    """Read or generate the data set that a specification names; `options` override its own, `csv` is for csv:FILE."""
     asked = parse(spec)
     if csv is not None and (asked.dataset.name != "csv" or (asked.path is not None and asked.path.is_dir())):
         raise BadInput(
@@ -217,7 +217,7 @@ def load(spec: str, *, options: Mapping[str, str] | None = None, csv: CsvOptions
             + (" (what was imported is read as it is)" if asked.dataset.name == "csv" else "")
         )
     chosen = {**asked.options, **(options or {})}
-    if asked.dataset.kind == "made up":
+    if asked.dataset.kind == "synthetic":
         generate = _reader(asked.dataset)
         return generate(**_typed_options(generate, chosen))
     if chosen:
@@ -288,7 +288,7 @@ def _load_own(asked: Spec, csv: CsvOptions | None) -> Population:
 
 def _feature_sources(log: Path) -> list[Path]:
     """The file of features beside a log, and the tables that it names."""
-    from veilrec.data.feature_schema import beside, read_schema
+    from veilrec.data.own_features import beside, read_schema
 
     found = beside(log)
     return [] if found is None else read_schema(found).sources
@@ -343,7 +343,7 @@ def _what_is_expected(dataset: Dataset) -> str:
 
 
 def _what_may_follow(dataset: Dataset) -> str:
-    return "users=1000,seed=1" if dataset.kind == "made up" else "PATH"
+    return "users=1000,seed=1" if dataset.kind == "synthetic" else "PATH"
 
 
 def _typed_options(generate: Callable[..., Population], options: Mapping[str, str]) -> dict[str, int | float]:

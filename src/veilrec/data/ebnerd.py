@@ -15,12 +15,11 @@ from pathlib import Path
 
 import polars as pl
 
-from veilrec._arrays import Indices
-from veilrec._csr import Csr, offsets_of
+from veilrec.core.arrays import Csr, Indices, offsets_of
+from veilrec.core.errors import BadInput
 from veilrec.data.impression_logs import count_facts, interactions_of, labels, refuse_unlearnable
-from veilrec.data.population import Catalogue, Impressions, Population
+from veilrec.data.population import Impressions, ItemTable, Population
 from veilrec.data.text_files import encode_together, find_file, find_optional, pack_padded
-from veilrec.errors import BadInput
 
 _BEHAVIOURS = ("impression_id", "user_id", "impression_time", "article_ids_inview", "article_ids_clicked")
 _HISTORY = ("user_id", "article_id_fixed")
@@ -44,7 +43,7 @@ class _Split:
     def impressions(
         self, users: Indices, shown: Indices, clicked: Indices, histories: Indices
     ) -> tuple[Impressions, int]:
-        """The same with codes, and how many clicks went to articles that were not shown."""
+        """Impressions with codes in place of ids, and how many clicks went to articles that were not shown."""
         rows = Csr(offsets_of(self.behaviours["article_ids_inview"].list.len()), shown)
         clicks = Csr(offsets_of(self.behaviours["article_ids_clicked"].list.len()), clicked)
         times = self.behaviours["impression_time"].dt.epoch("s").to_numpy()
@@ -154,6 +153,6 @@ def _refuse_types(path: Path, frame: pl.DataFrame, name: str, wanted: type[pl.Da
         raise BadInput(f"{path}: {name} must be {kind}, found {frame[name].dtype}")
 
 
-def _catalogue(articles: pl.DataFrame, n_items: int) -> Catalogue:
+def _catalogue(articles: pl.DataFrame, n_items: int) -> ItemTable:
     columns = {name: pack_padded(articles[name], n_items) for name in ("title", "subtitle", "category_str")}
-    return Catalogue(columns["title"], columns["category_str"], abstracts=columns["subtitle"])
+    return ItemTable(columns["title"], columns["category_str"], abstracts=columns["subtitle"])

@@ -17,9 +17,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from veilrec._files import new_folder
+from veilrec.core.errors import BadInput
+from veilrec.core.files import new_folder
 from veilrec.data.datasets import Dataset, datasets_folder, find_dataset
-from veilrec.errors import BadInput
 
 _CHUNK = 1 << 18
 _TIMEOUT_SECONDS = 30
@@ -108,7 +108,7 @@ def _address(base: str, file: str) -> str:
 
 
 def _by_hand(dataset: Dataset, folder: Path) -> str:
-    if dataset.kind in {"made up", "own file"}:
+    if dataset.kind in {"synthetic", "own file"}:
         return f"{dataset.name} is not downloaded: {dataset.how_to_get}"
     return (
         f"{dataset.name} cannot be fetched by a program: get {dataset.how_to_get}; "

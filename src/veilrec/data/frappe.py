@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Indices, Offsets
-from veilrec.data.feature_columns import found_values, modal, side_of
-from veilrec.data.population import Catalogue, Population, pack_interactions
-from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
-from veilrec.errors import BadInput, bad_line
-from veilrec.features import Feature, Features, Side
+from veilrec.core.arrays import Bytes, Indices, Offsets
+from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.features import Feature, Features, Side
+from veilrec.data.own_features import found_values, modal, side_of
+from veilrec.data.population import ItemTable, Population, pack_interactions
+from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table
 
 CONTEXT = ("daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
 _COLUMNS = ("user", "item", "cnt", *CONTEXT)
@@ -108,7 +108,7 @@ def _nth_unused(population: Population, users: Offsets, ranks: Offsets) -> Offse
     return ranks + place - pairs.offsets[users]
 
 
-def _people(table: Table, owners: Offsets, count: int) -> Side:
+def _people(table: TextTable, owners: Offsets, count: int) -> Side:
     """What a user's context is most often, by the user's own log; how often an app is used says nothing here."""
     columns = {name: table.frame[name] for name in _OF_A_USER}
     columns["city"] = columns["city"].replace(_NO_CITY, "")
@@ -116,7 +116,7 @@ def _people(table: Table, owners: Offsets, count: int) -> Side:
     return side_of(usual, [Feature(name, "category", found_values(columns[name])) for name in _OF_A_USER])
 
 
-def _apps(table: Table, owners: Offsets, count: int, meta: pl.DataFrame | None) -> Side:
+def _apps(table: TextTable, owners: Offsets, count: int, meta: pl.DataFrame | None) -> Side:
     """Free or paid, and what the store says of an app."""
     columns = {"cost": modal(owners, table.frame["cost"], count)}
     known = {"cost": found_values(table.frame["cost"])}
@@ -146,5 +146,5 @@ def _meta(path: Path | None, item_ids: pl.Series) -> pl.DataFrame | None:
     return columns.select(pl.all().replace({"unknown": ""}).fill_null(""))
 
 
-def _catalogue(meta: pl.DataFrame) -> Catalogue:
-    return Catalogue(titles=pack(meta["name"]), categories=pack(meta["category"]), abstracts=pack(meta["description"]))
+def _catalogue(meta: pl.DataFrame) -> ItemTable:
+    return ItemTable(titles=pack(meta["name"]), categories=pack(meta["category"]), abstracts=pack(meta["description"]))

@@ -1,4 +1,20 @@
-"""What the readers of impression logs share: labels, histories, counts, and uses made of impressions."""
+"""Your own log of lists that were shown and what was clicked: JSON lines, UTF-8, plain or `.gz`.
+
+A line is an impression or describes an item.
+
+    {"user": "u1", "time": "2026-01-31T10:00:00Z", "shown": ["a", "b"], "clicked": ["b"], "history": ["c"]}
+    {"item": "a", "title": "Rain by noon", "category": "weather", "subcategory": "local", "abstract": "..."}
+
+Of an impression, `user`, `time` (ISO 8601, UTC without a zone; or seconds since 1970) and `shown` are
+required. `clicked` lists those of the shown items that were clicked; without it nothing was. `history`
+lists what the user had clicked before, oldest first; without it, it is made of his clicks at earlier times
+in the log, the latest 200. Of an item only `item` is required; items need not be described. Other keys are
+passed over.
+
+The last calendar day (UTC) becomes "dev" when the log covers three days or more, else the last fifth of the
+impressions in time; the rest is "train". Impressions that repeat another exactly are merged and counted, and so are ids
+with blanks around them, which are taken off.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +22,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from veilrec._arrays import Bools, Bytes, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
-from veilrec.data.population import Impressions, Interactions, Strings
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Bools, Bytes, Csr, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import jit
+from veilrec.data.delimited import iso_seconds
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
+from veilrec.data.text_files import (
+    TEXT,
+    TEXTS,
+    JsonLines,
+    LineFaults,
+    encode_together,
+    pack_padded,
+    read_json_lines,
+    read_utf8,
+)
 
 
 def interactions_of(impressions: Mapping[str, Impressions], n_users: int) -> Interactions:
@@ -134,3 +161,180 @@ def _keep_first_uses(offsets: Offsets, items: Indices, used_by: Offsets, lengths
                 kept += 1
                 lengths[row] += 1
     return kept
+
+
+_ITEM_COLUMNS = ("title", "category", "subcategory", "abstract")
+_IMPRESSION_KEYS = {
+    **dict.fromkeys(("user", "time", "item", *_ITEM_COLUMNS), TEXT),
+    **dict.fromkeys(("shown", "clicked", "history"), TEXTS),
+}
+LONGEST_HISTORY = 200  # of those that are made of earlier clicks
+_DAY = 86_400
+_NO_TIME = "neither ISO 8601 nor seconds since 1970 (milliseconds have to be divided by 1000)"
+
+
+def read_impressions(path: Path) -> Population:
+    """Read a log of impressions."""
+    _refuse_tables(path)
+    faults = LineFaults(path)
+    everything, stripped = _without_blanks(read_json_lines(path, _IMPRESSION_KEYS, faults))
+    described, log = _items_and_impressions(everything, faults)
+    times = _impression_times(log, faults)
+    faults.refuse()
+    if not len(log.frame):
+        raise BadInput(f'{path} has no impressions: at least one line with "shown" is needed')
+    log, times, duplicates = _without_duplicates(log, times)
+    items_given = described.frame.unique("item", keep="first", maintain_order=True)
+
+    (user_codes,), users = encode_together([log.frame["user"]])
+    columns = [log.frame[name].fill_null([]) for name in ("shown", "clicked", "history")]
+    flat = [column.explode().drop_nulls() for column in columns]
+    (_, *codes), items = encode_together([items_given["item"], *flat])
+    shown, clicked, given = (
+        Csr(offsets_of(column.list.len()), code) for column, code in zip(columns, codes, strict=True)
+    )
+    refuse_unlearnable(path, items, len(clicked.items))
+    marked = labels(shown, clicked)
+    _check_clicks(log, shown, clicked, faults)
+    faults.refuse()
+
+    histories, history_of = _histories(
+        user_codes, times, shown, marked, given, log.frame["history"].is_not_null().to_numpy()
+    )
+    impressions = _split_by_time(Impressions(user_codes, times, shown, marked, histories, history_of))
+    facts = {
+        **count_facts(impressions),
+        "duplicates_merged": duplicates,
+        "items_described": len(items_given),
+        "item_lines_merged": len(described.frame) - len(items_given),
+        **({"ids_stripped": stripped} if stripped else {}),
+    }
+    catalogue = _catalogue(items_given, len(items)) if len(items_given) else None
+    return Population(
+        "impressions", users, items, interactions_of(impressions, len(users)), impressions, catalogue, facts
+    )
+
+
+def _without_blanks(log: JsonLines) -> tuple[JsonLines, int]:
+    """Strip blanks around ids; return how many ids had some."""
+    singles = [pl.col(name).str.strip_chars() for name in ("user", "item")]
+    lists = [pl.col(name).list.eval(pl.element().str.strip_chars()) for name in ("shown", "clicked", "history")]
+    clean = log.frame.with_columns(*singles, *lists)
+    count = 0
+    for name in ("user", "item", "shown", "clicked", "history"):
+        before, after = log.frame[name], clean[name]
+        if before.dtype == TEXTS:
+            before, after = before.explode(), after.explode()
+        count += int((before != after).sum())
+    return JsonLines(log.path, clean, log.lines), count
+
+
+def _refuse_tables(path: Path) -> None:
+    """Refuse a CSV file as a whole instead of reporting every line as invalid JSON."""
+    first = next((line for line in read_utf8(path).split(b"\n") if line.strip()), b"").strip()
+    if first[:1] not in (b"{", b"[") and any(mark in first for mark in (b",", b";", b"\t", b"|")):
+        raise BadInput(
+            f"{path} looks like CSV and not like JSON lines: leave out --kind impressions, or write csv:{path}"
+        )
+
+
+def _items_and_impressions(everything: JsonLines, faults: LineFaults) -> tuple[JsonLines, JsonLines]:
+    """The lines that describe items, and those that are impressions."""
+    item, shown = (everything.frame[name].is_not_null() for name in ("item", "shown"))
+    neither = 'expected either "shown" (an impression) or "item" (a description of one)'
+    everything.sorted_out(item == shown, neither, faults)
+    described, log = everything.where(item & ~shown), everything.where(shown & ~item)
+    described = described.sorted_out(described.frame["item"] == "", '"item" is empty', faults)
+    for name in ("user", "time"):
+        column = log.frame[name]
+        log = log.sorted_out(column.is_null() | (column == ""), f"the impression has no {name!r}", faults)
+    log = log.sorted_out(log.frame["shown"].list.len() == 0, '"shown" is an empty list', faults)
+    for name in ("shown", "clicked", "history"):
+        blank = log.frame[name].list.eval(pl.element().is_null() | (pl.element() == "")).list.any()
+        log = log.sorted_out(blank.fill_null(False), f"{name!r} holds an empty item id", faults)
+    return described, log
+
+
+def _impression_times(log: JsonLines, faults: LineFaults) -> Offsets:
+    """Seconds since 1970 of every impression; invalid ones are added to `faults` and become 0."""
+    texts = log.frame["time"]
+    distinct = texts.unique(maintain_order=True)
+    known: dict[str, int] = {}
+    for text in distinct:
+        seconds = _seconds(text)
+        if seconds is None:
+            log.sorted_out(texts == text, f"time {text!r} is {_NO_TIME}", faults)
+        known[text] = seconds or 0
+    table = pl.DataFrame(
+        {"time": distinct, "seconds": list(known.values())}, schema={"time": TEXT, "seconds": pl.Int64}
+    )
+    joined = log.frame.select("time").join(table, on="time", how="left", maintain_order="left")
+    return joined["seconds"].to_numpy()
+
+
+def _seconds(text: str) -> int | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        pass
+    else:
+        return int(seconds) if abs(seconds) < 1e12 else None
+    return iso_seconds(text)
+
+
+def _without_duplicates(log: JsonLines, times: Offsets) -> tuple[JsonLines, Offsets, int]:
+    keys = log.frame.select(
+        "user", pl.Series("time", times), *(pl.col(name).list.join("\x1f") for name in ("shown", "clicked", "history"))
+    )
+    first = keys.to_struct().is_first_distinct()
+    return log.where(first), times[first.to_numpy()], int((~first).sum())
+
+
+def _check_clicks(log: JsonLines, shown: Csr, clicked: Csr, faults: LineFaults) -> None:
+    for row in clicked.row_numbers()[labels(clicked, shown) == 0].tolist():
+        faults.add(int(log.lines[row]), 'an item under "clicked" is not among those "shown"')
+
+
+def _histories(
+    users: Indices, times: Offsets, shown: Csr, clicked: Bytes, given: Csr, is_given: Bools
+) -> tuple[Csr, Indices]:
+    """The histories that the log gives, and for the other impressions the user's clicks at earlier times."""
+    places = np.flatnonzero(clicked)
+    impression = shown.row_numbers()[places]
+    order = np.lexsort((places, times[impression], users[impression]))
+    clicks, click_users, click_times = (
+        column[order] for column in (shown.items[places], users[impression], times[impression])
+    )
+    # Clicks are sorted by (user, time): those of this user before this moment lie between `start` and `end`.
+    rank = np.unique(np.concatenate([click_times, times]), return_inverse=True)[1]
+    width = len(rank) + 1
+    keys = click_users.astype(np.int64) * width + rank[: len(clicks)]
+    end = np.searchsorted(keys, users.astype(np.int64) * width + rank[len(clicks) :])
+    start = np.maximum(np.searchsorted(click_users, users), end - LONGEST_HISTORY)
+    built_rows, built_of = np.unique(np.stack([start, end], 1)[~is_given], axis=0, return_inverse=True)
+    lengths = built_rows[:, 1] - built_rows[:, 0]
+    offsets = offsets_of(lengths)
+    built = clicks[np.repeat(built_rows[:, 0] - offsets[:-1], lengths) + np.arange(offsets[-1])]
+
+    given_rows = given.take(np.flatnonzero(is_given))
+    history_of = np.empty(len(users), np.int32)
+    history_of[is_given] = np.arange(len(given_rows))
+    history_of[~is_given] = len(given_rows) + built_of.reshape(-1)
+    all_lengths = np.concatenate([given_rows.lengths(), lengths])
+    return Csr(offsets_of(all_lengths), np.concatenate([given_rows.items, built])), history_of
+
+
+def _split_by_time(log: Impressions) -> dict[str, Impressions]:
+    days = log.times // _DAY
+    if days.max() - days.min() >= 2:
+        last = days == days.max()
+    else:
+        last = np.zeros(len(log), np.bool_)
+        last[np.argsort(log.times, kind="stable")[len(log) - len(log) // 5 :]] = True
+    splits = {"train": chosen_impressions(log, ~last), "dev": chosen_impressions(log, last)}
+    return {name: part for name, part in splits.items() if len(part)}
+
+
+def _catalogue(described: pl.DataFrame, n_items: int) -> ItemTable:
+    columns = {name: pack_padded(described[name], n_items) for name in _ITEM_COLUMNS}
+    return ItemTable(columns["title"], columns["category"], columns["subcategory"], columns["abstract"])

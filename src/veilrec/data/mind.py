@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Floats, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec._files import new_folder
+from veilrec.core.arrays import Bytes, Csr, Floats, Indices, Offsets, offsets_of
+from veilrec.core.errors import BadInput, bad_line
+from veilrec.core.files import new_folder
 from veilrec.data.impression_logs import count_facts, interactions_of, refuse_unlearnable
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.text_files import (
-    Table,
+    TextTable,
     blanks,
     encode_together,
     find_file,
@@ -33,7 +33,6 @@ from veilrec.data.text_files import (
     read_utf8,
     unpack,
 )
-from veilrec.errors import BadInput, bad_line
 
 _BEHAVIOUR_COLUMNS = ("impression_id", "user", "time", "history", "candidates")
 _NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "title_entities", "abstract_entities")
@@ -58,7 +57,7 @@ class _Behaviours:
     duplicates: int
 
     def impressions(self, users: Indices, shown: Indices, histories: Indices) -> Impressions:
-        """The same with codes in place of ids."""
+        """Impressions with codes in place of ids."""
         return Impressions(
             users,
             self.times,
@@ -169,7 +168,7 @@ def _read_behaviours(path: Path) -> _Behaviours:
     )
 
 
-def _read_times(table: Table) -> Offsets:
+def _read_times(table: TextTable) -> Offsets:
     moments = table.frame["time"].str.to_datetime(_READ_TIME, time_unit="ms", strict=False)
     if moments.has_nulls():
         row = int(moments.is_null().arg_max() or 0)
@@ -193,9 +192,9 @@ def _read_news(path: Path) -> pl.DataFrame:
     return table.frame.drop("url", "abstract_entities")
 
 
-def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> Catalogue:
+def _catalogue(news: pl.DataFrame, n_items: int, entity_vectors: tuple[Strings, Floats] | None) -> ItemTable:
     columns = {name: pack_padded(news[name], n_items) for name in news.columns if name != "id"}
-    return Catalogue(
+    return ItemTable(
         titles=columns["title"],
         categories=columns["category"],
         subcategories=columns["subcategory"],

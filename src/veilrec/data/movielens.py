@@ -8,12 +8,79 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Indices, Offsets
-from veilrec.data.movielens_features import GENRES, film_side, people_of_1m, people_of_100k
-from veilrec.data.population import Catalogue, Interactions, Population, Strings, pack_interactions
-from veilrec.data.text_files import Table, find_file, find_optional, pack, read_table
-from veilrec.errors import BadInput
-from veilrec.features import Features, Side, without_rows
+from veilrec.core.arrays import Indices, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, Side, without_rows
+from veilrec.data.own_features import side_of
+from veilrec.data.population import Interactions, ItemTable, Population, Strings, pack_interactions
+from veilrec.data.text_files import TextTable, find_file, find_optional, pack, read_table, unpack
+
+GENRES = (
+    *("Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy"),
+    *("Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+)
+AGES = (1, 18, 25, 35, 45, 50, 56)  # where the age groups of 1M begin
+OCCUPATIONS_1M = (  # by their numbers
+    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student", "customer service"),
+    *("doctor/health care", "executive/managerial", "farmer", "homemaker", "K-12 student", "lawyer", "programmer"),
+    *("retired", "sales/marketing", "scientist", "self-employed", "technician/engineer", "tradesman/craftsman"),
+    *("unemployed", "writer"),
+)
+OCCUPATIONS_100K = (  # u.occupation
+    *("administrator", "artist", "doctor", "educator", "engineer", "entertainment", "executive", "healthcare"),
+    *("homemaker", "lawyer", "librarian", "marketing", "none", "other", "programmer", "retired", "salesman"),
+    *("scientist", "student", "technician", "writer"),
+)
+_YEARS = tuple(f"{year}-{year + 4}" for year in range(1915, 2005, 5))
+_FILM = (Feature("genres", "categories", GENRES), Feature("year", "category", _YEARS))
+
+
+def people_of_1m(path: Path | None, users: Strings) -> Side | None:
+    """Age group, gender and occupation of the users from users.dat; None without the file."""
+    if path is None:
+        return None
+    listing = read_table(path, ("user", "gender", "age", "occupation", "zip"), separator="::", encoding="latin-1")
+    names = {str(number): name for number, name in enumerate(OCCUPATIONS_1M)}
+    occupations = listing.frame["occupation"].replace_strict(names, default="", return_dtype=pl.String)
+    return _people(listing, occupations, OCCUPATIONS_1M, users)
+
+
+def people_of_100k(path: Path | None, users: Strings) -> Side | None:
+    """Age group, gender and occupation of the users from u.user; None without the file."""
+    if path is None:
+        return None
+    listing = read_table(path, ("user", "age", "gender", "occupation", "zip"), separator="|", encoding="latin-1")
+    return _people(listing, listing.frame["occupation"], OCCUPATIONS_100K, users)
+
+
+def film_side(catalogue: ItemTable) -> Side:
+    """Genres, and the year that ends the title."""
+    titles = unpack(catalogue.titles)
+    year = titles.str.extract(r"\((\d{4})\)[^()]*(?:\([^()]*\))?\s*$").cast(pl.Int64)
+    first = year // 5 * 5
+    bins = pl.select(pl.format("{}-{}", pl.lit(first), pl.lit(first + 4))).to_series()
+    return side_of(pl.DataFrame({"genres": unpack(catalogue.categories), "year": bins}), _FILM)
+
+
+def _people(listing: TextTable, occupations: pl.Series, known: tuple[str, ...], users: Strings) -> Side:
+    group = pl.lit(None, pl.String)
+    age = pl.Series(listing.integers("age", low=0))
+    for begins in AGES:
+        group = pl.when(age >= (begins if begins > 1 else 0)).then(pl.lit(str(begins))).otherwise(group)
+    people = pl.DataFrame({"user": listing.frame["user"].str.strip_chars(), "gender": listing.frame["gender"]})
+    people = people.with_columns(group.alias("age"), occupations.alias("occupation"))
+    twice = people["user"].is_duplicated()
+    if twice.any():
+        row = int(twice.arg_true()[1])
+        raise listing.error(row, f"user {people['user'][row]} is listed twice")
+    wanted = pl.DataFrame({"user": unpack(users)}).join(people, on="user", how="left", maintain_order="left")
+    features = (
+        Feature("age", "category", tuple(map(str, AGES))),
+        Feature("gender", "category", ("F", "M")),
+        Feature("occupation", "category", known),
+    )
+    return side_of(wanted, features)
+
 
 _FLAGS = ("unknown", *GENRES)  # of u.item, in the order of u.genre
 _ROW = ("user", "item", "rating", "time")
@@ -65,11 +132,11 @@ def read_1m(folder: Path) -> Population:
 
 def _population(
     name: str,
-    rows: Table,
-    table: Table,
+    rows: TextTable,
+    table: TextTable,
     items: Offsets,
     item_codes: Offsets,
-    catalogue: Catalogue | None,
+    catalogue: ItemTable | None,
     facts: dict[str, int],
 ) -> Population:
     users, user_codes = np.unique(table.integers("user", low=1), return_inverse=True)
@@ -82,7 +149,7 @@ def _population(
 
 
 def _described(population: Population, people: Side | None) -> Population:
-    """The same with what is known of people and of films; nothing where the files are not there."""
+    """Add features of users and films where their files exist."""
     films = None if population.catalogue is None else film_side(population.catalogue)
     if people is None and films is None:
         return population
@@ -94,14 +161,14 @@ def _ids(values: Offsets) -> Strings:
     return pack(pl.Series(values).cast(pl.String))
 
 
-def _catalogue(films: Table, genres: pl.Series, items: Offsets) -> Catalogue:
+def _catalogue(films: TextTable, genres: pl.Series, items: Offsets) -> ItemTable:
     """Titles and genres of the given items; "" for an item that the listing does not have."""
     listing = pl.DataFrame({"item": films.integers("item"), "title": films.frame["title"], "genres": genres})
     repeated = np.flatnonzero(listing["item"].is_duplicated().to_numpy())
     if len(repeated):
         raise films.error(int(repeated[1]), f"item {films.frame['item'][int(repeated[1])]} is listed twice")
     wanted = pl.DataFrame({"item": items}).join(listing, on="item", how="left", maintain_order="left")
-    return Catalogue(titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null("")))
+    return ItemTable(titles=pack(wanted["title"].fill_null("")), categories=pack(wanted["genres"].fill_null("")))
 
 
 def _published_test(folder: Path, population: Population) -> tuple[Indices, Indices] | None:
@@ -128,7 +195,7 @@ def _published_test(folder: Path, population: Population) -> tuple[Indices, Indi
 
 
 def _check_fit(
-    positives: Table, negatives: Table, items: Offsets, sampled: Offsets, interactions: Interactions
+    positives: TextTable, negatives: TextTable, items: Offsets, sampled: Offsets, interactions: Interactions
 ) -> None:
     n_items = int(interactions.items.max()) + 1
     n_users = len(interactions.offsets) - 1

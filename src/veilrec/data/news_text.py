@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools, Floats, Indices
-from veilrec.data.population import Catalogue, Impressions, Strings
+from veilrec.core.arrays import Bools, Floats, Indices
+from veilrec.data.population import Impressions, ItemTable, Strings
 from veilrec.data.text_files import unpack
 
 TITLE_WORDS, ABSTRACT_WORDS = 30, 40
@@ -151,7 +151,7 @@ class NewsText:
 
 
 @dataclass(frozen=True)
-class _Columns:
+class _NewsColumns:
     """A catalogue in lists of words and names."""
 
     titles: pl.Series
@@ -169,14 +169,14 @@ def occurring(impressions: Impressions, n_items: int) -> Bools:
     return found
 
 
-def all_words(catalogue: Catalogue, *, abstracts: bool = False) -> frozenset[str]:
+def all_words(catalogue: ItemTable, *, abstracts: bool = False) -> frozenset[str]:
     """Every word of a catalogue."""
     columns = [catalogue.titles, _column(catalogue, "abstracts" if abstracts else None)]
     return frozenset(pl.concat([tokenise(unpack(column)).explode() for column in columns]).drop_nulls().unique())
 
 
 def news_text(
-    catalogue: Catalogue, learnt: Bools, *, abstracts: bool = False, known_words: pl.Series | None = None
+    catalogue: ItemTable, learnt: Bools, *, abstracts: bool = False, known_words: pl.Series | None = None
 ) -> NewsText:
     """Codes of a catalogue; `learnt` marks the news whose words, categories and entities become known.
 
@@ -197,14 +197,14 @@ def news_text(
     return _coded(catalogue, columns, names)
 
 
-def other_news_text(catalogue: Catalogue, names: NewsNames) -> NewsText:
+def other_news_text(catalogue: ItemTable, names: NewsNames) -> NewsText:
     """Codes of another catalogue for a model that knows these names."""
     return _coded(catalogue, _columns(catalogue, names.abstracts), names)
 
 
-def _columns(catalogue: Catalogue, abstracts: bool) -> _Columns:
+def _columns(catalogue: ItemTable, abstracts: bool) -> _NewsColumns:
     titles = tokenise(unpack(catalogue.titles))
-    return _Columns(
+    return _NewsColumns(
         titles=titles,
         abstracts=tokenise(unpack(_column(catalogue, "abstracts" if abstracts else None))),
         categories=_lists(_column(catalogue, "categories")),
@@ -213,7 +213,7 @@ def _columns(catalogue: Catalogue, abstracts: bool) -> _Columns:
     )
 
 
-def _coded(catalogue: Catalogue, columns: _Columns, names: NewsNames) -> NewsText:
+def _coded(catalogue: ItemTable, columns: _NewsColumns, names: NewsNames) -> NewsText:
     titles = names.words.rows(columns.titles, TITLE_WORDS)
     titles[columns.titles.list.len().to_numpy() == 0, 0] = UNKNOWN  # a title of one unknown word
     entities = names.entities.rows(columns.entities.at_words, TITLE_WORDS)
@@ -229,7 +229,7 @@ def _coded(catalogue: Catalogue, columns: _Columns, names: NewsNames) -> NewsTex
     )
 
 
-def _column(catalogue: Catalogue, name: str | None) -> Strings:
+def _column(catalogue: ItemTable, name: str | None) -> Strings:
     column: Strings | None = None if name is None else getattr(catalogue, name)
     return Strings.of([""] * len(catalogue.titles)) if column is None else column
 
@@ -244,7 +244,7 @@ def _occurring_words(texts: list[pl.Series], known: pl.Series) -> pl.Series:
     return words.filter(words.is_in(known.implode()))
 
 
-def _vectors_of(catalogue: Catalogue, names: Vocabulary) -> Floats | None:
+def _vectors_of(catalogue: ItemTable, names: Vocabulary) -> Floats | None:
     """The given vectors in the order of the codes; zero for entities without one."""
     if catalogue.entity_vectors is None:
         return None

@@ -20,15 +20,24 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bools
-from veilrec.data.csv_faults import Fault, FaultyFile, refusal
-from veilrec.data.csv_rows import Layout, RawRows, read_rows
-from veilrec.data.csv_times import Wrong, check_format, iso_seconds, read_times, with_point
-from veilrec.data.feature_schema import Schema, read_schema
-from veilrec.data.own_features import own_features, text_column
+from veilrec.core.arrays import Bools
+from veilrec.core.errors import BadInput, bad_line, unknown_name
+from veilrec.data.delimited import (
+    Fault,
+    FaultyFile,
+    Layout,
+    RawRows,
+    Wrong,
+    check_format,
+    iso_seconds,
+    read_rows,
+    read_times,
+    refusal,
+    with_point,
+)
+from veilrec.data.own_features import FeatureSchema, own_features, read_schema, text_column
 from veilrec.data.population import Population, pack_interactions
 from veilrec.data.text_files import encode
-from veilrec.errors import BadInput, bad_line, unknown_name
 
 NO_COLUMN = "none"  # the value of an option: leave the column out, whatever it is called
 LEFT_OUT = "left_out: "  # how the facts about rows that were left out begin
@@ -46,14 +55,12 @@ _KNOWN = {
         " video videoid app appid game gameid content contentid show showid business businessid page pageid document"
         " documentid docid recipe recipeid listing listingid hotel hotelid offer offerid post postid course courseid",
         "rating": "rating ratings score scores stars star overall reviewrating preference bewertung wertung"
-        " sterne punkte note",
+        " sterne punkte",
         "time": "time timestamp ts unixtime unixreviewtime unixtimestamp datetime createdat eventtime eventtimestamp"
         " ratedat date zeit zeitpunkt zeitstempel datum",
     }.items()
 }
 _NEEDED = ("user", "item")
-_MARK_OR_REMARK = "note"  # a rating in German, words in English
-_LOOKED_AT = 20  # values of a column that may be one or the other
 _LARGEST_RATING = 1e6  # of a column without a name; a larger number is a time
 
 
@@ -80,19 +87,19 @@ class CsvOptions:
 
     @property
     def layout(self) -> Layout:
-        """What finds the fields."""
+        """Layout options of the file."""
         return Layout(self.separator, self.encoding, self.header, self.skip_bad)
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """What the user called each column."""
+        """Given column names by role."""
         names = (self.user_column, self.item_column, self.rating_column, self.time_column)
         return dict(zip(_KNOWN, names, strict=True))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One file: its good rows, and all that was noticed."""
+    """One file: its good rows, faults and counts."""
 
     path: Path
     frame: pl.DataFrame  # user, item and what else there is
@@ -104,8 +111,8 @@ class _Part:
     time_unit: str  # of times that are numbers; "": seconds
 
     @property
-    def told(self) -> FaultyFile:
-        """What has to be said if it is refused."""
+    def faulty_file(self) -> FaultyFile:
+        """Faults of this file for the report."""
         return FaultyFile(self.path, self.faults, self.bad_rows, len(self.frame))
 
     ignored: tuple[str, ...]
@@ -115,14 +122,14 @@ class _Part:
 def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | None = None) -> Population:
     """Read files of uses as one log; users are numbered by first appearance, items by name.
 
-    A model shows the order of its items, and whose use of an item came first is nobody's business. `features` is a YAML
-    file that names columns: see feature_schema.
+    Items are sorted because a model publishes their order, which must not depend on who used one first.
+    `features` is a YAML file that names columns: see own_features.
     """
     chosen = options or CsvOptions()
     schema = None if features is None else read_schema(features)
     parts = [_read_part(path, chosen, schema) for path in paths]
     if not chosen.skip_bad and any(part.faults for part in parts):
-        raise refusal([part.told for part in parts])
+        raise refusal([part.faulty_file for part in parts])
     for part in parts:
         if part.frame.columns != parts[0].frame.columns:
             raise BadInput(
@@ -131,8 +138,8 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
             )
     rows = pl.concat([part.frame for part in parts])
     if not len(rows):
-        told = "; ".join(fault.told() for part in parts for fault in part.faults)
-        raise BadInput(f"{paths[0]}: no row is left without its bad ones ({told}): give other options, or other data")
+        faults = "; ".join(fault.summary() for part in parts for fault in part.faults)
+        raise BadInput(f"{paths[0]}: no row is left without its bad ones ({faults}): give other options, or other data")
     user_codes, users = encode(rows["user"])
     item_codes, items = encode(rows["item"], by_name=True)
     if len(items) < 2:
@@ -158,7 +165,7 @@ def read_csv(*paths: Path, options: CsvOptions | None = None, features: Path | N
 
 
 def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
-    """What is worth saying of how the files were read."""
+    """Facts about how the files were read."""
     facts: dict[str, int | float | str] = {}
     used = {role: name for part in parts for role, name in part.used.items()}
     if any(name.lower() != role for role, name in used.items()):
@@ -181,7 +188,7 @@ def _noticed(parts: list[_Part]) -> dict[str, int | float | str]:
     return facts | {name: count for name, count in counts.items() if count}
 
 
-def _read_part(path: Path, options: CsvOptions, schema: Schema | None) -> _Part:
+def _read_part(path: Path, options: CsvOptions, schema: FeatureSchema | None) -> _Part:
     raw = read_rows(path, options.layout)
     places = _find_columns(raw, options)
     texts = {role: _text(raw, place) for role, place in places.items()}
@@ -300,8 +307,6 @@ def _asked_column(raw: RawRows, role: str, asked: str) -> int:
 
 def _known_column(raw: RawRows, plain: list[str], role: str) -> int | None:
     candidates = [name for name in _KNOWN[role] if name in plain]
-    if candidates == [_MARK_OR_REMARK] and not _numbers(_text(raw, plain.index(_MARK_OR_REMARK))):
-        return None
     if not candidates:
         return None
     if plain.count(candidates[0]) > 1:
@@ -313,12 +318,6 @@ def _known_column(raw: RawRows, plain: list[str], role: str) -> int | None:
             " (`veilrec data import`)"
         )
     return plain.index(candidates[0])
-
-
-def _numbers(column: pl.Series) -> bool:
-    """Whether the first texts that say something are numbers, with a point or a comma."""
-    filled = column.str.strip_chars().filter(column.str.strip_chars() != "")[:_LOOKED_AT]
-    return 2 * int(filled.str.contains(r"^[-+]?\d+([.,]\d+)?$").sum()) > len(filled)
 
 
 def _missing(raw: RawRows, roles: list[str]) -> BadInput:

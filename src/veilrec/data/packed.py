@@ -8,6 +8,7 @@ Names that come from the data (context columns, splits) stand in the manifest an
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -17,17 +18,17 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec import features
-from veilrec._csr import Csr
-from veilrec._files import cache_folder, new_folder, sha256, write_json
-from veilrec.data.population import Catalogue, Impressions, Interactions, Population, Strings
-from veilrec.errors import BadInput
-from veilrec.features import Features, Side
+from veilrec.core import features
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Features, Side
+from veilrec.core.files import cache_folder, new_folder, sha256, write_json
+from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
 _FORMAT = 2
 _MANIFEST = "manifest.json"
@@ -36,6 +37,7 @@ _log = logging.getLogger("veilrec")
 _DIGITS = 16  # of a digest in a folder's name
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+_Part = TypeVar("_Part", Interactions, Impressions, ItemTable)
 
 
 def save(population: Population, folder: Path, *, replace: bool = False) -> None:
@@ -61,7 +63,7 @@ def save(population: Population, folder: Path, *, replace: bool = False) -> None
 
 
 def _reason(error: OSError) -> str:
-    """Why a file could not be written; numpy tells of a full disk by what it could not write."""
+    """Return why a file could not be written; numpy reports a full disk as a short write."""
     if error.errno is None and "requested and" in str(error):
         return os.strerror(errno.ENOSPC)
     return error.strerror or str(error)
@@ -100,157 +102,114 @@ def _map_array(path: Path, stated: list[Any]) -> NDArray[Any]:
 
 
 def _take_apart(population: Population) -> Arrays:
-    log = population.interactions
-    arrays: Arrays = {"interactions.offsets": log.offsets, "interactions.items": log.items}
-    _add_strings(arrays, "users", population.users)
-    _add_strings(arrays, "items", population.items)
-    _add(arrays, "interactions.ratings", log.ratings)
-    _add(arrays, "interactions.times", log.times)
-    for number, (name, codes) in enumerate(log.context.items()):
-        arrays[f"interactions.context.{number}"] = codes
-        _add_strings(arrays, f"interactions.context_values.{number}", log.context_values.get(name))
-    for number, split in enumerate(population.impressions.values()):
-        _add_impressions(arrays, f"impressions.{number}", split)
-    if population.catalogue is not None:
-        _add_catalogue(arrays, population.catalogue)
+    arrays: Arrays = {}
+    log, catalogue, known = population.interactions, population.catalogue, population.features
+    values = {name: log.context_values.get(name) for name in log.context}
+    for name in ("users", "items", "impressions", "catalogue"):
+        value = getattr(population, name)
+        _flatten(arrays, name, _numbered(value) if isinstance(value, Mapping) else value)
+    _flatten(arrays, "interactions", {**_fields(log), "context_values": _numbered(values)})
+    if catalogue is not None and catalogue.entity_vectors is not None:
+        _flatten(arrays, "catalogue.entity_names", catalogue.entity_vectors[0])
+        arrays["catalogue.entity_vectors"] = catalogue.entity_vectors[1]
     if population.fixed_test is not None:
         arrays["fixed_test.items"], arrays["fixed_test.negatives"] = population.fixed_test
-    if population.features is not None:
-        _add_side(arrays, "features.users", population.features.users)
-        _add_side(arrays, "features.items", population.features.items)
+    for name, side in () if known is None else (("users", known.users), ("items", known.items)):
+        _flatten(arrays, f"features.{name}", {"codes": side.codes, "numbers": side.numbers})
     return arrays
+
+
+def _flatten(arrays: Arrays, name: str, value: Any) -> None:
+    """Add every array within a value under its dotted name; None adds nothing."""
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+    elif isinstance(value, Strings):
+        arrays |= {f"{name}.offsets": value.offsets, f"{name}.data": value.data}
+    elif isinstance(value, Csr):
+        arrays |= {f"{name}.offsets": value.offsets, f"{name}.items": value.items}
+    elif value is not None:
+        for key, inner in (value if isinstance(value, dict) else _fields(value)).items():
+            _flatten(arrays, f"{name}.{key}", inner)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Fields of a dataclass; mappings by the numbers of their keys, and without pairs."""
+    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {
+        name: _numbered(inner) if isinstance(inner, Mapping) else inner
+        for name, inner in found.items()
+        if not isinstance(inner, tuple)
+    }
+
+
+def _numbered(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(number): value for number, value in enumerate(values.values())}
 
 
 def _listed(known: Features) -> dict[str, Any]:
     return {"users": known.users.to_json(), "items": known.items.to_json()}
 
 
-def _add_side(arrays: Arrays, name: str, side: Side) -> None:
-    arrays[f"{name}.codes"] = side.codes
-    arrays[f"{name}.numbers"] = side.numbers
-
-
-def _add(arrays: Arrays, name: str, array: NDArray[Any] | None) -> None:
-    if array is not None:
-        arrays[name] = array
-
-
-def _add_strings(arrays: Arrays, name: str, strings: Strings | None) -> None:
-    if strings is not None:
-        arrays[f"{name}.offsets"] = strings.offsets
-        arrays[f"{name}.data"] = strings.data
-
-
-def _add_csr(arrays: Arrays, name: str, rows: Csr) -> None:
-    arrays[f"{name}.offsets"] = rows.offsets
-    arrays[f"{name}.items"] = rows.items
-
-
-def _add_impressions(arrays: Arrays, prefix: str, split: Impressions) -> None:
-    arrays[f"{prefix}.users"] = split.users
-    arrays[f"{prefix}.times"] = split.times
-    _add_csr(arrays, f"{prefix}.shown", split.shown)
-    arrays[f"{prefix}.clicked"] = split.clicked
-    _add_csr(arrays, f"{prefix}.histories", split.histories)
-    arrays[f"{prefix}.history_of"] = split.history_of
-    _add(arrays, f"{prefix}.oracle", split.oracle)
-
-
-def _add_catalogue(arrays: Arrays, catalogue: Catalogue) -> None:
-    for column in ("titles", "categories", "subcategories", "abstracts", "entities"):
-        _add_strings(arrays, f"catalogue.{column}", getattr(catalogue, column))
-    if catalogue.entity_vectors is not None:
-        names, vectors = catalogue.entity_vectors
-        _add_strings(arrays, "catalogue.entity_names", names)
-        arrays["catalogue.entity_vectors"] = vectors
-
-
 def _put_together(manifest: Mapping[str, Any], arrays: Arrays) -> Population:
-    context, context_values = {}, {}
-    for number, name in enumerate(manifest["context"]):
-        context[name] = arrays[f"interactions.context.{number}"]
-        values = _strings(arrays, f"interactions.context_values.{number}")
-        if values is not None:
-            context_values[name] = values
-    fixed_test = None
-    if "fixed_test.items" in arrays:
-        fixed_test = (arrays["fixed_test.items"], arrays["fixed_test.negatives"])
+    context = {name: f"interactions.context.{number}" for number, name in enumerate(manifest["context"])}
+    values = {name: _found(arrays, place.replace("context", "context_values")) for name, place in context.items()}
+    names = _found(arrays, "catalogue.entity_names")
+    vectors = None if names is None else (names, arrays["catalogue.entity_vectors"])
+    has_catalogue, has_test = "catalogue.titles.offsets" in arrays, "fixed_test.items" in arrays
     return Population(
         name=manifest["name"],
-        users=_needed_strings(arrays, "users"),
-        items=_needed_strings(arrays, "items"),
-        interactions=Interactions(
-            arrays["interactions.offsets"],
-            arrays["interactions.items"],
-            arrays.get("interactions.ratings"),
-            arrays.get("interactions.times"),
-            context,
-            context_values,
+        users=_found(arrays, "users"),
+        items=_found(arrays, "items"),
+        interactions=_built(
+            Interactions,
+            "interactions",
+            arrays,
+            context={name: arrays[place] for name, place in context.items()},
+            context_values={name: value for name, value in values.items() if value is not None},
         ),
         impressions={
-            name: _impressions(arrays, f"impressions.{number}") for number, name in enumerate(manifest["impressions"])
+            name: _built(Impressions, f"impressions.{number}", arrays)
+            for number, name in enumerate(manifest["impressions"])
         },
-        catalogue=_catalogue(arrays),
+        catalogue=_built(ItemTable, "catalogue", arrays, entity_vectors=vectors) if has_catalogue else None,
         facts=manifest["facts"],
         features=_features(manifest["features"], arrays),
-        fixed_test=fixed_test,
+        fixed_test=(arrays["fixed_test.items"], arrays["fixed_test.negatives"]) if has_test else None,
     )
+
+
+def _built(kind: type[_Part], name: str, arrays: Arrays, **known: Any) -> _Part:
+    """Build a dataclass from the arrays below a name; a field without arrays keeps its default."""
+    others = [field.name for field in dataclasses.fields(kind) if field.name not in known]
+    found = {other: _found(arrays, f"{name}.{other}") for other in others}
+    return kind(**{other: value for other, value in found.items() if value is not None}, **known)
+
+
+def _found(arrays: Arrays, name: str) -> Any:
+    """Return the array, strings or rows of that name, or None."""
+    if f"{name}.data" in arrays:
+        return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
+    if f"{name}.items" in arrays:
+        return Csr(arrays[f"{name}.offsets"], arrays[f"{name}.items"])
+    return arrays.get(name)
 
 
 def _features(listed: Mapping[str, Any] | None, arrays: Arrays) -> Features | None:
     if listed is None:
         return None
-    sides = {
-        name: Side(
+    sides = [
+        Side(
             Side.from_json(listed[name]).features, arrays[f"features.{name}.codes"], arrays[f"features.{name}.numbers"]
         )
         for name in ("users", "items")
-    }
-    return Features(sides["users"], sides["items"])
-
-
-def _needed_strings(arrays: Arrays, name: str) -> Strings:
-    return Strings(arrays[f"{name}.offsets"], arrays[f"{name}.data"])
-
-
-def _strings(arrays: Arrays, name: str) -> Strings | None:
-    return _needed_strings(arrays, name) if f"{name}.offsets" in arrays else None
-
-
-def _csr(arrays: Arrays, name: str) -> Csr:
-    return Csr(arrays[f"{name}.offsets"], arrays[f"{name}.items"])
-
-
-def _impressions(arrays: Arrays, prefix: str) -> Impressions:
-    return Impressions(
-        users=arrays[f"{prefix}.users"],
-        times=arrays[f"{prefix}.times"],
-        shown=_csr(arrays, f"{prefix}.shown"),
-        clicked=arrays[f"{prefix}.clicked"],
-        histories=_csr(arrays, f"{prefix}.histories"),
-        history_of=arrays[f"{prefix}.history_of"],
-        oracle=arrays.get(f"{prefix}.oracle"),
-    )
-
-
-def _catalogue(arrays: Arrays) -> Catalogue | None:
-    if "catalogue.titles.offsets" not in arrays:
-        return None
-    names = _strings(arrays, "catalogue.entity_names")
-    return Catalogue(
-        titles=_needed_strings(arrays, "catalogue.titles"),
-        categories=_needed_strings(arrays, "catalogue.categories"),
-        subcategories=_strings(arrays, "catalogue.subcategories"),
-        abstracts=_strings(arrays, "catalogue.abstracts"),
-        entities=_strings(arrays, "catalogue.entities"),
-        entity_vectors=None if names is None else (names, arrays["catalogue.entity_vectors"]),
-    )
+    ]
+    return Features(*sides)
 
 
 def remembered(name: str, sources: Sequence[Path], read: Callable[[], Population], *, how: str = "") -> Population:
     """The population that `read` makes of the sources: from the cache if it is there, else read and kept.
 
-    An entry is keyed by the contents of the source files, by `how` they are read, and by the code of this room: a
+    An entry is keyed by the contents of the source files, by `how` they are read, and by the code of this package: a
     changed file or reader is read anew, and the entry that it replaces goes.
     """
     entry = _cache_entry(name, sources, how)

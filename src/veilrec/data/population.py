@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec.features import Features
+from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.features import Features
 
 
 class Strings(Sequence[str]):
@@ -136,7 +135,7 @@ class Impressions:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class ItemTable:
     """What is known of the items without any user: all columns have one entry per item ("" where unknown)."""
 
     titles: Strings
@@ -156,7 +155,7 @@ class Population:
     items: Strings
     interactions: Interactions
     impressions: Mapping[str, Impressions] = field(default_factory=dict)  # "train", "dev"; empty for ratings
-    catalogue: Catalogue | None = None
+    catalogue: ItemTable | None = None
     facts: Mapping[str, int | float | str] = field(
         default_factory=dict
     )  # what the reader counted: rows, merged duplicates
@@ -172,3 +171,45 @@ class Population:
     def n_items(self) -> int:
         """Number of items."""
         return len(self.items)
+
+
+def some_users(population: Population, users: Offsets) -> Population:
+    """The population of these users, given in rising order; they are numbered anew."""
+    features, fixed = population.features, population.fixed_test
+    return replace(
+        population,
+        users=Strings.of(population.users[int(user)] for user in users),
+        interactions=_interactions_of(population.interactions, users),
+        impressions={name: _impressions_of(split, users) for name, split in population.impressions.items()},
+        features=None if features is None else Features(features.users.take(users), features.items),
+        fixed_test=None if fixed is None else (fixed[0][users], fixed[1][users]),
+    )
+
+
+def _interactions_of(log: Interactions, users: Offsets) -> Interactions:
+    rows = Csr(log.offsets, np.arange(len(log.items), dtype=np.int32)).take(users)
+    chosen = rows.items
+    return Interactions(
+        rows.offsets,
+        log.items[chosen],
+        None if log.ratings is None else log.ratings[chosen],
+        None if log.times is None else log.times[chosen],
+        {name: codes[chosen] for name, codes in log.context.items()},
+        log.context_values,
+    )
+
+
+def _impressions_of(split: Impressions, users: Offsets) -> Impressions:
+    """Impressions of these users; histories that no impression refers to any more are dropped."""
+    chosen = np.flatnonzero(np.isin(split.users, users))
+    entries = Csr(split.shown.offsets, np.arange(len(split.shown.items), dtype=np.int32)).take(chosen)
+    kept, history_of = np.unique(split.history_of[chosen], return_inverse=True)
+    return Impressions(
+        np.searchsorted(users, split.users[chosen]).astype(np.int32),
+        split.times[chosen],
+        Csr(entries.offsets, split.shown.items[entries.items]),
+        split.clicked[entries.items],
+        split.histories.take(kept.astype(np.int64)),
+        history_of.astype(np.int32),
+        None if split.oracle is None else split.oracle[entries.items],
+    )

@@ -1,20 +1,21 @@
-"""What made-up data is drawn with: keyed random streams, users with interests that drift, ids, words and sentences.
+"""Building blocks of synthetic data: keyed random streams, users with interests that drift, ids, words and sentences.
 
 A stream depends on its key alone, not on who else draws. The generator is SplitMix64 (Steele, Lea and Flood, OOPSLA
-2014): fast and good enough to make data up, and of no use for privacy.
+2014): fast and good enough for synthetic data, and of no use for privacy.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from importlib.resources import files
+from typing import Any, TypeAlias
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
-from veilrec._arrays import Bytes, Doubles, Indices, Offsets
-from veilrec._csr import Csr, offsets_of
-from veilrec._draws import mix
-from veilrec._jit import jit
+from veilrec.core.arrays import Bytes, Csr, Doubles, Indices, Offsets, offsets_of
+from veilrec.core.jit import jit
+from veilrec.core.rng import mix
 from veilrec.data.population import Strings
 
 FIRST_DAY = 1_767_225_600  # 2026-01-01 00:00 UTC
@@ -125,6 +126,15 @@ def draw_interest(state: State, moment: float, at_start: Doubles, at_end: Double
     return INTERESTS - 1
 
 
+def read_words(name: str) -> Any:
+    """Read a word list of the package (`words/NAME.yaml`); every text becomes the tuple of its words."""
+    return _split_words(yaml.safe_load((files("veilrec.data") / "words" / f"{name}.yaml").read_text("utf-8")))
+
+
+def _split_words(lists: Any) -> Any:
+    return tuple(lists.split()) if isinstance(lists, str) else {key: _split_words(some) for key, some in lists.items()}
+
+
 def numbered_ids(prefix: str, count: int) -> Strings:
     """`prefix` and the numbers from 1 to `count`, all equally wide."""
     width = len(str(count))
@@ -137,7 +147,7 @@ def numbered_ids(prefix: str, count: int) -> Strings:
     return Strings(np.arange(count + 1, dtype=np.int64) * data.shape[1], data.reshape(-1))
 
 
-def made_up_words(count: int, generator: np.random.Generator) -> list[str]:
+def invented_words(count: int, generator: np.random.Generator) -> list[str]:
     """Distinct pronounceable words of two or three syllables."""
     words: dict[str, None] = {}
     while len(words) < count:

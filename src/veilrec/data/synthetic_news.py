@@ -1,4 +1,4 @@
-"""Made-up news with the log-odds of every click known: like MIND, at any size, with the best reachable AUC.
+"""Synthetic news with the log-odds of every click known: like MIND, at any size, with the best reachable AUC.
 
 News have a topic, a subtopic and a tone, all visible in the words of their titles and abstracts, and appear
 all the time. A user has three interests (subtopics) whose weights drift over the days. An impression shows 5
@@ -23,13 +23,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Bytes, Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
+from veilrec.core.arrays import Bytes, Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
-from veilrec.data import synthetic_news_words as lexicon
 from veilrec.data.impression_logs import chosen_impressions, count_facts, uses
-from veilrec.data.population import Catalogue, Impressions, Population, Strings
+from veilrec.data.population import Impressions, ItemTable, Population, Strings
 from veilrec.data.synthetic_draws import (
     DAY,
     FIRST_DAY,
@@ -37,23 +36,24 @@ from veilrec.data.synthetic_draws import (
     draw_interest,
     draw_interests,
     interest_weight,
-    made_up_words,
+    invented_words,
     numbered_ids,
+    read_words,
     sentences,
 )
 from veilrec.data.text_files import pack
-from veilrec.errors import BadInput
 
 _ARCHIVE_DAYS = 7  # of news before the first day
 _MEAN_HISTORY = 30.0
 _MEASURED = 20_000  # dev impressions that the reachable AUC is measured on, at most
 
-_TOPICS = tuple(lexicon.TOPICS)
-_SUBTOPIC_NAMES = tuple(name for topic in _TOPICS for name in lexicon.SUBTOPICS[topic])
+WORDS = read_words("news")  # common, lifting, dull; topics and subtopics by name
+_TOPICS = tuple(WORDS["topics"])
+_SUBTOPIC_NAMES = tuple(name for topic in _TOPICS for name in WORDS["subtopics"][topic])
 _N_SUBTOPICS = len(_SUBTOPIC_NAMES)
 _SUBTOPICS_PER_TOPIC = _N_SUBTOPICS // len(_TOPICS)
-_TOPIC_WORDS = len(lexicon.TOPICS[_TOPICS[0]])
-_SUBTOPIC_WORDS = len(lexicon.SUBTOPICS[_TOPICS[0]][_SUBTOPIC_NAMES[0]])
+_TOPIC_WORDS = len(WORDS["topics"][_TOPICS[0]])
+_SUBTOPIC_WORDS = len(WORDS["subtopics"][_TOPICS[0]][_SUBTOPIC_NAMES[0]])
 _SHARE_COMMON, _SHARE_NAMES, _SHARE_TOPIC = 0.2, 0.05, 0.2  # of all words; the rest: the subtopic's
 _TONES, _TONE_SHARES = (-2, -1, 0, 1, 2), (0.1, 0.2, 0.4, 0.2, 0.1)
 _ABSTRACT_TONE = 2  # words of tone in an abstract for one in the title
@@ -82,7 +82,7 @@ def generate(
     )
     if not 1 <= users <= 10_000_000 or not 200 <= n_news <= 1_000_000 or not 2 <= days <= 1000 or seed < 0:
         raise BadInput(
-            f"cannot make up news of {users} users, {n_news} news, {days} days, seed {seed}: "
+            f"cannot generate news of {users} users, {n_news} news, {days} days, seed {seed}: "
             "allowed are 1 to 10000000 users, 200 to 1000000 news, 2 to 1000 days, seed from 0"
         )
     if not 1 <= visits_per_user <= _MOST_VISITS / 4:
@@ -166,14 +166,14 @@ def _draw_tones(count: int, generator: np.random.Generator) -> Indices:
     return tones
 
 
-def _write_catalogue(subtopics: Indices, tones: Indices, generator: np.random.Generator) -> Catalogue:
+def _write_catalogue(subtopics: Indices, tones: Indices, generator: np.random.Generator) -> ItemTable:
     """Titles of 6 to 14 words and abstracts of 15 to 30 for news of these subtopics and tones."""
     words, kinds = _dictionary(len(subtopics), generator)
     titles = _draw_words(subtopics, kinds, 6, 14, generator)
     _set_tone(titles, tones, kinds, generator)
     abstracts = _draw_words(subtopics, kinds, 15, 30, generator)
     _set_tone(abstracts, _ABSTRACT_TONE * tones, kinds, generator)
-    return Catalogue(
+    return ItemTable(
         titles=sentences(words, titles),
         categories=_named(_TOPICS, subtopics // _SUBTOPICS_PER_TOPIC),
         subcategories=_named(_SUBTOPIC_NAMES, subtopics),
@@ -184,15 +184,15 @@ def _write_catalogue(subtopics: Indices, tones: Indices, generator: np.random.Ge
 def _dictionary(n_news: int, generator: np.random.Generator) -> tuple[Strings, Mapping[str, _Kind]]:
     """All words and their kinds; there are more names the more news, as in any language."""
     lists: dict[str, Sequence[str]] = {
-        "common": lexicon.COMMON,
-        "lifting": lexicon.LIFTING,
-        "dull": lexicon.DULL,
-        "topic": [word for topic in _TOPICS for word in lexicon.TOPICS[topic]],
-        "subtopic": [word for topic in _TOPICS for words in lexicon.SUBTOPICS[topic].values() for word in words],
+        "common": WORDS["common"],
+        "lifting": WORDS["lifting"],
+        "dull": WORDS["dull"],
+        "topic": [word for topic in _TOPICS for word in WORDS["topics"][topic]],
+        "subtopic": [word for topic in _TOPICS for words in WORDS["subtopics"][topic].values() for word in words],
     }
     known = {word for words in lists.values() for word in words}
     n_names = round(20 * n_news**0.5)
-    drawn = made_up_words(n_names + len(known), generator)
+    drawn = invented_words(n_names + len(known), generator)
     lists["name"] = [word for word in drawn if word not in known][:n_names]
     kinds, start = {}, 0
     for kind, words in lists.items():

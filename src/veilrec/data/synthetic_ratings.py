@@ -1,4 +1,4 @@
-"""Made-up ratings that can be learnt from, with the probability of every choice known.
+"""Synthetic ratings that can be learnt from, with the probability of every choice known.
 
 An item belongs to one cluster, which its genre names, and by a smaller share to a second; its popularity follows Zipf's
 law. A user has three interests (clusters) whose weights drift in a straight line from the first day to the last.
@@ -9,8 +9,8 @@ Every use is drawn from
 without repeating an item. What is known beside ids carries some of that: a user's group is most often the genre of
 the strongest interest, an item has its two genres in no order, and a mark of critics who see its quality dimly.
 
-All draws are keyed by (seed, user), so a user's rows depend on nobody else and the probabilities can be computed again
-later: see `RatingsWorld.oracle_scores`.
+All draws are keyed by (seed, user), so a user's rows depend on no other user and the probabilities can be computed
+again later: see `RatingsWorld.oracle_scores`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr, csr_from_pairs, offsets_of
-from veilrec._jit import jit
+from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets, csr_from_pairs, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Feature, Features, assembled
+from veilrec.core.jit import jit
 from veilrec.data import synthetic_draws as draws
-from veilrec.data.population import Catalogue, Interactions, Population, Strings
+from veilrec.data.population import Interactions, ItemTable, Population, Strings
 from veilrec.data.synthetic_draws import (
     DAY,
     FIRST_DAY,
@@ -32,16 +33,18 @@ from veilrec.data.synthetic_draws import (
     draw_interests,
     interest_weight,
     numbered_ids,
+    read_words,
 )
-from veilrec.data.synthetic_ratings_words import GENRES, film_titles
-from veilrec.errors import BadInput
-from veilrec.features import Feature, Features, assembled
 
 _ANY_INTEREST = 0.2  # a above: the share of uses that follow popularity alone
 _SECOND_CLUSTER = 0.3  # membership in an item's second cluster; 1 in its first
 _LENGTH_STREAM, _USER_STREAM, _SAMPLE_STREAM, _TITLE_STREAM, _GROUP_STREAM, _MARK_STREAM = 1, 2, 3, 4, 5, 6
-_TELLING = 0.7  # the share of users whose group is that of their strongest interest; the others have any
+_GROUP_SIGNAL = 0.7  # the share of users whose group is that of their strongest interest; the others have any
 _ORACLE_SAMPLE = 2_000
+_WORDS = read_words("films")
+GENRES = tuple(_WORDS["genres"])
+_NOUNS = np.array([[noun.title() for noun in nouns] for nouns in _WORDS["genres"].values()])  # [genres, nouns]
+_QUALITIES = np.array([adjective.title() for adjective in _WORDS["adjectives"]])
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def generate(
         or seed < 0
     ):
         raise BadInput(
-            f"cannot make up ratings of {users} users, {n_items} items, {days} days, "
+            f"cannot generate ratings of {users} users, {n_items} items, {days} days, "
             f"mean_history {mean_history}, seed {seed}: allowed are 1 to 10000000 users, "
             "50 to 1000000 items, 1 day or more, mean_history 5 to 1000, seed 0 or more"
         )
@@ -141,13 +144,37 @@ def make_world(n_items: int, seed: int) -> RatingsWorld:
     return RatingsWorld(seed, popularity, first.astype(np.int32), second.astype(np.int32), quality, members, cdf, mass)
 
 
-def _write_catalogue(world: RatingsWorld) -> Catalogue:
+def _write_catalogue(world: RatingsWorld) -> ItemTable:
     """Films: the genre of each is its first cluster, and stands in its title as well."""
     generator = np.random.default_rng([world.seed, len(world.first), _TITLE_STREAM])
-    return Catalogue(
+    return ItemTable(
         titles=Strings.of(film_titles(world.first, generator)),
         categories=Strings.of(GENRES[cluster] for cluster in world.first.tolist()),
     )
+
+
+def film_titles(genres: Indices, generator: np.random.Generator) -> list[str]:
+    """A title for each film of these genres, all distinct: a title that is there already gets a sequel's number."""
+    noun = generator.integers(0, _NOUNS.shape[1], len(genres))
+    quality = generator.integers(0, len(_QUALITIES), len(genres))
+    part = _occurrence((genres.astype(np.int64) * _NOUNS.shape[1] + noun) * len(_QUALITIES) + quality)
+    return [
+        f"The {adjective} {thing}{f' {number + 1}' if number else ''} ({GENRES[genre]})"
+        for adjective, thing, number, genre in zip(
+            _QUALITIES[quality].tolist(), _NOUNS[genres, noun].tolist(), part.tolist(), genres.tolist(), strict=True
+        )
+    ]
+
+
+def _occurrence(keys: np.ndarray) -> np.ndarray:
+    """For each key, how many equal ones stand before it."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    within = np.arange(len(keys)) - np.repeat(starts, np.diff(starts, append=len(keys)))
+    counts = np.empty_like(within)
+    counts[order] = within
+    return counts
 
 
 def _describe(world: RatingsWorld, users: int) -> Features:
@@ -208,8 +235,8 @@ def _draw_groups(seed: int, clusters: int, groups: Indices) -> None:
         draw_interests(state, clusters, interests, at_start, at_end)
         strongest = interests[np.argmax(at_start + at_end)]
         draws.start(state, seed, _GROUP_STREAM, user)
-        telling = draws.uniform(state) < _TELLING
-        groups[user] = strongest if telling else draws.integer(state, clusters)
+        informative = draws.uniform(state) < _GROUP_SIGNAL
+        groups[user] = strongest if informative else draws.integer(state, clusters)
 
 
 @jit

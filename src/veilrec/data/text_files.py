@@ -21,21 +21,44 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Doubles, Indices, Offsets
-from veilrec._csr import offsets_of
-from veilrec.data.line_faults import LineFaults
+from veilrec.core.arrays import Doubles, Indices, Offsets, offsets_of
+from veilrec.core.errors import BadInput, bad_line, counted, without_blanks_behind
 from veilrec.data.population import Strings
-from veilrec.errors import BadInput, bad_line
 
-_NEWLINE = 0x0A
-_UNIT_SEPARATOR = b"\x1f"  # stands in for separators of several bytes, which polars cannot split on
+_SHOWN_LINES = 10  # lines
+
+
+class LineFaults:
+    """The faults of a file, of each line the first that was found."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[int, str] = {}  # by line
+
+    def add(self, line: int, problem: str) -> None:
+        """Keep what is wrong with a line."""
+        self._found.setdefault(line, problem)
+
+    def refuse(self) -> None:
+        """Raise if there are any: a line where there is one, else a line for each of the first."""
+        if len(self._found) == 1:
+            raise bad_line(self._path, *next(iter(self._found.items())))
+        if self._found:
+            listed = [f"  line {line}: {self._found[line]}" for line in sorted(self._found)[:_SHOWN_LINES]]
+            more = [f"  and {len(self._found) - _SHOWN_LINES:,} more"] if len(self._found) > _SHOWN_LINES else []
+            raise BadInput(
+                "\n".join([f"{self._path} has faults in {counted(len(self._found), 'line')}", *listed, *more])
+            )
+
+
+UNIT_SEPARATOR = "\x1f"  # stands in for separators of several bytes, which polars cannot split on
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SHOWN_CHARACTERS = 40  # of a faulty value in a message
 
 TEXT = pl.String()
 TEXTS = pl.List(pl.String())
-Schema: TypeAlias = Mapping[str, pl.DataType]
+JsonSchema: TypeAlias = Mapping[str, pl.DataType]
 
 
 def find_optional(folder: Path, name: str) -> Path | None:
@@ -62,6 +85,14 @@ def read_bytes(path: Path) -> bytes:
     """The contents of a file, unpacked when its name ends in `.gz`."""
     with _opened(path) as source:
         return source.read()
+
+
+def unpack_gzip(path: Path, content: bytes) -> bytes:
+    """Decompress the contents of a file whose name does not end in `.gz`."""
+    try:
+        return gzip.decompress(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadInput(f"{path} is not a whole gzip file ({error}): get it again") from None
 
 
 @contextmanager
@@ -99,7 +130,7 @@ def _valid_utf8(path: Path, content: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """The columns of a delimited file as text, with the line that every row stands on."""
 
     path: Path
@@ -141,11 +172,11 @@ class Table:
         """A text column as codes and the distinct values in the order of their first appearance."""
         return encode(self.text(name))
 
-    def without_duplicates(self) -> Table:
+    def without_duplicates(self) -> TextTable:
         """The table with exact repetitions of a whole row left out; the first one stays."""
         numbered = self.frame.with_columns(pl.Series("", self.lines))
         kept = numbered.unique(subset=self.frame.columns, keep="first", maintain_order=True)
-        return Table(self.path, kept.drop(""), np.ascontiguousarray(kept[""].to_numpy(), dtype=np.int64))
+        return TextTable(self.path, kept.drop(""), np.ascontiguousarray(kept[""].to_numpy(), dtype=np.int64))
 
     def _refuse(self, name: str, faulty: pl.Series, fault: str) -> None:
         if faulty.any():
@@ -156,25 +187,85 @@ class Table:
 
 def read_table(
     path: Path, names: Sequence[str] | None = None, *, separator: str, encoding: str = "utf-8", quoted: bool = False
-) -> Table:
+) -> TextTable:
     """Split a file into text columns; without `names` the first line is the header.
 
     Every line must have exactly one field per column; only blank lines at the very end are passed over.
     `quoted` allows fields in double quotes that hold separators or line breaks; without it a double quote is
     a letter like any other.
     """
-    content = read_utf8(path, encoding).rstrip(b"\n")
+    content, first_line, mark = read_utf8(path, encoding).rstrip(b"\n"), 1, separator
     if names is None:
         head, _, content = content.partition(b"\n")
-        names = _header(path, head.decode(), separator)
-        first_line = 2
-    else:
-        first_line = 1
+        names, first_line = _header(path, head.decode(), separator), 2
     if not content:
         raise BadInput(f"{path} has no rows: a file with at least one row is needed")
-    if quoted and b'"' in content:
-        return _read_quoted(path, content.decode(), names, separator, first_line)
-    return _read_plain(path, content + b"\n", names, separator, first_line)
+    if len(separator) > 1:
+        mark = UNIT_SEPARATOR
+        if mark.encode() in content:
+            line = content.count(b"\n", 0, content.index(mark.encode())) + first_line
+            raise bad_line(path, line, "control character 0x1f is not allowed")
+        content = content.replace(separator.encode(), mark.encode())
+    frame = split_clean(content, names, mark, quoted=quoted)
+    if frame is not None:
+        return TextTable(path, frame, np.arange(first_line, first_line + len(frame), dtype=np.int64))
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    for start, row in exact_rows(content.decode(), mark, quoted=quoted):
+        if row is None:
+            raise bad_line(path, start + first_line, "the quotes do not match")
+        if len(row) != len(names):
+            raise _wrong_count(path, start + first_line, len(names), separator, 0 if row in ([], [""]) else len(row))
+        rows.append(row)
+        lines.append(start + first_line)
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return TextTable(path, frame, np.array(lines, np.int64))
+
+
+def split_clean(content: bytes, names: Sequence[str], separator: str, *, quoted: bool) -> pl.DataFrame | None:
+    """Split lines with polars; None unless each is exactly one row with one field per column.
+
+    polars takes short lines and stray quotes without a word, so rows, separators and quotes are counted.
+    """
+    try:
+        frame = pl.read_csv(
+            content,
+            separator=separator,
+            has_header=False,
+            quote_char='"' if quoted else None,
+            schema=dict.fromkeys(names, pl.String),
+        ).fill_null("")
+    except pl.exceptions.PolarsError:
+        return None
+    separators = content.count(separator.encode())
+    if quoted:
+        if frame.select(pl.any_horizontal(pl.all().str.contains('"', literal=True).any())).item():
+            return None
+        separators -= frame.select(pl.sum_horizontal(pl.all().str.count_matches(separator, literal=True).sum())).item()
+    whole = len(frame) == content.count(b"\n") + 1 and separators == len(frame) * (len(names) - 1)
+    return frame if whole else None
+
+
+def exact_rows(body: str, separator: str, *, quoted: bool) -> Iterator[tuple[int, list[str] | None]]:
+    """Yield every row with the 0-based line that it starts on; None for a line whose quotes do not match."""
+    if not quoted:
+        yield from ((number, line.split(separator)) for number, line in enumerate(body.split("\n")))
+        return
+    lines = without_blanks_behind(body, separator).split("\n")
+    begin = 0
+    while begin < len(lines):
+        rest = (lines[place] + "\n" for place in range(begin, len(lines)))
+        reader = csv.reader(rest, delimiter=separator, strict=True, skipinitialspace=True)
+        start = begin
+        try:
+            for row in reader:
+                yield start, row
+                start = begin + reader.line_num
+        except csv.Error:
+            yield start, None
+            begin = start + 1
+        else:
+            return
 
 
 def _header(path: Path, line: str, separator: str) -> list[str]:
@@ -185,46 +276,6 @@ def _header(path: Path, line: str, separator: str) -> list[str]:
     if repeated:
         raise bad_line(path, 1, f"column {repeated[0]!r} occurs more than once in the header")
     return names
-
-
-def _read_plain(path: Path, content: bytes, names: Sequence[str], separator: str, first_line: int) -> Table:
-    mark = separator.encode()
-    if len(mark) > 1:
-        if _UNIT_SEPARATOR in content:
-            line = content.count(b"\n", 0, content.index(_UNIT_SEPARATOR)) + first_line
-            raise bad_line(path, line, "control character 0x1f is not allowed")
-        content, mark = content.replace(mark, _UNIT_SEPARATOR), _UNIT_SEPARATOR
-    raw = np.frombuffer(content, np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    fields = np.diff(np.searchsorted(np.flatnonzero(raw == mark[0]), ends), prepend=0) + 1
-    wrong = np.flatnonzero(fields != len(names))
-    if len(wrong):
-        row = int(wrong[0])
-        blank = ends[row] == (ends[row - 1] + 1 if row else 0)
-        raise _wrong_count(path, row + first_line, len(names), separator, 0 if blank else int(fields[row]))
-    frame = pl.read_csv(
-        content, separator=mark.decode(), has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.String)
-    ).fill_null("")
-    if frame.height != len(ends):
-        raise BadInput(f"{path} could not be split into lines: {len(ends)} lines, {frame.height} rows")
-    return Table(path, frame, np.arange(first_line, first_line + len(ends), dtype=np.int64))
-
-
-def _read_quoted(path: Path, content: str, names: Sequence[str], separator: str, first_line: int) -> Table:
-    # newline="" keeps line breaks inside quotes as they are
-    reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, strict=True)
-    rows, starts, start = [], [], 0
-    try:
-        for row in reader:
-            if len(row) != len(names):
-                raise _wrong_count(path, start + first_line, len(names), separator, len(row))
-            rows.append(row)
-            starts.append(start + first_line)
-            start = reader.line_num
-    except csv.Error as error:
-        raise bad_line(path, start + first_line, f"the quotes do not match ({error})") from None
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
-    return Table(path, frame, np.array(starts, np.int64))
 
 
 def _wrong_count(path: Path, line: int, expected: int, separator: str, found: int) -> BadInput:
@@ -247,7 +298,7 @@ class JsonLines:
             raise bad_line(self.path, int(self.lines[int(faulty.arg_max() or 0)]), problem)
 
     def sorted_out(self, faulty: pl.Series, problem: str, faults: LineFaults) -> JsonLines:
-        """The rows that are not faulty; the others are told."""
+        """Keep the rows that are not faulty; add the others to `faults`."""
         if not faulty.any():
             return self
         for line in self.lines[faulty.to_numpy()].tolist():
@@ -259,10 +310,10 @@ class JsonLines:
         return JsonLines(self.path, self.frame.filter(chosen), self.lines[chosen.to_numpy()])
 
 
-def read_json_lines(path: Path, schema: Schema, faults: LineFaults | None = None) -> JsonLines:
+def read_json_lines(path: Path, schema: JsonSchema, faults: LineFaults | None = None) -> JsonLines:
     """Read the keys of `schema`; numbers become text; other keys and blank lines are passed over.
 
-    Lines that cannot be read are left out and told to `faults`; without, they are refused.
+    Lines that cannot be read are left out and added to `faults`; without it, they raise BadInput.
     """
     content = read_utf8(path)
     if not content.strip():
@@ -274,20 +325,20 @@ def read_json_lines(path: Path, schema: Schema, faults: LineFaults | None = None
     texts = content.split(b"\n")
     lines = [line for line, text in enumerate(texts, 1) if text.strip()]
     if frame is None or len(frame) != len(lines):
-        told = LineFaults(path) if faults is None else faults
+        found = LineFaults(path) if faults is None else faults
         rows = {}
         for line in lines:
             try:
                 rows[line] = _read_object(texts[line - 1], schema)
             except _BadObject as error:
-                told.add(line, str(error))
+                found.add(line, str(error))
         if faults is None:
-            told.refuse()
+            found.refuse()
         frame, lines = pl.DataFrame(list(rows.values()), schema=dict(schema), orient="row"), list(rows)
     return JsonLines(path, frame, np.array(lines, np.int64))
 
 
-def _read_objects(content: bytes, schema: Schema) -> pl.DataFrame | None:
+def _read_objects(content: bytes, schema: JsonSchema) -> pl.DataFrame | None:
     """All lines at once; None when one cannot be read so, or may hold more than texts and numbers.
 
     polars turns nested values, true and false into text, and writes very long numbers with an exponent.
@@ -302,11 +353,11 @@ def _read_objects(content: bytes, schema: Schema) -> pl.DataFrame | None:
 
 
 class _BadObject(Exception):
-    """What is wrong with a line."""
+    """Problem of a line."""
 
 
-def _read_object(text: bytes, schema: Schema) -> list[str | list[str] | None]:
-    """One line read by itself; a _BadObject says what is wrong with it."""
+def _read_object(text: bytes, schema: JsonSchema) -> list[str | list[str] | None]:
+    """Parse one line; raise _BadObject with the problem."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,1 +1,1 @@
-"""One file per method: which parts it puts together, and its paper."""
+"""Recommendation methods, one folder per paper; each method returns a Plan."""

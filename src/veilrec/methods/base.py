@@ -10,18 +10,17 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from veilrec._arrays import Floats
-from veilrec._csr import Csr
+from veilrec.client.local_training import LocalData, OwnItems
+from veilrec.client.rankers import Ranker
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.errors import BadInput, known_name, unknown_name
+from veilrec.core.features import Features
+from veilrec.core.plan import Plan
 from veilrec.data.datasets import DATASETS
-from veilrec.data.population import Catalogue, Impressions
-from veilrec.device.learner import LocalData, OwnItems
-from veilrec.device.rankers import Ranker
-from veilrec.errors import BadInput, known_name, unknown_name
-from veilrec.features import Features
-from veilrec.plan import Plan
+from veilrec.data.population import Impressions, ItemTable
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.simulate.trainer import Trainer
+from veilrec.simulation.simulation import Seeds, Simulation
+from veilrec.simulation.trainer import Trainer
 
 
 class Config(BaseModel):
@@ -40,7 +39,7 @@ LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts t
 class NewsData:
     """What methods that read text learn from: the catalogue is public, the impressions are those of training."""
 
-    catalogue: Catalogue
+    catalogue: ItemTable
     impressions: Impressions
 
 
@@ -55,7 +54,7 @@ class Problem:
     news: NewsData | None = None  # None: no catalogue, or a protocol without train impressions
     features: Features | None = None  # of everybody: a device has its own row of the users' side
     ratings: Floats | None = None  # [len(train.items)], out of 1; None: the data has none from 1 to 5
-    catalogue: Catalogue | None = None  # titles and categories of the items, where they are known
+    catalogue: ItemTable | None = None  # titles and categories of the items, where they are known
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:
@@ -64,7 +63,7 @@ def own_items(config: Any, problem: Problem) -> OwnItems:
 
 
 @dataclass(frozen=True)
-class Trial:
+class LearningTrial:
     """How the contract sees that a method learns: so trained on 500 made-up people it beats popularity so many times.
 
     They are far fewer than the defaults of most methods are made for.
@@ -117,7 +116,7 @@ class Method(Generic[C]):
     rankers: tuple[type[Ranker], ...] = ()  # of outside methods that rank in a way of their own: what opens their runs
     # kinds of made-up people from which it learns in a way of its own each: all of them are checked and audited
     made_up: tuple[str, ...] = ()
-    trial: Trial = Trial()  # how the contract sees that it learns
+    trial: LearningTrial = LearningTrial()  # how the contract sees that it learns
     exemptions: tuple[Exemption, ...] = ()  # from the contract, with reasons
 
 

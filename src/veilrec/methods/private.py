@@ -1,4 +1,7 @@
-"""What private methods on ratings share: settings, the noise that keeps a promise, and honest statements."""
+"""What private methods on ratings share: settings, the noise that keeps a promise, and honest statements.
+
+Noise on sums for when nobody can be trusted to draw cohorts: devices take turns, and the noise is a tree's.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
-from veilrec._words import times as how_often
-from veilrec.errors import BadInput
-from veilrec.methods.base import Config, Exemption, Problem, Trial
-from veilrec.plan import Plan, Reports
+from veilrec.core.errors import BadInput
+from veilrec.core.errors import times as how_often
+from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.schema import Schema, with_bound
+from veilrec.methods.base import Config, Exemption, LearningTrial, Problem
 from veilrec.privacy.accounting import Rounds, noise_multiplier_for
 from veilrec.privacy.accounting.accountant import epsilon_of, noise_for
+from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.checks import positive, probability
-from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent
+from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent, TreeEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum, first_bound
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, first_bound
 from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.noise import left_by_sampler
-from veilrec.privacy.mechanisms.updates import CohortSum
-from veilrec.privacy.mechanisms.votes import VoteReports
-from veilrec.server.agenda import LearntBound
-from veilrec.server.aggregate import Aggregation
-from veilrec.server.bound import GeometricBound
-from veilrec.server.cohorts import CohortSettings
-from veilrec.server.optimise import ServerRate
-from veilrec.updates import Schema, with_bound
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.server.aggregation import Aggregation
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.server.round_specs import LearntBound
+from veilrec.server.server import GeometricClipping
 
 SIMULATED = "A simulated run protects nobody."
 SERVER_SEES = "The server sees every clipped update before it adds the noise; whoever gets the model sees only sums."
@@ -56,7 +61,7 @@ _COUNT_SHARE = 20.0  # of a cohort: the noise on how many updates were within th
 _LEAST_OF_THE_REST = 10.0  # times less of mu^2 for that count than for all
 
 # With 500 users an epsilon that protects leaves nothing to learn: this shows that the parts work together.
-PRIVATE_TRIAL = Trial(
+PRIVATE_TRIAL = LearningTrial(
     settings=("privacy.epsilon=1000", "privacy.clip_norm=4", "server.rate=0.15"), times_popularity=1.4
 )
 # Of methods that send the largest entries as published.
@@ -167,7 +172,7 @@ def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *
 class ReportsBefore:
     """Reports before the first round, as `noisy_sum` accounts for them."""
 
-    reports: Reports
+    reports: ReportSpec
     event: Event  # what they cost
     numbers: int  # that they release
     sigma: float  # of the noise on each
@@ -179,7 +184,7 @@ def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int
     votes = VoteReports(
         length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
     )
-    return ReportsBefore(Reports(mechanism=votes), votes.event(), n_items, votes.sigma)
+    return ReportsBefore(ReportSpec(mechanism=votes), votes.event(), n_items, votes.sigma)
 
 
 def noisy_sum(
@@ -264,7 +269,7 @@ def adaptive_sum(
 def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0.5, rate: float = 0.2) -> Plan:
     """The same plan with a bound that `quantile` of the updates stay within; `plan` knows nothing of a bound."""
     smallest, largest = mechanism.limits
-    rule = GeometricBound(
+    rule = GeometricClipping(
         cohort=plan.cohort.among(mechanism.taking_part.population),
         smallest=smallest,
         largest=largest,
@@ -370,3 +375,46 @@ def tells_largest(privacy: PrivacySettings, what: str, *caveats: str) -> Guarant
     nothing_holds = NonPrivateEvent()
     note = "which entries are sent is told exactly"
     return honest(claim, nothing_holds, nothing_holds, 0.0, note=note, doing="takes part")
+
+
+def tree_sum(
+    privacy: PrivacySettings,
+    cohort: CohortSettings,
+    schema: Schema,
+    *,
+    rounds: int,
+    devices: int,
+    before: Event | None = None,
+    numbers_before: int = 0,
+) -> TreeSum:
+    """Noise of a tree, so that the whole run, and what was released `before` it, keeps the promise.
+
+    In floor(devices / size) rounds one after another nobody has two turns: so many make a tree. Whether devices keep
+    state does not matter: turns are public, so that what they keep follows from their own data and what was released.
+    """
+    if cohort.sampling != "turns":
+        raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=turns")
+    steps, turns = min(devices // cohort.among(devices), rounds), cohort.most_turns(rounds, devices)
+    draws = sum(tensor.size for tensor in schema.tensors) * rounds + numbers_before
+    epsilon, delta = left_by_sampler(privacy.epsilon, privacy.delta, draws)
+    multiplier = math.sqrt(turns * steps.bit_length()) / mu_for(epsilon, delta)  # Gaussian releases: exact
+    if before is not None:
+
+        def together(noise_multiplier: float) -> Event:
+            return ComposedEvent(((before, 1), (TreeEvent(noise_multiplier, steps), turns)))
+
+        multiplier = noise_for(together, epsilon, delta, guess=multiplier)
+    return TreeSum(
+        schema=schema,
+        clip_norm=privacy.clip_norm,
+        noise_multiplier=multiplier,
+        steps=steps,
+        turns=turns,
+        population=devices,
+        delta=privacy.delta,
+    )
+
+
+def by_turns(plan: Plan, mechanism: TreeSum) -> Plan:
+    """The same plan with this noise."""
+    return replace(plan, mechanism=mechanism, most_turns=mechanism.taking_part.rounds)

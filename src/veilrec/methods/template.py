@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from veilrec._files import new_folder, refuse_existing
 from veilrec._version import __version__
-from veilrec.errors import BadInput, written_name
-from veilrec.methods.outside import check_name
+from veilrec.core.errors import BadInput, written_name
+from veilrec.core.files import new_folder, refuse_existing
+from veilrec.methods.plugins import check_name
 from veilrec.methods.registry import names
 
 
@@ -95,17 +95,17 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
-from veilrec.device import mf
-from veilrec.device.learner import Cohort, Learned, OwnItems
-from veilrec.device.rankers import MfRanker
+from veilrec.client import mf
+from veilrec.client.local_training import Cohort, Learned, OwnItems
+from veilrec.client.rankers import MfRanker
 from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
-from veilrec.plan import Plan
+from veilrec.core.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.privacy.mechanisms.updates import InTheClear
-from veilrec.server.aggregate import Aggregation
-from veilrec.server.cohorts import CohortSettings
-from veilrec.server.optimise import ServerRate
-from veilrec.updates import Round
+from veilrec.privacy.mechanisms.sums import InTheClear
+from veilrec.server.aggregation import Aggregation
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.core.schema import Round
 
 
 class ${kind}Config(Config):
@@ -193,8 +193,8 @@ from pathlib import Path
 
 import pytest
 import veilrec
-from veilrec.runs.contract import Check, cases, try_check
-from veilrec.runs.contract_subject import Subject
+from veilrec.audit.contract import Check, cases, try_check
+from veilrec.audit.contract_subject import Subject
 
 FILE = str(Path(__file__).parent.parent / "src" / "$module.py")
 CASES = [pytest.param(check, subject, id=check.name) for check, subject in cases(FILE)]

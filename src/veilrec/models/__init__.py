@@ -1,1 +1,1 @@
-"""Models and their scores; they know nothing of federation."""
+"""Torch modules and their numpy scorers."""

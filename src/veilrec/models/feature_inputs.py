@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Indices
-from veilrec.features import NO_CODE, Side
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.features import NO_CODE, Side
 from veilrec.models.feature_net import Activation, FeatureNet
 
 POPULARITY = "popularity"  # the tensor with everybody's votes

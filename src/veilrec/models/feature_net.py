@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from veilrec import _draws
-from veilrec._arrays import Floats, Offsets
+from veilrec.core import rng
+from veilrec.core.arrays import Floats, Offsets
 
 Activation = Literal["relu", "sigmoid"]
 USERS, ITEMS = "users.embedding", "items.embedding"
@@ -126,7 +126,7 @@ class FeatureNet:
                 continue
             rows = np.arange(shape[0], dtype=np.int64)
             scale = spread if name in (USERS, ITEMS) else math.sqrt(2.0 / max(shape[0], 1))
-            weights[name] = np.float32(scale) * _draws.normals(seed, _draws.MODEL, number, rows, shape[1])
+            weights[name] = np.float32(scale) * rng.normals(seed, rng.MODEL, number, rows, shape[1])
         if zero_output:
             weights[f"layer{len(self.widths) - 1}.weight"][...] = 0.0
         return weights

@@ -109,13 +109,20 @@ class Interests(NewsModel):
 
 
 def clip(attention: Tensor, norm: float) -> Tensor:
-    """Algorithm 2, line 8."""
+    """Scale attention to a norm of at most `norm` (Algorithm 2, line 8), with gradients.
+
+    `AttentionNoise.clipped` is the definition; a test keeps both equal.
+    """
     too_long: Tensor = torch.linalg.vector_norm(attention, dim=-1, keepdim=True) / norm
     return attention / too_long.clamp(min=1.0)
 
 
 def on_simplex(noisy: Tensor) -> Tensor:
-    """ReLU and division by the sum (line 10, in training); uniform where ReLU leaves nothing, and then no gradient."""
+    """Project noisy attention back on the simplex (Algorithm 2, line 10, in training), with gradients.
+
+    ReLU and division by the sum; uniform where ReLU leaves nothing, and then no gradient. `normalise(noisy, "relu")` is
+    the definition; a test keeps both equal.
+    """
     raised = noisy.relu()
     total = raised.sum(-1, keepdim=True)
     left = total > _SMALLEST_TOTAL

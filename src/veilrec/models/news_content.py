@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec._jit import jit
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.jit import jit
 
 NO_NAME = -1  # the code of a news whose category nobody knows
 _SHARP = np.float32(5.0)  # of the soft maximum

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veilrec._arrays import Bools, Floats, Indices, Offsets
+from veilrec.core.arrays import Bools, Floats, Indices, Offsets
 from veilrec.models.layers import Dropout, NewsSizes
 
 EMBEDDING_SPREAD = 0.5  # standard deviation of starting vectors, like that of GloVe: smaller ones learn slowly

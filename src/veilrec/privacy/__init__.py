@@ -1,1 +1,1 @@
-"""What a message promises, and what it gives away."""
+"""Mechanisms, accounting, guarantees and the client's privacy ledger."""

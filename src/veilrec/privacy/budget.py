@@ -10,9 +10,9 @@ from typing import Literal, get_args
 
 from scipy.special import expit, ndtri
 
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting import epsilon_zcdp, rho_max
-from veilrec.privacy.accounting.composition import Parts, flattened
+from veilrec.privacy.accounting.composition import FlatComposition, flattened
 from veilrec.privacy.accounting.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, SampledEvent
@@ -130,7 +130,7 @@ def _steps(unit: Unit, adjacency: Adjacency, account: Budget) -> int | None:
     return 1 if adjacency == "replace-one" or (behind == 0 and account.adjacency == "add-remove") else 2
 
 
-def _rho(parts: Parts, steps: int) -> float:
+def _rho(parts: FlatComposition, steps: int) -> float:
     total = steps**2 * (parts.rho + 0.5 * parts.mu**2)
     for event, count in parts.counts:
         if isinstance(event, SampledEvent):
@@ -142,7 +142,7 @@ def _rho(parts: Parts, steps: int) -> float:
     return total
 
 
-def _squared_mu(parts: Parts, steps: int) -> float:
+def _squared_mu(parts: FlatComposition, steps: int) -> float:
     if parts.rho > 0.0:
         raise BadInput(
             f"the message is known as {parts.rho:g}-zCDP only (a discrete Gaussian is), and an account kept in mu has"
@@ -159,7 +159,7 @@ def _squared_mu(parts: Parts, steps: int) -> float:
     return total
 
 
-_LOSSES: dict[Accounting, Callable[[Parts, int], float]] = {"zcdp": _rho, "gaussian": _squared_mu}
+_LOSSES: dict[Accounting, Callable[[FlatComposition, int], float]] = {"zcdp": _rho, "gaussian": _squared_mu}
 _EPSILONS: dict[Accounting, Callable[[float, float], float]] = {
     "zcdp": epsilon_zcdp,
     "gaussian": lambda squared_mu, delta: epsilon_gaussian(math.sqrt(squared_mu), delta),

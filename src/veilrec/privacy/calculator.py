@@ -9,14 +9,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from veilrec._words import counted
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput, counted, unknown_name
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.accounting.gaussian import base_epsilon, padded_mu
-from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.checks import attention_l1, attention_l2, positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, ResponseEvent, SampledEvent
 from veilrec.privacy.guarantee import Guarantee, Unit
-from veilrec.privacy.sensitivity import attention_l1, attention_l2
 
 Calculable = Literal["gaussian", "laplace", "randomised-response", "k-ary", "attention", "label"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 
 
 @dataclass(frozen=True)

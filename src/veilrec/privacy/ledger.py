@@ -36,17 +36,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from veilrec._words import counted
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.seal import Seal
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit, no_guarantee
-from veilrec.privacy.ledger_store import Account, Change, LedgerError, Record, Store
+from veilrec.privacy.ledger_store import BudgetAccount, Change, LedgerError, LedgerStore, Record
 from veilrec.privacy.mechanisms.base import Input, Mechanism, Output, Released, require_complete
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.seal import Seal
 
 Value = TypeVar("Value")
 
@@ -63,7 +62,7 @@ _NOTHING: Final = _Nothing()
 
 
 @dataclass(frozen=True)
-class Answer(Generic[Value]):
+class PermittedAnswer(Generic[Value]):
     """What may be sent: drawn from the person's data, or the same for all because the budget is gone."""
 
     personal: bool
@@ -118,7 +117,7 @@ class Transaction:
 class Ledger:
     """The accounts of one device in one file; use `create` once per enrolment, and `open` ever after."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LedgerStore) -> None:
         self._store = store
 
     @classmethod
@@ -142,19 +141,19 @@ class Ledger:
         units = [budget.unit for budget in budgets]
         if not units or len(set(units)) < len(units):
             raise BadInput(f"budgets are given for {units}: give at least one, and one per unit")
-        accounts = tuple(Account(budget, Cost(), Cost(), 0, 0) for budget in budgets)
+        accounts = tuple(BudgetAccount(budget, Cost(), Cost(), 0, 0) for budget in budgets)
         record = Record(0, first_period, 0.0, _uptime(), minimum_period_seconds, simulation, accounts)
-        return cls(Store.create(path, record, seal=seal, keep=keep))
+        return cls(LedgerStore.create(path, record, seal=seal, keep=keep))
 
     @staticmethod
     def was_made(path: Path) -> bool:
         """Whether there is a ledger to open; one whose making was cut off is made again."""
-        return Store.was_made(path)
+        return LedgerStore.was_made(path)
 
     @classmethod
     def open(cls, path: Path, *, lock_timeout_seconds: float = 10.0, seal: Seal | None = None) -> Ledger:
         """Go on with a ledger; its budgets are those it was created with."""
-        return cls(Store.open(path, lock_timeout_seconds=lock_timeout_seconds, seal=seal))
+        return cls(LedgerStore.open(path, lock_timeout_seconds=lock_timeout_seconds, seal=seal))
 
     def close(self) -> None:
         """Close the file; whatever was charged is on disk already."""
@@ -175,7 +174,7 @@ class Ledger:
         source: Source,
         *,
         otherwise: Value | _Nothing = _NOTHING,
-    ) -> Answer[Output] | Answer[Value]:
+    ) -> PermittedAnswer[Output] | PermittedAnswer[Value]:
         """Perturb a value, charge it, and only then hand it out; give `otherwise` if the budget is gone."""
         try:
             drawn = self._drawn(mechanism, value, source)
@@ -183,8 +182,8 @@ class Ledger:
         except BudgetExhausted:
             if isinstance(otherwise, _Nothing):
                 raise
-            return Answer(personal=False, value=otherwise)
-        return Answer(personal=True, value=drawn.value)
+            return PermittedAnswer(personal=False, value=otherwise)
+        return PermittedAnswer(personal=True, value=drawn.value)
 
     def message(
         self,
@@ -195,7 +194,7 @@ class Ledger:
         model_version: str,
         encode: Callable[[Output], bytes],
         otherwise: bytes | _Nothing = _NOTHING,
-    ) -> Answer[bytes]:
+    ) -> PermittedAnswer[bytes]:
         """The mechanism's one message for this period and model: drawn and charged once, then repeated free.
 
         It does not follow the data within a period: a message that changed would say that the data did.
@@ -205,7 +204,7 @@ class Ledger:
         with self._store.changing() as change:
             known = change.message(key)
         if known is not None:
-            return Answer(personal=True, value=known)
+            return PermittedAnswer(personal=True, value=known)
         try:
             drawn = self._drawn(mechanism, value, source)
             encoded = encode(drawn.value)
@@ -217,8 +216,8 @@ class Ledger:
         except BudgetExhausted:
             if isinstance(otherwise, _Nothing):
                 raise
-            return Answer(personal=False, value=otherwise)
-        return Answer(personal=True, value=encoded if known is None else known)
+            return PermittedAnswer(personal=False, value=otherwise)
+        return PermittedAnswer(personal=True, value=encoded if known is None else known)
 
     def reserve(self, event: Event, *, unit: Unit, adjacency: Adjacency) -> Permit:
         """Charge a message whose noise is drawn elsewhere; it may leave once this returns, and is final."""
@@ -344,7 +343,7 @@ def _memo_key(mechanism: Mechanism[Any, Any], model_version: str) -> str:
     return hashlib.sha256(repr((model_version, *statement(mechanism))).encode()).hexdigest()
 
 
-def _report(account: Account, *, simulation: bool) -> AccountReport:
+def _report(account: BudgetAccount, *, simulation: bool) -> AccountReport:
     budget = account.budget
     epsilon, delta = budget.spent(account.in_lifetime)
     caveats = ["adds up costs that were fixed in advance; if messages chose them, only the budget holds"]

@@ -25,11 +25,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from veilrec._files import write_bytes
-from veilrec._sqlite import transaction
-from veilrec.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import transaction, write_bytes
+from veilrec.core.seal import Seal, WrongSeal
 from veilrec.privacy.budget import Budget, Cost
-from veilrec.privacy.seal import Seal, WrongSeal
 
 _SCHEMA = 1
 _APPLICATION = 0x7665696C  # "veil"
@@ -51,7 +50,7 @@ class LedgerError(VeilrecError):
 
 
 @dataclass(frozen=True, config=_RECORD)
-class Account:
+class BudgetAccount:
     """A budget and what was spent of it."""
 
     budget: Budget
@@ -76,7 +75,7 @@ class Record:
     """The device's uptime at the last change."""
     minimum_period_seconds: NonNegativeFloat
     simulation: bool
-    accounts: tuple[Account, ...]
+    accounts: tuple[BudgetAccount, ...]
 
 
 _RECORDS = TypeAdapter(Record)
@@ -126,7 +125,7 @@ class Change:
         self._database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, sealed))
 
 
-class Store:
+class LedgerStore:
     """One open ledger file; safe for threads and processes, but not to be carried over a fork."""
 
     def __init__(self, path: Path, *, lock_timeout_seconds: float = 10.0, seal: Seal | None = None) -> None:
@@ -153,7 +152,7 @@ class Store:
     @classmethod
     def create(
         cls, path: Path, record: Record, *, seal: Seal | None = None, keep: Mapping[str, bytes] | None = None
-    ) -> Store:
+    ) -> LedgerStore:
         """A new ledger; refuses where there is one, or was one whose mirror remains."""
         if not path.exists():
             _mirror_of(path, seal or _Plain()).check_nothing_spent()
@@ -198,7 +197,7 @@ class Store:
             database.close()
 
     @classmethod
-    def open(cls, path: Path, *, lock_timeout_seconds: float, seal: Seal | None = None) -> Store:
+    def open(cls, path: Path, *, lock_timeout_seconds: float, seal: Seal | None = None) -> LedgerStore:
         """An existing ledger, checked."""
         if not path.is_file():
             raise LedgerError(f"{path}: there is no ledger here: create one, unless it was lost")

@@ -1,4 +1,7 @@
-"""Where random bits come from: a cryptographic source for people, a seeded one for simulations and tests."""
+"""Where random bits come from: a cryptographic source for people, a seeded one for simulations and tests.
+
+The streams of noise that a secret names: no two uses share one, and each is the same again after a restart.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
+
+from veilrec.core import rng
 
 _TO_UNIT = 2.0**-53
 
@@ -123,3 +128,33 @@ class KeyedSource:
 def uniforms(source: Source, count: int) -> NDArray[np.float64]:
     """Numbers in [0, 1) with 53 random bits."""
     return (source.words(count) >> np.uint64(11)).astype(np.float64) * _TO_UNIT
+
+
+def noise_of_sum(secret: bytes, round_number: int) -> KeyedSource:
+    """The noise that a secret names for the sum of a round."""
+    return KeyedSource(secret, rng.NOISE, round_number)
+
+
+def noise_of_histogram(secret: bytes, period: int) -> KeyedSource:
+    """The noise that a secret names for the counts of a period's reports."""
+    return KeyedSource(secret, rng.HISTOGRAM, period)
+
+
+def noise_of_comparison(secret: bytes) -> KeyedSource:
+    """The noise that a secret names for the sum of the judges' gains."""
+    return KeyedSource(secret, rng.COMPARISON)
+
+
+def noise_of_device(secret: bytes, round_number: int, device: int) -> KeyedSource:
+    """The noise that a secret names for the message of a device."""
+    return KeyedSource(secret, rng.NOISE, round_number, device)
+
+
+def noise_of_learning(secret: bytes, round_number: int, device: int) -> KeyedSource:
+    """The noise that a secret names for what a device learns from, before there is a message."""
+    return KeyedSource(secret, rng.LOCAL_NOISE, round_number, device)
+
+
+def noise_of_report(secret: bytes, period: int, device: int) -> KeyedSource:
+    """The lies that a secret names for a device's report."""
+    return KeyedSource(secret, rng.REPORT, period, device)

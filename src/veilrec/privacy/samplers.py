@@ -39,9 +39,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles, Floats, Offsets
-from veilrec._jit import exact_jit
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import exact_jit
 from veilrec.privacy.checks import positive
 from veilrec.privacy.randomness import Source
 

@@ -1,1 +1,1 @@
-"""What came of it, for people: tables, curves, the privacy statement, one page."""
+"""Reports for people: tables, plots, HTML pages, the privacy statement as a page."""

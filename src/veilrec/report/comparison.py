@@ -1,4 +1,4 @@
-"""A comparison to read: a table for people, CSV for programs, LaTeX for a paper, a page, and JSON."""
+"""A comparison of methods as text tables, CSV, LaTeX, an HTML page and JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import write_json, write_text
 from veilrec._version import __version__
-from veilrec._words import counted
-from veilrec.evaluate.groups import FAIRNESS_METRIC
-from veilrec.report.html import Markup, document, section, table, tag
+from veilrec.core.errors import counted
+from veilrec.core.files import write_json, write_text
+from veilrec.evaluation.evaluator import FAIRNESS_METRIC
+from veilrec.report.html import render_template
 from veilrec.report.machine import provenance
 from veilrec.report.units import human_bytes, meaning, spelt
-from veilrec.runs.comparison import LEVEL, Comparison, Entry, Pair, Spread
+from veilrec.runs.comparison import LEVEL, ComparisonEntry, MethodComparison, PairedDifference, Spread
 
 NAME = "comparison"  # of the files
 _SHOWN = ("auc", "mrr", "ndcg@5", "ndcg@10", "hr@10")  # as many as fit beside each other; the files have all
@@ -25,7 +25,7 @@ _LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{"
 
 
 @dataclass(frozen=True)
-class Grid:
+class ComparisonTable:
     """A table of texts; the columns in `numbers` are right-aligned."""
 
     title: str
@@ -34,8 +34,8 @@ class Grid:
     numbers: frozenset[int] = frozenset()
 
 
-def save(comparison: Comparison, command: str) -> list[str]:
-    """Write every form into the comparison's folder; the names of the files, a picture only where one can be drawn."""
+def save(comparison: MethodComparison, command: str) -> list[str]:
+    """Write every format into the comparison's folder; return the file names. Plots need matplotlib."""
     folder, names = comparison.folder, [f"{NAME}.json", f"{NAME}.csv", "pairs.csv", f"{NAME}.tex", f"{NAME}.html"]
     write_json(folder / names[0], to_json(comparison, command))
     write_text(folder / names[1], to_csv(comparison))
@@ -48,56 +48,56 @@ def save(comparison: Comparison, command: str) -> list[str]:
     return names
 
 
-def _picture(comparison: Comparison) -> Path | None:
+def _picture(comparison: MethodComparison) -> Path | None:
     try:
-        from veilrec.report.comparison_picture import save_picture
+        from veilrec.report.plots import save_comparison
     except ModuleNotFoundError:  # matplotlib is an extra
         return None
     path = comparison.folder / f"{NAME}.png"
-    save_picture(comparison, path)
+    save_comparison(comparison, path)
     return path
 
 
-def title(comparison: Comparison) -> str:
-    """What was compared."""
+def title(comparison: MethodComparison) -> str:
+    """Describe what was compared: dataset, protocol, seeds, cases, rounds."""
     c = comparison
     where = f"{c.dataset}, {c.protocol}, {counted(len(c.seeds), 'seed')}, {counted(c.cases, 'case')} a seed"
     return f"{where}; {lengths}" if (lengths := c.how_long()) else where
 
 
-def grids(comparison: Comparison) -> list[Grid]:
-    """The scores with their guarantees, and the pairs."""
+def grids(comparison: MethodComparison) -> list[ComparisonTable]:
+    """Return the tables of scores with guarantees, and of pairs."""
     shown = _metrics(comparison)
-    head = ["method", *(spelt(name) for name in shown), "from devices", "privacy"]
+    head = ["method", *(spelt(name) for name in shown), "from clients", "privacy"]
     rows = []
     for entry in comparison.entries:
         cells = [_words(entry.metrics[name]) if name in entry.metrics else "failed" for name in shown]
         sent = "" if entry.up_bytes is None else human_bytes(entry.up_bytes)
         promised = "" if entry.problem else entry.guarantee.line()
         rows.append([entry.label + _mark(comparison, entry), *cells, sent, promised])
-    scores = Grid(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
+    scores = ComparisonTable(title(comparison), head, rows, frozenset(range(1, len(shown) + 2)))
     return [scores, _pair_grid(comparison)]
 
 
-def fairness_grids(comparison: Comparison) -> list[Grid]:
-    """The least active users beside the rest, where lists were ranked; else nothing."""
+def fairness_grids(comparison: MethodComparison) -> list[ComparisonTable]:
+    """Return the table of the least active users beside the rest; none where it was not measured."""
     metric = spelt(FAIRNESS_METRIC)
     rows = [[e.label, *(_words(spread) for spread in e.fairness.values())] for e in comparison.measured if e.fairness]
     head = ["method", f"{metric} of the least active fifth", f"{metric} of the rest", "spread"]
-    return [Grid("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
+    return [ComparisonTable("Users by how much is known of them", head, rows, frozenset((1, 2, 3)))] if rows else []
 
 
-def _pair_grid(comparison: Comparison) -> Grid:
+def _pair_grid(comparison: MethodComparison) -> ComparisonTable:
     rows = [
         [pair.first, pair.second, f"{pair.difference:+.4f}", _p(pair.p_value), _p(pair.corrected), _verdict(pair)]
         for pair in comparison.pairs
     ]
     head = ["first", "second", f"{spelt(comparison.metric)}, first - second", "p", "p (Holm)", "better"]
-    return Grid("Pairs", head, rows, frozenset((2, 3, 4)))
+    return ComparisonTable("Pairs", head, rows, frozenset((2, 3, 4)))
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What has to be said below the tables."""
+def notes(comparison: MethodComparison) -> list[str]:
+    """List the notes below the tables: warnings, spread, test, guarantees."""
     private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
     statements = [
         f"Privacy of {e.label}: {e.guarantee.line()}. {' '.join(e.guarantee.remarks())}".strip() for e in private
@@ -105,8 +105,8 @@ def notes(comparison: Comparison) -> list[str]:
     return [*warnings(comparison), comparison.how_spread(), f"{_STARS} {comparison.how_tested()}", *statements]
 
 
-def warnings(comparison: Comparison) -> list[str]:
-    """What nobody should overlook: what failed, and what ranks no better than popularity."""
+def warnings(comparison: MethodComparison) -> list[str]:
+    """List the methods that failed or rank no better than popularity."""
     c = comparison
     failed = [f"{entry.label} failed: {entry.problem.rstrip('.')}." for entry in c.entries if entry.problem]
     popularity = next((e.metrics[c.metric].mean for e in c.measured if e.label == "popularity"), None)
@@ -126,8 +126,8 @@ _FIFTH = (
 )
 
 
-def _mark(comparison: Comparison, entry: Entry) -> str:
-    """Whether it is the best, or not told apart from it."""
+def _mark(comparison: MethodComparison, entry: ComparisonEntry) -> str:
+    """Mark the best entry with *, and those not significantly different from it with =."""
     best = comparison.best.label
     if entry.problem:
         return ""
@@ -137,13 +137,13 @@ def _mark(comparison: Comparison, entry: Entry) -> str:
     return " =" if pair is not None and pair.corrected >= LEVEL else ""
 
 
-def _verdict(pair: Pair) -> str:
+def _verdict(pair: PairedDifference) -> str:
     if pair.corrected >= LEVEL:
         return "neither"
     return pair.first if pair.difference > 0 else pair.second
 
 
-def _metrics(comparison: Comparison) -> list[str]:
+def _metrics(comparison: MethodComparison) -> list[str]:
     names = comparison.measured[0].metrics
     return [comparison.metric, *(name for name in _SHOWN if name in names and name != comparison.metric)][:3]
 
@@ -156,8 +156,8 @@ def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else f"{value:.1g}"
 
 
-def to_csv(comparison: Comparison) -> str:
-    """A line an entry: mean and standard deviation of every metric, cost, and every field of the guarantee."""
+def to_csv(comparison: MethodComparison) -> str:
+    """Format entries as CSV: mean and standard deviation of every metric, cost, all fields of the guarantee."""
     rows: list[dict[str, Any]] = []
     for plain, entry in zip(comparison.table, comparison.entries, strict=True):
         promised = entry.guarantee.to_json()
@@ -169,8 +169,8 @@ def to_csv(comparison: Comparison) -> str:
     return _as_csv(list(rows[-1]), rows)
 
 
-def pairs_to_csv(comparison: Comparison) -> str:
-    """A line a pair."""
+def pairs_to_csv(comparison: MethodComparison) -> str:
+    """Format pairs as CSV."""
     names = ("first", "second", "metric", "difference", "p_value", "p_holm")
     rows = [
         dict(zip(names, (p.first, p.second, comparison.metric, p.difference, p.p_value, p.corrected), strict=True))
@@ -187,8 +187,8 @@ def _as_csv(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
     return target.getvalue()
 
 
-def to_latex(comparison: Comparison) -> str:
-    """Tables for booktabs, the best in bold face, and in the captions how they were made."""
+def to_latex(comparison: MethodComparison) -> str:
+    """Format the tables as LaTeX for booktabs, the best in bold, with spread and test in the captions."""
     scores, pairs = grids(comparison)
     best = comparison.best.label + " *"
     fair = [
@@ -209,7 +209,7 @@ def to_latex(comparison: Comparison) -> str:
     )
 
 
-def _tabular(grid: Grid, caption: str, bold: str = "") -> str:
+def _tabular(grid: ComparisonTable, caption: str, bold: str = "") -> str:
     columns = "".join("r" if column in grid.numbers else "l" for column in range(len(grid.head)))
     last = len(grid.head) - 1
     if grid.head[last] == "privacy":
@@ -234,62 +234,32 @@ def _tex(text: str) -> str:
     return escaped.replace("±", r"$\pm$").replace("^", r"\^{}").replace("<", "$<$").replace(">", "$>$")
 
 
-def to_html(comparison: Comparison, command: str, picture: Path | None = None) -> str:
-    """A page that loads nothing."""
+def to_html(comparison: MethodComparison, command: str, picture: Path | None = None) -> str:
+    """Render the comparison as one HTML page, with the plot `picture` embedded."""
     scores, pairs = grids(comparison)
-    drawn = []
-    if picture is not None:
-        source = "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
-        alt = f"{spelt(comparison.metric)} of every method, which the table has as numbers"
-        drawn = [tag("figure", Markup(f'<img src="{source}" alt="{alt}" style="max-width:100%">'))]
-    private = [entry for entry in comparison.measured if entry.guarantee.basis != "none"]
-    statements = [
-        part
-        for entry in private
-        for part in (
-            tag("dt", entry.label, ": ", tag("strong", entry.guarantee.line())),
-            tag("dd", *(tag("p", words) for words in entry.guarantee.remarks())),
-        )
-    ]
-    return document(
-        f"Comparison on {comparison.dataset}",
-        [
-            section(
-                "How good are they?",
-                table(scores.head, scores.rows, numbers=scores.numbers),
-                *(tag("p", words) for words in warnings(comparison)),
-                *(tag("p", words, class_="note") for words in (scores.title, comparison.how_spread(), _STARS)),
-                tag("p", meaning(comparison.metric), class_="note"),
-                *drawn,
-            ),
-            section(
-                "Is the difference more than chance?",
-                table(pairs.head, pairs.rows, numbers=pairs.numbers),
-                tag("p", comparison.how_tested(), class_="note"),
-            ),
-            *(
-                section(
-                    "Who gets less?", table(grid.head, grid.rows, numbers=grid.numbers), tag("p", _FIFTH, class_="note")
-                )
-                for grid in fairness_grids(comparison)
-            ),
-            *([section("What is protected?", tag("dl", *statements))] if statements else []),
-            _making(comparison, command),
-        ],
+    measured = comparison.measured
+    facts = [("Command", command, True), ("Data", comparison.data, False)]
+    facts += [(name, value, False) for name, value in provenance().items()]
+    facts += [(f"Settings of {e.label}", " ".join(e.settings) or "none", True) for e in measured if e.runs]
+    return render_template(
+        "comparison",
+        title=f"Comparison on {comparison.dataset}",
+        scores=scores,
+        warnings=warnings(comparison),
+        score_notes=[scores.title, comparison.how_spread(), _STARS, meaning(comparison.metric)],
+        picture=None if picture is None else base64.b64encode(picture.read_bytes()).decode(),
+        picture_words=f"{spelt(comparison.metric)} of every method, which the table has as numbers",
+        pairs=pairs,
+        test_note=comparison.how_tested(),
+        fairness=fairness_grids(comparison),
+        fairness_note=_FIFTH,
+        private=[entry for entry in measured if entry.guarantee.basis != "none"],
+        facts=facts,
     )
 
 
-def _making(comparison: Comparison, command: str) -> Markup:
-    facts = [("Command", tag("code", command)), ("Data", comparison.data), *provenance().items()]
-    facts += [
-        ("Settings of " + e.label, tag("code", " ".join(e.settings) or "none")) for e in comparison.measured if e.runs
-    ]
-    terms = (part for name, fact in facts for part in (tag("dt", name), tag("dd", fact)))
-    return section("How was it made?", tag("dl", *terms, class_="facts"))
-
-
-def to_json(comparison: Comparison, command: str) -> dict[str, Any]:
-    """Everything, with every seed's values."""
+def to_json(comparison: MethodComparison, command: str) -> dict[str, Any]:
+    """Return all results as JSON, with every seed's values."""
     c = comparison
     return {
         "command": command,
@@ -319,7 +289,7 @@ def to_json(comparison: Comparison, command: str) -> dict[str, Any]:
     }
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: ComparisonEntry) -> dict[str, Any]:
     return {
         "label": entry.label,
         "method": entry.method,

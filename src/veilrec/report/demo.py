@@ -1,4 +1,4 @@
-"""The demo apart from its words on a terminal: what is trained, where it may be written, what comes of it."""
+"""The demo without its terminal output: scenarios, output folders, findings and the report."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import replacing, write_json, write_text
 from veilrec._version import __version__
-from veilrec._words import counted
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.files import replacing, write_json, write_text
 from veilrec.data.datasets import load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput
-from veilrec.report import service_story
+from veilrec.report.demo_service import ServiceDemo
 from veilrec.report.html import refuse_foreign
-from veilrec.report.page import Part, Story, render_parts, scores
-from veilrec.report.person import Person, meet
+from veilrec.report.page import ReportPart, Story, render_parts, scores
+from veilrec.report.person import Person, example_person
 from veilrec.report.plots import colour_numbers, over_bytes, picture
 from veilrec.report.run_summary import RunSummary, main_metric, read_run
-from veilrec.report.service_story import Service
 from veilrec.report.units import human_bytes, spelt
-from veilrec.runs.request import Request
+from veilrec.runs.request import RunRequest
 from veilrec.runs.saved import open_model
 
 MARK = "demo.json"  # a folder with this file in it is a former demo, and may be replaced
@@ -32,28 +30,28 @@ EPSILON, VEIL_EPSILON = 8, 1  # of dp-fedmf and veil: per user, add-remove, whol
 
 
 @dataclass(frozen=True)
-class Training:
+class DemoTraining:
     """One run of the demo, and why."""
 
-    request: Request
+    request: RunRequest
     aim: str
 
     @property
     def folder(self) -> str:
-        """Of the run, in the demo's."""
+        """Name of the run's folder within the demo's."""
         return self.request.method
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """Made-up data, and what the demo trains on it; the first training is the one that the others are beside."""
+class DemoScenario:
+    """Synthetic data, and what the demo trains on it; the first training is the one that others are compared with."""
 
     kind: str
     title: str
     seed: int
     data: str
     what: str  # the data in words
-    trainings: tuple[Training, ...]
+    trainings: tuple[DemoTraining, ...]
     notes: tuple[str, ...]
     serves: str | None = None  # the method whose run is released and ranked with on a device
     release: str = ""  # the folder of that release, in the demo's
@@ -61,10 +59,10 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What came of a scenario."""
+class DemoFinding:
+    """Results of a scenario."""
 
-    scenario: Scenario
+    scenario: DemoScenario
     runs: Sequence[RunSummary]
     best_possible: Mapping[str, float]
     person: Person
@@ -80,11 +78,11 @@ class Finding:
         return {name: values for name, (_, values) in scores(self.runs).items()}
 
     def summary(self) -> str:
-        """What was found, in sentences."""
+        """Summarise the results in sentences."""
         return _summary(self.runs, self.metric)
 
     def as_json(self) -> dict[str, Any]:
-        """A part of what `veilrec demo --json` prints."""
+        """Return this scenario's part of what `veilrec demo --json` prints."""
         main = self.runs[0]
         return {
             "kind": self.scenario.kind,
@@ -101,73 +99,75 @@ class Finding:
         }
 
 
-def picture_name(scenario: Scenario) -> str:
-    """The file of a scenario's picture in the demo's folder."""
+def picture_name(scenario: DemoScenario) -> str:
+    """Name the file of a scenario's plot in the demo's folder."""
     return f"{scenario.kind}.svg"
 
 
-def choose_scenarios(kind: str, seed: int) -> tuple[Scenario, ...]:
-    """What to train for a kind of data, or for all kinds."""
+def choose_scenarios(kind: str, seed: int) -> tuple[DemoScenario, ...]:
+    """Choose the scenarios of a kind of data, or of all kinds."""
     known = {"ratings": _films, "news": _news}
     return tuple(make(seed) for name, make in known.items() if kind in ("all", name))
 
 
-def _films(seed: int) -> Scenario:
+def _films(seed: int) -> DemoScenario:
     data = f"synthetic-ratings:users=4000,items=800,mean_history=40,seed={seed}"
-    return Scenario(
+    return DemoScenario(
         "ratings",
         "Films that people watched",
         seed,
         data,
         "4,000 people, each with three genres that they like, and 800 films",
         (
-            Training(
-                Request("fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300, evaluate_every=20),
-                "Train fedmf: in every round 100 simulated devices learn, and send what they changed.",
+            DemoTraining(
+                RunRequest(
+                    "fedmf", data, seed, "loo-99", settings=("local.decay=0.02",), rounds=300, evaluate_every=20
+                ),
+                "Train fedmf: in every round 100 simulated clients train locally and send updates.",
             ),
-            Training(
-                Request("dp-fedmf", data, seed, "loo-99", settings=(f"privacy.epsilon={EPSILON}",)),
-                "Train dp-fedmf: a smaller model in few rounds of all devices, with noise that bounds what it"
-                " gives away about any one user.",
+            DemoTraining(
+                RunRequest("dp-fedmf", data, seed, "loo-99", settings=(f"privacy.epsilon={EPSILON}",)),
+                "Train dp-fedmf: a smaller model in few rounds of all clients, with noise that bounds what it"
+                " reveals about any one user.",
             ),
-            Training(
-                Request("veil", data, seed, "loo-99", settings=(f"privacy.epsilon={VEIL_EPSILON}",), noise="secure"),
-                "Train veil: public genres, marks and titles, a few private sums, and everything personal on the"
-                " device; an epsilon that is eight times smaller.",
+            DemoTraining(
+                RunRequest("veil", data, seed, "loo-99", settings=(f"privacy.epsilon={VEIL_EPSILON}",), noise="secure"),
+                "Train veil: public genres, ratings and titles, a few private sums, and everything personal on the"
+                " client; an epsilon that is eight times smaller.",
             ),
-            Training(
-                Request("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22, evaluate_every=11),
+            DemoTraining(
+                RunRequest("mf", data, seed, "loo-99", settings=("decay=0.015",), rounds=22, evaluate_every=11),
                 "Train mf, the same model with everybody's data in one place, to see what federation costs.",
             ),
         ),
         (
-            "Settings were chosen on validation items of data made up with seed 11, and for dp-fedmf and veil on other"
-            " data.",
-            "veil reads what is public of the films (genres, marks of critics, titles) and every history in its order,"
-            " on its device; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so that every demo has"
-            " another, and the model may be published.",
+            "Settings were chosen on validation items of synthetic data with seed 11, and for dp-fedmf and veil on"
+            " other data.",
+            "veil reads what is public of the films (genres, ratings of critics, titles) and every history in its"
+            " order, on its client; fedmf, dp-fedmf and mf read neither. Its noise comes from a secret, so every demo"
+            " has another, and the model may be published.",
         ),
         serves="veil",
         release="release-films",
     )
 
 
-def _news(seed: int) -> Scenario:
+def _news(seed: int) -> DemoScenario:
     data = f"synthetic-news:users=5000,seed={seed}"
-    return Scenario(
+    return DemoScenario(
         "news",
         "News that people were shown",
         seed,
         data,
         "5,000 readers and a week of news, the last day of which is the test",
         (
-            Training(
-                Request("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
-                "Train privaterec, which reads titles, with a proof: every device sends a clipped gradient, and the sum"
-                " gets noise from a secret that this run keeps.",
+            DemoTraining(
+                RunRequest("privaterec", data, seed, "mind", evaluate_every=5, noise="secure"),
+                "Train privaterec, which reads titles, with a proof: every client sends a clipped gradient, and the"
+                " server adds noise from a cryptographic source to their sum.",
             ),
-            Training(
-                Request("fm", data, seed, "mind", evaluate_every=5),
+            DemoTraining(
+                RunRequest("fm", data, seed, "mind", evaluate_every=5),
                 "Train fm, a factorisation machine over words, with everybody's clicks in one place.",
             ),
         ),
@@ -183,7 +183,7 @@ def _news(seed: int) -> Scenario:
 
 
 def check_places(out: Path, report: Path) -> None:
-    """Refuse to overwrite what is no former demo, before any work."""
+    """Refuse to overwrite anything but a former demo, before any work."""
     refuse_foreign(report)
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise BadInput(f"{out} is not a folder: choose another --out")
@@ -201,7 +201,7 @@ def check_places(out: Path, report: Path) -> None:
 
 @contextmanager
 def workshop(out: Path) -> Iterator[Path]:
-    """A folder beside `out` to train in, gone in the end: what fails, or is interrupted, leaves nothing behind."""
+    """Create a folder beside `out` to train in, and remove it in the end, also after failures."""
     room: Path | None = None
     try:
         room = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".part"))
@@ -216,28 +216,28 @@ def workshop(out: Path) -> Iterator[Path]:
             shutil.rmtree(room, ignore_errors=True)
 
 
-def find(scenario: Scenario, room: Path) -> Finding:
+def find(scenario: DemoScenario, room: Path) -> DemoFinding:
     """Compare the trained runs of a scenario, and recommend to one person."""
     population = load(scenario.data)
     folders = [room / training.folder for training in scenario.trainings]
-    return Finding(
+    return DemoFinding(
         scenario,
         [read_run(folder) for folder in folders],
         _best_possible(population),
-        meet([open_model(folder) for folder in folders], population),
+        example_person([open_model(folder) for folder in folders], population),
     )
 
 
-def history_of(finding: Finding, room: Path) -> list[str]:
-    """What the person of a finding has read, by the ids of the items, the latest last."""
+def history_of(finding: DemoFinding, room: Path) -> list[str]:
+    """Return the item ids of the person's history, the latest last."""
     model = open_model(room / str(finding.scenario.serves))
     row = model.devices.users.find(finding.person.user)
     used = model.devices.used.row(row) if row is not None else ()
     return [model.items[item] for item in used]
 
 
-def categories_of(finding: Finding) -> dict[str, str]:
-    """Item id -> category."""
+def categories_of(finding: DemoFinding) -> dict[str, str]:
+    """Map every item id to its category."""
     population = load(finding.scenario.data)
     if population.catalogue is None:
         return {}
@@ -245,19 +245,19 @@ def categories_of(finding: Finding) -> dict[str, str]:
 
 
 def keep(
-    findings: Sequence[Finding],
+    findings: Sequence[DemoFinding],
     room: Path,
     out: Path,
     report: Path,
     command: str,
-    services: Sequence[tuple[Service, str]] = (),
+    services: Sequence[tuple[ServiceDemo, str]] = (),
 ) -> dict[str, Any]:
-    """Write report, pictures and demo.json, and put the runs in their place: all of it or nothing.
+    """Write report, plots and demo.json, and move the runs to `out`: all of it or nothing.
 
-    Beside each service stands the command that keeps it running.
+    Each service comes with the command that serves it.
     """
     parts = [
-        Part(f.runs, Story(f.scenario.title, f.summary(), "", f.best_possible, f.person, f.scenario.notes))
+        ReportPart(f.runs, Story(f.scenario.title, f.summary(), "", f.best_possible, f.person, f.scenario.notes))
         for f in findings
     ]
     made = {
@@ -274,21 +274,20 @@ def keep(
             write_text(room / picture_name(finding.scenario), picture(chart))
     write_json(room / MARK, {"veilrec_demo": __version__} | made)
     with replacing(report) as page:
-        more = [service_story.story(service, command_of) for service, command_of in services]
-        whole = render_parts("veilrec demo", parts, summary=_FOREWORD, command=command, more=more)
+        whole = render_parts("veilrec demo", parts, summary=_FOREWORD, command=command, services=services)
         page.write_text(whole, encoding="utf-8")
         _move(room, out)
     return made
 
 
 _FOREWORD = (
-    "All people here are made up, and so are the films and the news. That is why the best possible value is known. A"
-    " simulated run protects nobody: it shows what the same training would protect on real devices."
+    "All people, films and news here are synthetic, which is why the best possible value is known. A simulated run"
+    " protects nobody: it shows what the same training would protect on real devices."
 )
 
 
 def _move(room: Path, out: Path) -> None:
-    """Put everything in its place; what is not of the demo stays."""
+    """Move everything to `out`; other files there stay."""
     out.mkdir(exist_ok=True)
     for made in sorted(room.iterdir()):
         target = out / made.name
@@ -298,7 +297,7 @@ def _move(room: Path, out: Path) -> None:
 
 
 def _best_possible(population: Population) -> dict[str, float]:
-    """What the probabilities that made up the data reach themselves."""
+    """Return the metrics of ranking by the probabilities that the data was drawn from."""
     prefix = "oracle_"
     return {
         name.removeprefix(prefix): float(value) for name, value in population.facts.items() if name.startswith(prefix)
@@ -309,9 +308,9 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
     main, others = runs[0], runs[1:]
     reached = main.metrics[metric]
     sentences = [
-        f"{counted(main.users, 'simulated device')} trained {main.method} together in {counted(main.rounds, 'round')}"
-        f" and reached {spelt(metric)} {reached:.3f}; {human_bytes(main.up_bytes)} of changes left them, their data did"
-        " not."
+        f"{counted(main.users, 'simulated client')} trained {main.method} together in {counted(main.rounds, 'round')}"
+        f" and reached {spelt(metric)} {reached:.3f}; they sent {human_bytes(main.up_bytes)} of updates and none of"
+        " their data."
     ]
     for run in others:
         value = run.metrics[metric]
@@ -329,16 +328,16 @@ def _summary(runs: Sequence[RunSummary], metric: str) -> str:
 
 
 def _what_differs(main: RunSummary, private: RunSummary) -> str:
-    """What two methods do differently beside the noise, so that a price is not taken for that of noise alone."""
+    """List what differs between two runs beside the noise: the difference is not the price of noise alone."""
     ours, theirs = _flat(main.config), _flat(private.config)
     other = [f"{name} {ours[name]} and {theirs[name]}" for name in ours if ours[name] != theirs.get(name, ours[name])]
     settings = f", and settings differ ({', '.join(other)})" if other else ""
-    rounds = f"{main.method} had {main.visits()}, {private.method} {private.visits()}"
+    rounds = f"{main.method} had {main.participation()}, {private.method} {private.participation()}"
     return f"That is not the price of noise alone: {rounds}{settings}."
 
 
 def _flat(config: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Settings by their full names, as in local.dim; who takes part in a round is said in devices instead."""
+    """Flatten settings to full names such as local.dim, without client sampling."""
     flat: dict[str, Any] = {}
     for name, value in config.items():
         if name != "cohort":

@@ -1,4 +1,4 @@
-"""This machine: what a report says about it, and what `veilrec doctor` finds on it."""
+"""Software and hardware of this machine, for reports and `veilrec doctor`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from veilrec._files import cache_folder
-from veilrec._memory import machine_memory
 from veilrec._version import __version__
+from veilrec.core.files import cache_folder
+from veilrec.core.resources import machine_memory
 from veilrec.data.datasets import DATASETS, whereabouts
 
 _NAMED = ("numpy", "scipy", "numba", "torch", "matplotlib")  # in every report
@@ -19,12 +19,13 @@ _NAMED = ("numpy", "scipy", "numba", "torch", "matplotlib")  # in every report
 _PARTS = (
     ("numpy", "arrays", ""),
     ("scipy", "linear algebra and statistics", ""),
-    ("cryptography", "noise that protects people", ""),
+    ("cryptography", "secure noise, signatures", ""),
     ("safetensors", "checkpoints", ""),
-    ("numba", "compiled device kernels", "train"),
+    ("jinja2", "HTML pages", ""),
+    ("numba", "compiled kernels", "train"),
     ("torch", "neural models", "train"),
     ("polars", "large files", "train"),
-    ("dp-accounting", "what many rounds spend", "train"),
+    ("dp-accounting", "privacy accounting", "train"),
     ("matplotlib", "curves in reports", "report"),
     ("starlette", "serve", "serve"),
     ("uvicorn", "serve", "serve"),
@@ -33,15 +34,15 @@ _PARTS = (
     ("tensorboard", "train --log tensorboard", "tensorboard"),
     ("mlflow-skinny", "train --log mlflow", "mlflow"),
     ("mkdocs", "these pages as a site: make site", "docs"),
-    ("pfl", "a peer in bench simulate", "bench"),
-    ("flwr", "a peer in bench simulate", "bench"),
-    ("faiss-cpu", "a peer in bench serve", "bench"),
-    ("hnswlib", "a peer in bench serve", "bench"),
+    ("pfl", "a peer in benchmarks/simulate.py", "bench"),
+    ("flwr", "a peer in benchmarks/simulate.py", "bench"),
+    ("faiss-cpu", "a peer in benchmarks/serve.py", "bench"),
+    ("hnswlib", "a peer in benchmarks/serve.py", "bench"),
 )
 
 
 def installed(package: str) -> str | None:
-    """The version of a package, None where it is not installed."""
+    """Return the version of a package, None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -49,7 +50,7 @@ def installed(package: str) -> str | None:
 
 
 def provenance() -> dict[str, str]:
-    """What a reader of a report needs to run the same again: nothing that names a person or a folder."""
+    """Describe software and machine for a report, without names of people or folders."""
     return {
         "veilrec": __version__,
         "Python": platform.python_version(),
@@ -60,7 +61,7 @@ def provenance() -> dict[str, str]:
 
 
 def diagnose() -> dict[str, Any]:
-    """What `veilrec doctor` finds: versions, machine, data sets and problems, ready for JSON."""
+    """Collect versions, machine, datasets and problems for `veilrec doctor`, ready for JSON."""
     parts = [_part(*entry) for entry in _PARTS]
     data = [
         {"name": d.name, "found": _place(whereabouts(d)), "get": d.how_to_get} for d in DATASETS.values() if d.marks

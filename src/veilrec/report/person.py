@@ -1,4 +1,4 @@
-"""One made-up person: what the person had, what each method recommends, and how much of it fits, measured."""
+"""One synthetic user: history, the list of each method, and how well lists match histories by category."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec.data.population import Catalogue, Population, Strings
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Bools, Csr, Doubles, Indices, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.data.population import ItemTable, Population, Strings
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.runs.saved import SavedModel
 
@@ -25,18 +24,22 @@ OVERLAP_NOTE = (
     "Overlap compares the categories of a list with those of what its owner has: 100% if every category has the same"
     " share in both, 0% if they have none in common. That of many users is the mean."
 )
+FITS_NOTE = (
+    "Bold: of the categories that this person has most of. The person is the first with ten items or more, chosen by no"
+    " result."
+)
 
 
 @dataclass(frozen=True)
-class Item:
-    """An item as people see it."""
+class TitledItem:
+    """An item with its title and category."""
 
     item: str
     title: str
     category: str
 
     def named(self, words: int | None = None) -> str:
-        """The title with the category behind it, once; of a longer title so many words."""
+        """Return the title, cut to so many words, with the category behind it once."""
         behind = f"({self.category})"
         known = self.title.removesuffix(behind).split()
         kept = known if words is None or len(known) <= words else [*known[:words], "..."]
@@ -44,8 +47,8 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How well a list of ten fits the person, and how well such lists fit many: one person is an anecdote."""
+class CategoryFit:
+    """Category match of a list of ten with its owner's history, and its mean over many users."""
 
     main: float  # how many are of the category that the person has most of
     favourites: float  # how many are of any of the person's favourite categories
@@ -53,56 +56,66 @@ class Fit:
     mean_overlap: float  # the same, on average over many who have items
 
     def to_json(self) -> dict[str, float]:
-        """For `veilrec demo --json`."""
+        """Return what `veilrec demo --json` prints."""
         return {name: round(value, 4) for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
-class Listed:
+class PersonalList:
     """What a method recommends to the person, and how well it fits."""
 
     method: str
     guarantee: Guarantee
-    items: tuple[Item, ...]  # best first
+    items: tuple[TitledItem, ...]  # best first
     fits: tuple[bool, ...]  # which of them are of the person's favourite categories
-    fit: Fit
+    fit: CategoryFit
 
     def to_json(self) -> dict[str, Any]:
-        """For `veilrec demo --json`."""
+        """Return what `veilrec demo --json` prints."""
         items = [
             {"item": item.item, "title": item.title, "category": item.category, "fits": fits}
             for item, fits in zip(self.items, self.fits, strict=True)
         ]
         return {"fit": self.fit.to_json(), "items": items}
 
+    def fitting(self, main: str) -> str:
+        """Say how many items are of the main category `main`, and how many of any favourite category."""
+        count, fit = len(self.items), self.fit
+        return f"{fit.main:.0f} of {count} of {main}, {sum(self.fits)} of {count} in bold; overlap {fit.overlap:.0%}"
+
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody of the made-up population, chosen by no result: the first with enough items."""
+    """A user of the synthetic population, chosen by no result: the first with enough items."""
 
     user: str
     used: int  # how many items the person has
-    latest: tuple[Item, ...]  # some of them, the latest first
+    latest: tuple[TitledItem, ...]  # some of them, the latest first
     favourites: Mapping[str, int]  # the categories that the person has most of, the main one first -> how many
-    chance: Fit  # what to expect of a list drawn from all items
-    lists: tuple[Listed, ...]
+    chance: CategoryFit  # what to expect of a list drawn from all items
+    lists: tuple[PersonalList, ...]
     compared: int | None = None  # of how many people overlaps are the mean; None: everybody
 
+    @property
+    def main_category(self) -> str:
+        """The category that the person has most items of."""
+        return next(iter(self.favourites))
+
     def fit_head(self) -> tuple[str, ...]:
-        """The headings of `fit_rows`."""
-        main, top = next(iter(self.favourites)), len(self.favourites)
+        """Return the column headings of `fit_rows`."""
+        main, top = self.main_category, len(self.favourites)
         many = "all" if self.compared is None else f"{self.compared:,}"
         return f"list of {K} by", f"of {main}", f"of top {top}", "overlap", f"overlap, {many} users"
 
     def fit_rows(self) -> list[tuple[str, ...]]:
-        """How well each list fits, and what to expect by chance, as a table."""
+        """Return a table row per list with its category match, and a row for lists drawn by chance."""
         rows = [
             (own.method, f"{own.fit.main:.0f}", f"{own.fit.favourites:.0f}", *_percent(own.fit)) for own in self.lists
         ]
         return [*rows, ("chance", f"{self.chance.main:.1f}", f"{self.chance.favourites:.1f}", *_percent(self.chance))]
 
     def to_json(self) -> dict[str, Any]:
-        """For `veilrec demo --json`."""
+        """Return what `veilrec demo --json` prints."""
         return {
             "user": self.user,
             "used": self.used,
@@ -113,8 +126,11 @@ class Person:
         }
 
 
-def meet(models: Sequence[SavedModel], population: Population) -> Person:
-    """The person, with the lists of these models and of popularity; all were trained on this population."""
+def example_person(models: Sequence[SavedModel], population: Population) -> Person:
+    """Choose the person of a population, and recommend with every model and by popularity.
+
+    All models were trained on this population.
+    """
     known = population.catalogue
     if known is None:
         raise BadInput(f"{population.name} has no titles and categories: there is nothing to tell of a person")
@@ -136,7 +152,7 @@ def meet(models: Sequence[SavedModel], population: Population) -> Person:
         favourites={str(names[category]): int(counts[person, category]) for category in liked},
         chance=_by_chance(counts, np.bincount(codes, minlength=len(names)), person, liked),
         lists=tuple(
-            Listed(
+            PersonalList(
                 method,
                 guarantee,
                 tuple(_item(population.items, known, item) for item in lists[person].tolist()),
@@ -151,14 +167,14 @@ def meet(models: Sequence[SavedModel], population: Population) -> Person:
     )
 
 
-def _percent(fit: Fit) -> tuple[str, str]:
+def _percent(fit: CategoryFit) -> tuple[str, str]:
     return f"{fit.overlap:.0%}", f"{fit.mean_overlap:.0%}"
 
 
-def _fit(counts: Offsets, listed: Offsets, person: int, liked: Sequence[int]) -> Fit:
-    """Of lists that hold so many items of each category; both [users, categories]."""
+def _fit(counts: Offsets, listed: Offsets, person: int, liked: Sequence[int]) -> CategoryFit:
+    """Match histories `counts` with lists `listed`, both [users, categories] numbers of items."""
     overlap = np.minimum(_shares(counts), _shares(listed)).sum(axis=1)
-    return Fit(
+    return CategoryFit(
         main=float(listed[person, liked[0]]),
         favourites=float(listed[person, liked].sum()),
         overlap=float(overlap[person]),
@@ -166,8 +182,8 @@ def _fit(counts: Offsets, listed: Offsets, person: int, liked: Sequence[int]) ->
     )
 
 
-def _by_chance(counts: Offsets, sizes: Offsets, person: int, liked: Sequence[int]) -> Fit:
-    """What to expect of a list drawn without repetition from all items; a category has `sizes` of them."""
+def _by_chance(counts: Offsets, sizes: Offsets, person: int, liked: Sequence[int]) -> CategoryFit:
+    """Expect the match of lists drawn without replacement from all items, `sizes` of them in each category."""
     total = int(sizes.sum())
     drawn = min(K, total)
     mine, overlap = _shares(counts), np.zeros(len(counts))
@@ -175,7 +191,7 @@ def _by_chance(counts: Offsets, sizes: Offsets, person: int, liked: Sequence[int
         for hits in range(1, drawn + 1):
             chance = comb(size, hits) * comb(total - size, drawn - hits) / comb(total, drawn)
             overlap += chance * np.minimum(mine[:, category], hits / drawn)
-    return Fit(
+    return CategoryFit(
         main=drawn * float(sizes[liked[0]]) / total,
         favourites=drawn * float(sizes[liked].sum()) / total,
         overlap=float(overlap[person]),
@@ -184,13 +200,13 @@ def _by_chance(counts: Offsets, sizes: Offsets, person: int, liked: Sequence[int
 
 
 def _shares(counts: Offsets) -> Doubles:
-    """Every row divided by its sum; a row of nothing stays so."""
+    """Divide every row by its sum; rows of zeros stay zero."""
     shares: Doubles = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return shares
 
 
 def _count(used: Csr, codes: Offsets, n_categories: int) -> Offsets:
-    """How many items of each category every user has."""
+    """Count every user's items by category."""
     users = np.repeat(np.arange(len(used)), used.lengths())
     counts = np.zeros((len(used), n_categories), np.int64)
     np.add.at(counts, (users, codes[used.items]), 1)
@@ -198,7 +214,7 @@ def _count(used: Csr, codes: Offsets, n_categories: int) -> Offsets:
 
 
 def _favourites(counts: Offsets) -> Bools:
-    """Which categories each user has most of; of equally many the first by name, and none that the user has not."""
+    """Mark the categories that each user has most items of; ties go to the first by name."""
     most = np.argsort(-counts, axis=1, kind="stable")[:, :_FAVOURITES]
     chosen = np.zeros(counts.shape, np.bool_)
     np.put_along_axis(chosen, most, True, axis=1)
@@ -210,11 +226,11 @@ def _lists(model: SavedModel, some: int) -> list[Indices]:
 
 
 def _popular(used: Csr, n_items: int, some: int | None = None) -> list[Indices]:
-    """What most users have, without what the user has already."""
+    """Rank items by popularity, without those in the user's history."""
     order = np.argsort(-np.bincount(used.items, minlength=n_items), kind="stable").astype(np.int32)
     longest = K + int(used.lengths().max())
     return [(head := order[:longest])[~np.isin(head, used.row(user))][:K] for user in range(len(used))[:some]]
 
 
-def _item(ids: Strings, known: Catalogue, item: int) -> Item:
-    return Item(ids[item], known.titles[item], known.categories[item])
+def _item(ids: Strings, known: ItemTable, item: int) -> TitledItem:
+    return TitledItem(ids[item], known.titles[item], known.categories[item])

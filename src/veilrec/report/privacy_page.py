@@ -1,128 +1,197 @@
-"""The privacy statement as one page for a screen, a telephone or paper: loads nothing, dark text on white."""
+"""The privacy statement as one page for a screen, a telephone or paper, with a diagram of who sees what."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from veilrec._files import write_text
-from veilrec._version import __version__
-from veilrec.errors import BadInput
-from veilrec.privacy.statement import Statement, sentence
-from veilrec.report.html import GENERATOR, Markup, join, refuse_foreign, section, tag
-from veilrec.report.privacy_picture import Where, draw, flow_of
+from veilrec.core.errors import BadInput
+from veilrec.core.files import write_text
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.statement import Statement
+from veilrec.report.html import refuse_foreign, render_template
 
-_CSS = """
-:root { color-scheme: only light; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #ffffff; color: #1c2028; font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-main { max-width: 44rem; margin: 0 auto; padding: 1.4rem 1rem 2.5rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .8rem; }
-h2 { font-size: 1.08rem; margin: 1.5rem 0 .4rem; padding-top: .7rem; border-top: 1px solid #c9ced6; }
-p { margin: .4rem 0; }
-ul { margin: .3rem 0; padding-left: 1.2rem; }
-li { margin: .25rem 0; }
-.plain { font-size: 1.2rem; line-height: 1.4; }
-.formula { border-left: 4px solid #0b5cad; padding: .2rem 0 .2rem .8rem; }
-.warning { border: 2px solid #a33a00; padding: .5rem .8rem; }
-figure { margin: 1.2rem 0; }
-figure svg { display: block; width: 100%; max-width: 26rem; height: auto; }
-figcaption, footer { color: #454d5a; font-size: .9rem; }
-dl { display: grid; grid-template-columns: minmax(7rem, 11rem) 1fr; gap: .35rem 1rem; margin: .4rem 0; }
-dt { font-weight: 600; }
-dd { margin: 0; min-width: 0; }
-.sign { display: flex; flex-wrap: wrap; gap: 1.2rem; margin-top: 2.2rem; }
-.sign span { flex: 1 1 9rem; border-top: 1px solid #1c2028; padding-top: .2rem; }
-@media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: .1rem; } dd { margin-bottom: .5rem; } }
-@page { size: A4; margin: 15mm; }
-@media print {
-  body { font-size: 10pt; } main { max-width: none; padding: 0; } h1 { font-size: 16pt; } .plain { font-size: 12pt; }
-  h2 { margin: .8rem 0 .2rem; padding-top: .4rem; break-after: avoid; } figure, li, dl, .sign { break-inside: avoid; }
-  figure svg { max-width: 88mm; }
-}
-"""
+Where = Literal["devices", "one place", "nowhere"]
+"""Where users' data is processed: on their devices, centrally, or not at all."""
+
 _BASIS = {
     "proven": "the noise is what the statement needs, by a proof",
     "as published": "the noise is what a paper's own formula says, which does not hold as stated",
-    "none": "nothing is promised, so there is nothing to believe",
+    "none": "no formal guarantee, so there is nothing to verify",
 }
 
 
+@dataclass(frozen=True)
+class FlowActor:
+    """One box of the data-flow diagram: a participant and what it does with, or sees of, a user's data."""
+
+    name: str
+    lines: tuple[str, ...]
+    adds_noise: bool = False
+    sees_everything: bool = False
+
+
+@dataclass(frozen=True)
+class DataFlow:
+    """Data-flow diagram: actors from the user to the recipient of the model, and the messages between them."""
+
+    actors: tuple[FlowActor, ...]
+    messages: tuple[str, ...]  # one fewer than actors
+
+    def words(self) -> str:
+        """Describe the diagram in sentences."""
+        parts = [f"{actor.name}: {' '.join(actor.lines)}" for actor in self.actors]
+        return " ".join(
+            f"{part} Sends on: {message}." if message else part
+            for part, message in zip(parts, (*self.messages, ""), strict=True)
+        )
+
+
+_CLIENT, _SERVER = "A person's device", "The operator of the server"
+_KEEPS = "Keeps what was used and shown."
+_CLIPS = "Clips its update to a fixed norm."
+_MASKED = "masked updates, of which only the sum can be read"
+_CENTRAL = DataFlow(
+    (
+        FlowActor("A person", ("Nothing stays with the person.",)),
+        FlowActor("The operator", ("Has everybody's data in one place and sees all of it.",), sees_everything=True),
+    ),
+    ("everything that the person used", "the trained model, exact"),
+)
+_UNUSED = DataFlow((FlowActor("A person", ("Keeps everything: nobody's data is used.",)),), ("nothing",))
+_PLAINTEXT = DataFlow(
+    (
+        FlowActor(_CLIENT, ("Keeps what was used and shown, and trains on it.",)),
+        FlowActor(
+            _SERVER,
+            ("Sees every update in plaintext, and can read from it what the person used.",),
+            sees_everything=True,
+        ),
+    ),
+    ("updates that no noise protects", "the trained model"),
+)
+# By what a guarantee trusts the server with; everything but the recipient of the model.
+_BY_TRUST = {
+    "server": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
+            FlowActor(
+                _SERVER,
+                ("Sees every update, and has to be trusted.", "Adds them up and adds noise to the sum."),
+                adds_noise=True,
+                sees_everything=True,
+            ),
+        ),
+        ("updates, one a round at most", "sums with noise: the trained model"),
+    ),
+    "server sees only sums": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS)),
+            FlowActor(
+                _SERVER,
+                ("Sees the exact sum over many clients, and no single update.", "Adds noise to it: trusted with that."),
+                adds_noise=True,
+            ),
+        ),
+        (_MASKED, "the sum with noise"),
+    ),
+    "server sees only noisy sums": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, _CLIPS, "Adds its share of the noise."), adds_noise=True),
+            FlowActor(_SERVER, ("Sees only the sum over many clients, with noise.",)),
+        ),
+        (_MASKED, "the sum with noise"),
+    ),
+    "nobody": DataFlow(
+        (
+            FlowActor(_CLIENT, (_KEEPS, "Clips its message to a fixed norm and adds noise."), adds_noise=True),
+            FlowActor(_SERVER, ("Sees messages with noise only.",)),
+        ),
+        ("messages with noise", "the trained model"),
+    ),
+}
+_RECIPIENT = "Whoever gets the model"
+_RECIPIENTS = {
+    "none": FlowActor(_RECIPIENT, ("No formal guarantee about what the model reveals.",), sees_everything=True),
+    "as published": FlowActor(_RECIPIENT, ("May learn far more about a person than the paper claims: see below.",)),
+    "proven": FlowActor(_RECIPIENT, ("Learns no more about any one person than the statement allows.",)),
+}
+
+
+def flow_of(guarantee: Guarantee, where: Where, *, adds_noise: bool = False) -> DataFlow:
+    """Choose the data-flow diagram of a guarantee.
+
+    Args:
+        guarantee: what is promised, and which trust it requires.
+        where: where users' data is processed.
+        adds_noise: whether a run without a formal guarantee adds noise to its sums nevertheless.
+    """
+    recipient = _RECIPIENTS[guarantee.basis]
+    refuted = guarantee.basis == "as published" and guarantee.honest_epsilon is None
+    if where == "nowhere":
+        flow, recipient = _UNUSED, FlowActor(_RECIPIENT, ("Gets random recommendations, and learns nothing.",))
+    elif where == "one place":
+        flow = _CENTRAL
+    elif refuted or (guarantee.basis == "none" and not adds_noise):
+        flow = _PLAINTEXT
+    else:
+        flow = _BY_TRUST[guarantee.trust or "server"]
+        if guarantee.trust == "nobody":  # then the server is an adversary like any recipient
+            client, server = flow.actors
+            flow = replace(flow, actors=(client, replace(server, lines=server.lines + recipient.lines)))
+    return DataFlow((*flow.actors, recipient), flow.messages)
+
+
 def write_page(statement: Statement, path: Path, *, where: Where) -> None:
-    """Write the page; a file that is no such page is left alone."""
+    """Write the page of a statement; never replace a file that is no page of veilrec."""
     refuse_foreign(path)
     try:
-        write_text(path, page(statement, where=where))
+        write_text(path, render_page(statement, where=where))
     except OSError as error:
         raise BadInput(f"{path} cannot be written ({error.strerror}): choose another place") from None
 
 
-def page(statement: Statement, *, where: Where) -> str:
-    """The whole document."""
+def render_page(statement: Statement, *, where: Where) -> str:
+    """Render the page of a statement."""
     parts = statement.to_json()
-    of = " on ".join(filter(None, (statement.method, statement.dataset)))
-    title = f"Privacy statement{': ' + of if of else ''}"
-    body = [
-        tag("h1", title),
-        tag("p", parts["plain"], class_="plain"),
-        tag("p", parts["summary"], class_="formula" if _holds(statement) else "warning"),
-        _picture(statement, where),
-        _terms(parts),
-        _listed("What the numbers mean", parts["meaning"]),
-        _listed("What the paper says, and what holds", (parts["published"] or {}).get("words", [])),
-        _listed("How", parts["noise"]),
-        _listed("What has to be true for this", parts["assumptions"]),
-        _listed("What is not protected", parts["not_protected"]),
-        _listed("What may be published", parts["publication"]),
-        _listed("To be kept in mind", parts["caveats"]),
-        tag("p", tag("span", "Read by"), tag("span", "Date"), tag("span", "Accepted, or objected to"), class_="sign"),
-        tag("footer", f"Made by veilrec {__version__}; it loads nothing and needs no network."),
-    ]
-    head = join(
-        [
-            Markup('<meta charset="utf-8">'),
-            Markup(f'<meta name="generator" content="{GENERATOR} {__version__}">'),
-            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            tag("title", title),
-            tag("style", Markup(_CSS)),
-        ]
-    )
-    main = tag("main", Markup("\n"), join(body), Markup("\n"))
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{main}\n</body>\n</html>\n'
-
-
-def _holds(statement: Statement) -> bool:
-    return statement.guarantee.basis == "proven" and not statement.drawn_again
-
-
-def _picture(statement: Statement, where: Where) -> Markup:
-    caption = "Who sees what."
-    if statement.simulated and where == "devices":
-        noise = " with secure noise" if statement.drawn_again else ""
-        caption = f"Who sees what on real devices{noise}. This run was simulated, where all data was in one place."
-    return tag(
-        "figure", draw(flow_of(statement.guarantee, where, adds_noise=statement.adds_noise)), tag("figcaption", caption)
+    subject = " on ".join(filter(None, (statement.method, statement.dataset)))
+    return render_template(
+        "privacy",
+        title=f"Privacy statement{': ' + subject if subject else ''}",
+        statement=parts,
+        holds=statement.guarantee.basis == "proven" and not statement.drawn_again,
+        flow=flow_of(statement.guarantee, where, adds_noise=statement.adds_noise),
+        caption=_caption(statement, where),
+        terms=_terms(parts),
+        sections=[
+            ("What the numbers mean", parts["meaning"]),
+            ("What the paper says, and what holds", (parts["published"] or {}).get("words", [])),
+            ("How", parts["noise"]),
+            ("What has to be true for this", parts["assumptions"]),
+            ("What is not protected", parts["not_protected"]),
+            ("What may be published", parts["publication"]),
+            ("To be kept in mind", parts["caveats"]),
+        ],
     )
 
 
-def _terms(parts: dict[str, Any]) -> Markup:
+def _caption(statement: Statement, where: Where) -> str:
+    if not statement.simulated or where != "devices":
+        return "Who sees what."
+    noise = " with secure noise" if statement.drawn_again else ""
+    return f"Who sees what on real devices{noise}. This run was simulated, where all data was in one place."
+
+
+def _terms(parts: dict[str, Any]) -> list[tuple[str, str]]:
     g = parts["guarantee"]
-    rows = [("Why to believe it (basis)", f"{g['basis']}: {_BASIS[g['basis']]}")]
-    if g["unit"] is not None:
-        rows = [
-            ("What is protected (unit)", parts["protected"]),
-            ("Compared with what (adjacency)", parts["hidden"]),
-            ("For how long (scope)", f"{g['scope']}: {parts['per']}"),
-            ("Against whom (trust)", parts["against"]),
-            *rows,
-        ]
-    listed = [(tag("dt", name), tag("dd", sentence(words))) for name, words in rows]
-    return section("The terms", tag("dl", *(part for pair in listed for part in pair)))
-
-
-def _listed(title: str, lines: list[str]) -> Markup:
-    if not lines:
-        return Markup("")
-    if len(lines) == 1:
-        return section(title, tag("p", sentence(lines[0])))
-    return section(title, tag("ul", *(tag("li", sentence(line)) for line in lines)))
+    basis = ("Why to believe it (basis)", f"{g['basis']}: {_BASIS[g['basis']]}")
+    if g["unit"] is None:
+        return [basis]
+    return [
+        ("What is protected (unit)", parts["protected"]),
+        ("Compared with what (adjacency)", parts["hidden"]),
+        ("For how long (scope)", f"{g['scope']}: {parts['per']}"),
+        ("Against whom (trust)", parts["against"]),
+        basis,
+    ]

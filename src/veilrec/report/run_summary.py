@@ -1,4 +1,4 @@
-"""What a report needs of a finished run, read from its folder: config.yaml, metrics.jsonl, result.json."""
+"""Summary of a finished run for reports, read from its config.yaml, metrics.jsonl and result.json."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from veilrec._words import counted
-from veilrec.errors import BadInput, bad_line
+from veilrec.core.errors import BadInput, bad_line, counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import read_config, read_result
+from veilrec.runs.checkpoint import read_config, read_result
 
 COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
 _MAIN_METRICS = ("auc", "hr@10", "ndcg@10")  # the first of them that a protocol gives
 
 
 @dataclass(frozen=True)
-class Point:
+class EvaluationPoint:
     """One evaluation during a run."""
 
     round: int
     metrics: Mapping[str, float]
     loss: float | None
-    devices: int  # that took part so far, counted again in every round
-    down_bytes: int  # so far, all devices together
+    clients: int  # that took part so far, counted again in every round
+    down_bytes: int  # so far, all clients together
     up_bytes: int
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A finished run: what was asked, how it went, how it ended."""
+    """A finished run: its request, learning curve, final metrics, guarantee and traffic."""
 
     label: str  # what a page calls it: the method, and the folder where two runs have the same method
     folder: str  # its name without what is above it
@@ -56,27 +55,27 @@ class RunSummary:
     up_bytes: int
     seconds: float
     split: str  # which part the points were measured on: test or valid
-    points: tuple[Point, ...]
+    points: tuple[EvaluationPoint, ...]
     noise: str = "seeded"  # or secure
     config: Mapping[str, Any] = field(default_factory=dict)  # every setting of the method, in groups
 
-    def devices_a_round(self) -> float:
-        """How many devices took part in a round, on average."""
-        return self.points[-1].devices / max(self.points[-1].round, 1) if self.points else 0.0
+    def clients_per_round(self) -> float:
+        """Return the mean number of clients in a round."""
+        return self.points[-1].clients / max(self.points[-1].round, 1) if self.points else 0.0
 
-    def visits(self) -> str:
-        """How many rounds of how many devices: 300 rounds of 100 devices."""
-        devices = self.devices_a_round()
-        about = "all " if devices == self.users else "" if devices.is_integer() else "about "
-        return f"{counted(self.rounds, 'round')} of {about}{counted(round(devices), 'device')}"
+    def participation(self) -> str:
+        """Say how many clients took part in how many rounds: 300 rounds of 100 clients."""
+        clients = self.clients_per_round()
+        about = "all " if clients == self.users else "" if clients.is_integer() else "about "
+        return f"{counted(self.rounds, 'round')} of {about}{counted(round(clients), 'client')}"
 
-    def bytes_of_one_visit(self) -> tuple[float, float]:
-        """What one device receives and sends in one round, on average."""
-        visits = max(self.points[-1].devices, 1) if self.points else 1
-        return self.down_bytes / visits, self.up_bytes / visits
+    def bytes_per_participation(self) -> tuple[float, float]:
+        """Return the mean bytes that one client receives and sends in one round."""
+        times = max(self.points[-1].clients, 1) if self.points else 1
+        return self.down_bytes / times, self.up_bytes / times
 
     def command(self) -> str:
-        """The command that makes this run again."""
+        """Return the command that makes this run again."""
         settings = "".join(f" --set {setting}" for setting in self.settings)
         preset = "" if self.preset == "tuned" else f" --preset {self.preset}"
         noise = "" if self.noise == "seeded" else f" --noise {self.noise}"
@@ -87,7 +86,7 @@ class RunSummary:
 
 
 def main_metric(metrics: Mapping[str, float]) -> str:
-    """The metric that curves show: AUC for impressions, HR@10 where held-out items are ranked."""
+    """Choose the metric that curves show: AUC for impressions, HR@10 where held-out items are ranked."""
     names = [name for name in metrics if name not in COUNTS]
     return next((name for name in _MAIN_METRICS if name in names), names[0])
 
@@ -143,31 +142,31 @@ def refuse_other_data(runs: Sequence[RunSummary]) -> None:
 
 
 def with_own_labels(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """The same runs, no two with the same label."""
+    """Label runs of one method by their folders, so that no two have the same label."""
     counts = Counter(run.method for run in runs)
     return [replace(run, label=f"{run.method} in {run.folder}") if counts[run.method] > 1 else run for run in runs]
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """Metrics as numbers, at least one."""
+    """Convert metrics to numbers; at least one is required."""
     numbers = {name: float(value) for name, value in dict(metrics).items()}
     if not numbers:
         raise ValueError("no metrics")
     return numbers
 
 
-def _read_points(path: Path) -> tuple[str, tuple[Point, ...]]:
+def _read_points(path: Path) -> tuple[str, tuple[EvaluationPoint, ...]]:
     points, split = [], "test"
     for number, line in enumerate(_lines(path), 1):
         try:
             entry = json.loads(line)
             split = entry["split"]
             points.append(
-                Point(
+                EvaluationPoint(
                     round=entry["round"],
                     metrics=_numbers(entry["metrics"]),
                     loss=entry["loss"],
-                    devices=entry["devices"],
+                    clients=entry["devices"],
                     down_bytes=entry["down_bytes"],
                     up_bytes=entry["up_bytes"],
                 )

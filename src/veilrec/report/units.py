@@ -1,4 +1,4 @@
-"""Numbers and names as people say them."""
+"""Readable metric names, byte counts and durations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SPELT = {"hr": "HR", "ndcg": "nDCG", "auc": "AUC", "mrr": "MRR", "recall": "Rec
 
 
 def spelt(metric: str) -> str:
-    """A metric's name as it is written in papers: nDCG@10."""
+    """Spell a metric's name as papers do: nDCG@10."""
     base, at, cutoff = metric.partition("@")
     return _SPELT.get(base, base) + at + cutoff
 
 
 def meaning(metric: str) -> str:
-    """One sentence on a metric, or nothing."""
+    """Explain a metric in one sentence; empty for an unknown one."""
     base, _, cutoff = metric.partition("@")
     return f"{spelt(metric)} is {_MEANINGS[base].format(k=cutoff)}." if base in _MEANINGS else ""
 
 
 def human_bytes(count: float) -> str:
-    """A number of bytes as people say it."""
+    """Format a number of bytes: 2.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -33,14 +33,14 @@ def human_bytes(count: float) -> str:
 
 
 def human_seconds(count: float) -> str:
-    """A time as people say it: 45 s, 12 min, 3.5 h."""
+    """Format a duration in seconds: 45 s, 12 min, 3.5 h."""
     if count < 100:
         return f"{count:.0f} s"
     return f"{count / 60:.0f} min" if count < 6000 else f"{count / 3600:.1f} h"
 
 
 def byte_scale(largest: float) -> tuple[float, str]:
-    """What to divide bytes by so that the axis of a plot has short numbers, and the unit's name."""
+    """Choose the divisor and unit that give a byte axis short numbers."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if largest >= size:
             return size, unit

@@ -1,1 +1,1 @@
-"""A run on disk: asked for, trained, checkpointed, resumed, opened, used."""
+"""A run on disk: request, train, checkpoint, resume, open, release."""

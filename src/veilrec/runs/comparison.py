@@ -1,8 +1,14 @@
-"""Several methods on one data set: trained where they are not yet, measured on the same cases, and tested in pairs."""
+"""Several methods on one data set: trained where they are not yet, measured on the same cases, and tested in pairs.
+
+Methods as a comparison names them: `fedmf`, `dp-fedmf:privacy.epsilon=4`, `mf:best.yaml`, `mine.py:damping=0.5`.
+
+Behind the colon stand what only this one has: settings, `rounds=N`, `preset=P`, or a file as `train --config` reads it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -11,28 +17,162 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Doubles
-from veilrec._words import counted
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name, written_name
 from veilrec.data import datasets
-from veilrec.data.datasets import load
+from veilrec.data.datasets import DATASETS, load
 from veilrec.data.population import Population
-from veilrec.errors import BadInput, VeilrecError, unknown_name, written_name
-from veilrec.evaluate.evaluator import Judgement, judge
-from veilrec.evaluate.groups import FAIRNESS_METRIC, by_activity
-from veilrec.evaluate.paired import FLIPS, holm, sign_flip_test
-from veilrec.evaluate.protocols import default_protocol, make_split
-from veilrec.evaluate.split import Split
-from veilrec.methods.base import configure
-from veilrec.methods.outside import is_file
-from veilrec.methods.registry import get, short_name
+from veilrec.evaluation.evaluator import FAIRNESS_METRIC, EvaluationResult, by_activity, judge
+from veilrec.evaluation.metrics import FLIPS, holm, sign_flip_test
+from veilrec.evaluation.protocols import default_protocol, make_split
+from veilrec.evaluation.split import Split
+from veilrec.methods.base import configure, ready, setting_names
+from veilrec.methods.plugins import is_file
+from veilrec.methods.registry import METHODS, full_name, get, short_name
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.runs.contenders import Contender, make_contenders
-from veilrec.runs.evaluation import refuse_changed_data
-from veilrec.runs.folder import read_result
-from veilrec.runs.measuring import BASELINES, baseline
-from veilrec.runs.request import read_trained, sizes
+from veilrec.runs.checkpoint import read_result
+from veilrec.runs.config_file import make_request, read_config_file
+from veilrec.runs.evaluation import BASELINES, baseline, refuse_changed_data
+from veilrec.runs.request import RunRequest, in_full, read_trained, sizes
 from veilrec.runs.saved import open_model
-from veilrec.runs.trials import Follow, Say, Trial, complete, find_finished, finished_runs, folder_name
+from veilrec.runs.trials import Follow, RunTrial, Say, complete, find_finished, finished_runs, folder_name
+
+_FILE = re.compile(r"(.+?\.py(?::[^\W\d]\w*(?=:|$))?)(?::(.*))?$")  # FILE.py or FILE.py:NAME, and what is set
+_COMMAS = re.compile(r",(?![^\[]*\])")  # but not those of a list such as [16, 8]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with the settings that it runs under; its request has no seed yet."""
+
+    label: str
+    request: RunRequest
+
+
+@dataclass(frozen=True)
+class _Spec:
+    label: str
+    name: str  # of the method, as --set knows it
+    method: str  # the same, or the file that it is in
+    settings: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # preset
+    file: Path | None = None
+
+
+def make_contenders(
+    specs: Sequence[str], given: Mapping[str, Any], settings: Sequence[str] = ()
+) -> tuple[list[Contender], list[str]]:
+    """The contenders, all checked, and what the user may want to know.
+
+    `given` are fields of every request (data, protocol, preset, rounds); of `settings`, `name=value` is for every
+    method that has it and `METHOD.name=value` for one.
+    """
+    if not specs:
+        raise BadInput("give at least one method to compare, such as fedmf; see `veilrec methods`")
+    parsed = [_parse(spec) for spec in specs]
+    twice = [
+        spec.label for number, spec in enumerate(parsed) if spec.label in {other.label for other in parsed[:number]}
+    ]
+    if twice:
+        raise BadInput(f"{twice[0]} is given twice: give each once, or with other settings")
+    fitting, notes = _shared(settings, parsed)
+    contenders = []
+    for spec in parsed:
+        own = (*fitting[spec.label], *spec.settings)
+        asked = {name: value for name, value in given.items() if value is not None}
+        asked |= {"method": spec.method, **spec.options}
+        one_step = get(spec.method).rounds == 1  # such as ease, which is solved and done
+        if one_step or any(setting.partition("=")[0].strip() == "rounds" for setting in own):
+            asked.pop("rounds", None)
+        file = None
+        if spec.file is not None:
+            file = read_config_file(spec.file)
+            if "preset" in file.asked and "preset" not in spec.options:
+                asked.pop("preset", None)
+        request, more = make_request(file, asked, own)
+        notes += [f"{spec.label}: {note}" for note in more]
+        request = in_full(request)
+        _check(request)
+        contenders.append(Contender(spec.label, request))
+    return contenders, notes
+
+
+def _parse(spec: str) -> _Spec:
+    method, rest = _method_of(spec.strip())
+    name = short_name(method)
+    settings: list[str] = []
+    options: dict[str, Any] = {}
+    file = None
+    for part in (text.strip() for text in _COMMAS.split(rest) if text.strip()):
+        key, equals, value = part.partition("=")
+        if not equals:
+            file = Path(part)
+            if not file.exists():
+                raise BadInput(
+                    f"{spec}: {part} is neither name=value nor a file: write {name}:NAME=VALUE,NAME=VALUE, or"
+                    f" {name}:best.yaml"
+                )
+        elif key.strip() == "preset":
+            options["preset"] = value.strip()
+        else:
+            settings.append(f"{key.strip()}={value.strip()}")
+    parts = [*settings, *(f"{key}={value}" for key, value in options.items()), *([str(file)] if file else [])]
+    return _Spec(f"{name}:{','.join(parts)}" if parts else name, name, method, tuple(settings), options, file)
+
+
+def _method_of(spec: str) -> tuple[str, str]:
+    """The method as the list writes it, or the whole path of its file; and what stands behind it."""
+    found = _FILE.match(spec)
+    name, rest = (found[1], found[2] or "") if found else (spec.partition(":")[0], spec.partition(":")[2])
+    return full_name(name), rest
+
+
+def _shared(settings: Sequence[str], specs: Sequence[_Spec]) -> tuple[dict[str, list[str]], list[str]]:
+    """Which of the settings each contender takes, and which of them do not reach everybody."""
+    taken: dict[str, list[str]] = {spec.label: [] for spec in specs}
+    notes = []
+    for setting in settings:
+        name, equals, _ = setting.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"--set {setting}: expected name=value, for example --set local.epochs=3")
+        first, _, rest = name.strip().partition(".")
+        known = written_name(first, [*(spec.name for spec in specs), *METHODS])
+        if rest and known is not None:
+            for_one = [spec for spec in specs if spec.name == known]
+            if not for_one:
+                names = ", ".join(dict.fromkeys(spec.name for spec in specs))
+                raise BadInput(f"--set {setting}: {first} is not compared; compared are {names}")
+            for spec in for_one:
+                taken[spec.label].append(setting.strip().removeprefix(f"{first}."))
+            continue
+        having = [spec for spec in specs if name.strip() in _names(spec.method)]
+        if not having:
+            every = sorted({one for spec in specs for one in _names(spec.method)})
+            compared = ", ".join(dict.fromkeys(spec.name for spec in specs))
+            raise BadInput(f"--set {setting} fits none of {compared}: {unknown_name('setting', name.strip(), every)}")
+        for spec in having:
+            taken[spec.label].append(setting)
+        without = [spec.label for spec in specs if spec not in having]
+        if without:
+            notes.append(f"--set {setting} is for {', '.join(s.label for s in having)}; not for {', '.join(without)}")
+    return taken, notes
+
+
+def _names(method: str) -> list[str]:
+    return [*setting_names(get(method).config), "rounds"]
+
+
+def _check(request: RunRequest) -> None:
+    """Refuse what cannot be trained before anything is."""
+    method, dataset = get(request.method), request.data.partition(":")[0]
+    config, _ = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
+    if dataset in DATASETS and dataset not in method.datasets:
+        raise BadInput(
+            f"{method.name} does not learn from {dataset}, but from {', '.join(method.datasets)}: leave it out, or give"
+            " other --data"
+        )
+    ready(method, config)
+
 
 COUNTS = ("cases", "skipped")  # reported beside the metrics, and not metrics
 LEVEL = 0.05  # corrected p-values below it are called a difference
@@ -57,7 +197,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparisonEntry:
     """One line of a comparison: a method, or a baseline, over all seeds."""
 
     label: str
@@ -77,7 +217,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairedDifference:
     """Two lines beside each other on the same users; a difference above 0 is in favour of the first."""
 
     first: str
@@ -88,7 +228,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """What came of it."""
 
     data: str
@@ -96,20 +236,20 @@ class Comparison:
     protocol: str
     seeds: tuple[int, ...]
     metric: str  # that is tested and drawn
-    entries: tuple[Entry, ...]  # in the order asked for, baselines last
-    pairs: tuple[Pair, ...]
+    entries: tuple[ComparisonEntry, ...]  # in the order asked for, baselines last
+    pairs: tuple[PairedDifference, ...]
     users: int  # who were asked, in any seed
     cases: int  # that were asked in the first seed
     folder: Path
     notes: tuple[str, ...] = ()
 
     @property
-    def measured(self) -> tuple[Entry, ...]:
+    def measured(self) -> tuple[ComparisonEntry, ...]:
         """The entries that could be trained."""
         return tuple(entry for entry in self.entries if not entry.problem)
 
     @property
-    def best(self) -> Entry:
+    def best(self) -> ComparisonEntry:
         """The highest mean of the tested metric."""
         return max(self.measured, key=lambda entry: entry.metrics[self.metric].mean)
 
@@ -157,7 +297,7 @@ class Comparison:
         return f"Mean ± standard deviation over n = {n} seeds (sample, n - 1)."
 
 
-def _each(entries: Sequence[Entry], name: str) -> str:
+def _each(entries: Sequence[ComparisonEntry], name: str) -> str:
     """A value that all have, or that of each."""
     values = [getattr(entry, name) for entry in entries]
     if len(set(values)) == 1:
@@ -189,7 +329,7 @@ def compare(
     jobs: int = 1,
     say: Say = lambda _: None,
     follow: Follow | None = None,
-) -> Comparison:
+) -> MethodComparison:
     """Train what is missing, `jobs` runs at once; runs of the same request that are finished are read."""
     if not 1 <= seeds <= MOST_SEEDS:
         raise BadInput(f"--seeds is {seeds}: it must be from 1 to {MOST_SEEDS:,}")
@@ -217,8 +357,8 @@ def compare(
     missing = [trial for row in trials for trial in row if trial.folder not in there]
     problems = complete(missing, jobs=jobs, say=say, follow=follow)
 
-    entries: list[Entry] = []
-    judged: dict[str, list[Judgement]] = {}
+    entries: list[ComparisonEntry] = []
+    judged: dict[str, list[EvaluationResult]] = {}
     for contender, row in zip(contenders, trials, strict=True):
         problem = next((problems[trial.folder] for trial in row if trial.folder in problems), "")
         if problem:
@@ -229,7 +369,7 @@ def compare(
     if not judged:
         raise VeilrecError(f"nothing could be trained: {entries[0].label}: {entries[0].problem}")
     entries += [_baseline_entry(name, judgements) for name, judgements in baselines.items()]
-    return Comparison(
+    return MethodComparison(
         data=data,
         dataset=population.name,
         protocol=protocol,
@@ -246,7 +386,7 @@ def compare(
 
 def _trials(
     contenders: Sequence[Contender], protocol: str, seeds: int, today: Mapping[str, int], folder: Path
-) -> tuple[list[list[Trial]], set[Path]]:
+) -> tuple[list[list[RunTrial]], set[Path]]:
     """The run of every contender and seed, in this folder or wherever it is finished already; and which of them are."""
     finished = finished_runs(folder / "runs", runs_folder(), *runs_folder().glob("*/runs"))
     rows, there = [], set()
@@ -258,7 +398,7 @@ def _trials(
             method = get(request.method)
             config, rounds = configure(method, preset=request.preset, dataset=dataset, settings=request.settings)
             rounds = rounds if request.rounds is None else request.rounds
-            trial = Trial(request, folder / "runs" / folder_name(request, config, rounds), today)
+            trial = RunTrial(request, folder / "runs" / folder_name(request, config, rounds), today)
             found = find_finished(trial, finished)
             if found is not None:
                 there.add(found)
@@ -267,26 +407,28 @@ def _trials(
     return rows, there
 
 
-def _judge_run(trial: Trial, split: Split, population: Population) -> Judgement:
+def _judge_run(trial: RunTrial, split: Split, population: Population) -> EvaluationResult:
     method = trial.request.method
     model = open_model(trial.folder, method if is_file(method) else None)
     refuse_changed_data(trial.folder, read_trained(trial.folder), model, population)
     return judge(split.test, split.train, model.for_users)
 
 
-def _failed(contender: Contender, problem: str) -> Entry:
+def _failed(contender: Contender, problem: str) -> ComparisonEntry:
     r = contender.request
-    return Entry(contender.label, short_name(r.method), get(r.method).kind, problem=problem.removeprefix("failed: "))
+    return ComparisonEntry(
+        contender.label, short_name(r.method), get(r.method).kind, problem=problem.removeprefix("failed: ")
+    )
 
 
-def _entry(contender: Contender, row: Sequence[Trial], judgements: Sequence[Judgement]) -> Entry:
+def _entry(contender: Contender, row: Sequence[RunTrial], judgements: Sequence[EvaluationResult]) -> ComparisonEntry:
     results = [read_result(trial.folder) for trial in row]
     guarantees = [Guarantee.from_json(result["guarantee"]) for result in results]
     caveats = dict.fromkeys(words for guarantee in guarantees for words in guarantee.caveats)
     traffic = [result["communication"] for result in results]
     sends = any(entry["up_bytes"] for entry in traffic)
     r = contender.request
-    return Entry(
+    return ComparisonEntry(
         label=contender.label,
         method=short_name(r.method),
         kind=get(r.method).kind,
@@ -303,11 +445,11 @@ def _entry(contender: Contender, row: Sequence[Trial], judgements: Sequence[Judg
     )
 
 
-def _baseline_entry(name: str, judgements: Sequence[Judgement]) -> Entry:
+def _baseline_entry(name: str, judgements: Sequence[EvaluationResult]) -> ComparisonEntry:
     method = get(name)
     config, _ = configure(method, preset="tuned", dataset="")
     guarantee = method.guarantee(config)
-    return Entry(name, name, method.kind, _spreads(judgements), guarantee, fairness=_fairness(judgements))
+    return ComparisonEntry(name, name, method.kind, _spreads(judgements), guarantee, fairness=_fairness(judgements))
 
 
 def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
@@ -315,19 +457,19 @@ def _weakest(guarantees: Sequence[Guarantee]) -> Guarantee:
     return max(guarantees, key=lambda g: (g.honest_epsilon or 0.0, g.epsilon or 0.0))
 
 
-def _spreads(judgements: Sequence[Judgement]) -> dict[str, Spread]:
+def _spreads(judgements: Sequence[EvaluationResult]) -> dict[str, Spread]:
     means = [judgement.means() for judgement in judgements]
     return {name: Spread(tuple(one[name] for one in means)) for name in means[0] if name not in COUNTS}
 
 
-def _fairness(judgements: Sequence[Judgement]) -> dict[str, Spread]:
+def _fairness(judgements: Sequence[EvaluationResult]) -> dict[str, Spread]:
     """What the least active fifth of the users gets, the rest, and how far they are apart; nothing of impressions."""
     found = [fairness for judgement in judgements if (fairness := by_activity(judgement)) is not None]
     names = ("least_active", "rest", "spread") if found else ()
     return {name: Spread(tuple(getattr(fairness, name) for fairness in found)) for name in names}
 
 
-def _pairs(judged: Mapping[str, Sequence[Judgement]], metric: str, n_users: int) -> tuple[Pair, ...]:
+def _pairs(judged: Mapping[str, Sequence[EvaluationResult]], metric: str, n_users: int) -> tuple[PairedDifference, ...]:
     """Every method beside every other, and beside popularity."""
     names = [name for name in judged if name not in BASELINES]
     both = [*combinations(names, 2), *((name, BASELINES[0]) for name in names)]
@@ -337,12 +479,14 @@ def _pairs(judged: Mapping[str, Sequence[Judgement]], metric: str, n_users: int)
     corrected = holm(p_values.tolist())
     means = differences.sum(axis=0)
     return tuple(
-        Pair(a, b, float(mean), float(p), c)
+        PairedDifference(a, b, float(mean), float(p), c)
         for (a, b), mean, p, c in zip(both, means, p_values, corrected, strict=True)
     )
 
 
-def _difference(first: Sequence[Judgement], second: Sequence[Judgement], metric: str, n_users: int) -> Doubles:
+def _difference(
+    first: Sequence[EvaluationResult], second: Sequence[EvaluationResult], metric: str, n_users: int
+) -> Doubles:
     """What each user adds to the difference of the means over cases and seeds."""
     total = np.zeros(n_users)
     for a, b in zip(first, second, strict=True):

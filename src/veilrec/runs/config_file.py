@@ -16,14 +16,14 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from veilrec.errors import BadInput, unknown_name, written_name
+from veilrec.core.errors import BadInput, unknown_name, written_name
 from veilrec.methods.base import configure, leaves
-from veilrec.methods.outside import is_file
+from veilrec.methods.plugins import is_file
 from veilrec.methods.registry import exists, full_name, get, short_name, source_of
-from veilrec.runs.folder import CONFIG
-from veilrec.runs.request import Request
+from veilrec.runs.checkpoint import CONFIG
+from veilrec.runs.request import RunRequest
 
-_ASKED = tuple(part.name for part in fields(Request))
+_ASKED = tuple(part.name for part in fields(RunRequest))
 _TOLD = ("veilrec", "method_from", "config", "users", "items", "rows")  # what config.yaml says beside what was asked
 KNOWN = (*_ASKED, *_TOLD)
 
@@ -78,7 +78,7 @@ def as_settings(given: Mapping[str, Any] | Iterable[str], where: str = "settings
 
 def make_request(
     file: ConfigFile | None, given: Mapping[str, Any], settings: Sequence[str] = ()
-) -> tuple[Request, tuple[str, ...]]:
+) -> tuple[RunRequest, tuple[str, ...]]:
     """A request by what was given, which wins, and a file; beside it what the user may want to know.
 
     `given` has fields of a request but for the settings, which come over those of the file.
@@ -120,7 +120,7 @@ def _only_settings(elsewhere: Sequence[str]) -> tuple[str, ...]:
     return (f"with another {' and '.join(elsewhere)} than the file's, only its settings are taken over",)
 
 
-def _as_it_was(file: ConfigFile, request: Request, over: set[str]) -> tuple[Request, tuple[str, ...]]:
+def _as_it_was(file: ConfigFile, request: RunRequest, over: set[str]) -> tuple[RunRequest, tuple[str, ...]]:
     """The request with settings for all that today's defaults and presets would give otherwise."""
     dataset = request.data.partition(":")[0]
     today, _ = configure(get(request.method), preset=request.preset, dataset=dataset, settings=request.settings)
@@ -130,24 +130,24 @@ def _as_it_was(file: ConfigFile, request: Request, over: set[str]) -> tuple[Requ
     if not changed:
         return request, ()
     kept = [setting for setting in request.settings if _name(setting) not in changed]
-    exact = Request(**{**_fields(request), "settings": (*kept, *as_settings(changed))})
+    exact = RunRequest(**{**_fields(request), "settings": (*kept, *as_settings(changed))})
     configure(get(exact.method), preset=exact.preset, dataset=dataset, settings=exact.settings)
     few = ", ".join(f"{name}={_spelt(value)}" for name, value in list(changed.items())[:3])
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     return exact, (f"set as in the file, otherwise than by default: {few}{more}",)
 
 
-def _fields(request: Request) -> dict[str, Any]:
+def _fields(request: RunRequest) -> dict[str, Any]:
     return {name: getattr(request, name) for name in _ASKED}
 
 
-def _checked(values: Mapping[str, Any], where: str) -> Request:
+def _checked(values: Mapping[str, Any], where: str) -> RunRequest:
     if values.get("method") is None:
         raise BadInput(f"{where} names no method: give one, such as fedmf; see `veilrec methods`")
     if values.get("data") is None:
         raise BadInput(f"{where} names no data: give --data; see `veilrec data list`")
     try:
-        return TypeAdapter(Request).validate_python(dict(values))
+        return TypeAdapter(RunRequest).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
@@ -163,9 +163,9 @@ def _spelt(value: Any) -> str:
     return json.dumps(value) if isinstance(value, list | tuple) or value is None else str(value)
 
 
-def write_request(request: Request, told: Mapping[str, Any] | None = None) -> str:
+def write_request(request: RunRequest, told: Mapping[str, Any] | None = None) -> str:
     """A file that asks for this request, as YAML; only what is not usual."""
-    usual = asdict(Request(request.method, request.data))
+    usual = asdict(RunRequest(request.method, request.data))
     asked = {
         name: value for name, value in asdict(request).items() if name in ("method", "data") or value != usual[name]
     }

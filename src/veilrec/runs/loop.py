@@ -1,4 +1,7 @@
-"""The loop of a run: rounds, evaluations, checkpoints, early stopping; the same end however often it is interrupted."""
+"""The loop of a run: rounds, evaluations, checkpoints, early stopping; the same end however often it is interrupted.
+
+Listeners that pass a run on to TensorBoard or MLflow; both are extras.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,20 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from veilrec._files import write_text
-from veilrec.errors import Diverged, VeilrecError
+from veilrec.core.errors import Diverged, VeilrecError, unknown_name
+from veilrec.core.extras import require
+from veilrec.core.files import write_text
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
-from veilrec.simulate.trainer import StepReport, Trainer
+from veilrec.simulation.trainer import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]
 COUNTED = ("devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params")
@@ -224,3 +229,57 @@ def _stop_between_rounds() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @cached_property
+    def _writer(self) -> Any:
+        """Opened by the first thing that is logged: until then the folder is no run yet, and has to be empty."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._folder / "tensorboard"))
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        if report.loss is not None:
+            self._writer.add_scalar("loss", report.loss, progress.rounds_done)
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, progress.rounds_done)
+        self._writer.flush()
+
+
+class _Mlflow:
+    def __init__(self, folder: Path) -> None:
+        import mlflow
+
+        self._mlflow = mlflow
+        mlflow.start_run(run_name=folder.name)
+
+    def on_round(self, progress: Progress, report: StepReport) -> None:
+        if report.loss is not None:
+            self._mlflow.log_metric("loss", report.loss, step=progress.rounds_done)
+
+    def on_metrics(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._mlflow.log_metric(name.replace("@", "_at_"), value, step=progress.rounds_done)
+
+
+LOGGERS: dict[str, Callable[[Path], Listener]] = {"tensorboard": _TensorBoard, "mlflow": _Mlflow}
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Refuse a logger that does not exist or whose extra is missing, before any work."""
+    for name in names:
+        if name not in LOGGERS:
+            raise unknown_name("logger", name, LOGGERS)
+        require(f"--log {name}", name)
+
+
+def make_loggers(names: Sequence[str], folder: Path) -> list[Listener]:
+    """The named loggers."""
+    check_loggers(names)
+    return [LOGGERS[name](folder) for name in names]

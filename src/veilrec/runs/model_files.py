@@ -21,33 +21,31 @@ from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from veilrec._arrays import Bools
-from veilrec._csr import Csr
-from veilrec._files import new_folder, replacing, write_json
-from veilrec._state import StoredState
+from veilrec.client.rankers import Arrays, Ranker
+from veilrec.core.arrays import Bools, Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.files import StoredState, new_folder, replacing, write_json
 from veilrec.data.population import Strings
-from veilrec.device.rankers import Arrays, Ranker
-from veilrec.errors import BadInput
-from veilrec.evaluate.impressions import Marks
+from veilrec.evaluation.impressions import Marks
 from veilrec.methods.registry import exists, get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import MODEL, PRIVATE, private_folder, read_config
+from veilrec.runs.checkpoint import MODEL, PRIVATE, private_folder, read_config
 
 # Every way of ranking by its kind; its module is imported when it is asked for, since news need torch.
 RANKERS = {
-    "matrix-factorisation": "veilrec.device.rankers:MfRanker",
-    "neumf": "veilrec.device.neumf_ranker:NeumfRanker",
-    "least-squares": "veilrec.device.rankers:FcfRanker",
-    "item-item": "veilrec.device.rankers:EaseRanker",
-    "popularity": "veilrec.device.rankers:PopularityRanker",
-    "neighbours": "veilrec.device.neighbour_ranker:NeighbourRanker",
-    "self-attention": "veilrec.device.sasrec_ranker:SasRecRanker",
-    "private-least-squares": "veilrec.device.private_als:PrivateAlsRanker",
-    "gram": "veilrec.device.gram:GramRanker",
-    "random": "veilrec.device.rankers:RandomRanker",
-    "veil": "veilrec.device.veil_ranker:VeilRanker",
-    "veil-news": "veilrec.methods.veil.news_ranker:VeilNewsRanker",
-    "features": "veilrec.device.feature_ranker:FeatureRanker",
+    "matrix-factorisation": "veilrec.client.rankers:MfRanker",
+    "neumf": "veilrec.client.ncf:NeumfRanker",
+    "least-squares": "veilrec.client.rankers:FcfRanker",
+    "item-item": "veilrec.client.rankers:EaseRanker",
+    "popularity": "veilrec.client.rankers:PopularityRanker",
+    "neighbours": "veilrec.client.rankers:NeighbourRanker",
+    "self-attention": "veilrec.client.rankers:SasRecRanker",
+    "private-least-squares": "veilrec.client.closed_form:PrivateAlsRanker",
+    "gram": "veilrec.client.closed_form:GramRanker",
+    "random": "veilrec.client.rankers:RandomRanker",
+    "veil": "veilrec.client.veil_ranker:VeilRanker",
+    "veil-news": "veilrec.methods.veil.news:VeilNewsRanker",
+    "features": "veilrec.client.reptile:FeatureRanker",
     "news": "veilrec.methods.news.ranker:NewsRanker",
 }
 _FORMAT = 1

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.methods.base import Config, Method
 from veilrec.methods.private import SIMULATED
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import PRIVATE, private_folder, read_config
+from veilrec.runs.checkpoint import PRIVATE, private_folder, read_config
 
 Noise = Literal["seeded", "secure"]
 _BYTES = 32

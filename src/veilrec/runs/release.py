@@ -2,6 +2,8 @@
 
 A run that is not publishable (no proof, or noise that can be drawn again) is released only when that is asked for, and
 the release says so wherever it is shown.
+
+The model card of a release: what it is, what it was learnt from, what it promises, and what it is not good for.
 """
 
 from __future__ import annotations
@@ -18,24 +20,92 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from veilrec._files import new_folder
 from veilrec._version import __version__
+from veilrec.core.errors import BadInput
+from veilrec.core.files import new_folder
 from veilrec.data.population import Strings
-from veilrec.errors import BadInput
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.folder import read_config, read_result
-from veilrec.runs.model_card import CARD, model_card
+from veilrec.runs.checkpoint import read_config, read_result
 from veilrec.runs.model_files import ModelFiles, find_model, load_guarantee, load_model
 from veilrec.runs.noise import kept_obstacle
-from veilrec.runs.release_model import Parts, parts_of
-from veilrec.wire.releases import FORMAT, MANIFEST, NEEDS, Release, describe_file, open_release, sign_release
+from veilrec.runs.release_model import ReleaseParts, parts_of
+from veilrec.wire.releases import (
+    FORMAT,
+    MANIFEST,
+    NEEDS,
+    Release,
+    describe_file,
+    open_release,
+    promise_of,
+    sign_release,
+)
 from veilrec.wire.signing import Rotation, SigningKey, follow
+
+CARD = "model-card.md"
+_RANKS = {
+    "news": "A device makes a user vector from the news that its reader has read; the history stays there.",
+    "factors": "A device learns a vector of its own from its user's items; the history stays there.",
+    "catalogue": "A device ranks all items by itself, by its user's items in their order; nothing is asked.",
+    "ranker": "A device ranks all items by itself from its user's items; nothing is asked.",
+}
+
+
+def model_card(manifest: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
+    """As Markdown."""
+    guarantee = Guarantee.from_json(manifest["guarantee"])
+    sizes = manifest["sizes"]
+    lines = [f"# {manifest['name']}, version {manifest['version']}", ""]
+    if not manifest["protected"]:
+        lines += [f"**UNPROTECTED: {'; '.join(manifest['why_unprotected'])}.**", ""]
+    lines += [
+        f"Trained with `{manifest['method']}` on {manifest['data']['dataset'] or 'unnamed data'}, made by"
+        f" {manifest['made_by']} at {manifest['created']}. {sizes['items']:,} items. {_RANKS[manifest['family']]}",
+        "",
+        "## What it promises to those it was learnt from",
+        "",
+        f"{promise_of(manifest)}.",
+        "",
+        *(f"- {remark}" for remark in guarantee.remarks()),
+        "",
+        "## What a device may send to be recommended something",
+        "",
+        "Nothing at all: a device can rank by itself."
+        + (" Or one of these, once a version; the same again is free:" if manifest["offers"] else ""),
+        "",
+        *(_offered(offer) for offer in manifest["offers"]),
+        *(f"- not offered: {reason}" for reason in left_out),
+        "",
+        "## Figures",
+        "",
+        *_model_card_figures(manifest["figures"]),
+        "",
+        "## Limits",
+        "",
+        "- The guarantee covers the people of the training against whoever gets this release. What a reader does with",
+        "  recommendations, and which pages are then opened, is seen by whoever serves those pages.",
+        "- New items come by their text where the family is news, and not at all elsewhere.",
+        "- Popular things are learnt first; little is known of what few people use.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _offered(offer: Mapping[str, Any]) -> str:
+    guarantee = Guarantee.from_json(offer["guarantee"])
+    what = "interests" if offer["kind"] == "interest" else "numbers"
+    return f"- `{offer['mode']}` ({offer['size']} {what}): {guarantee.line()}"
+
+
+def _model_card_figures(figures: Mapping[str, Any]) -> list[str]:
+    told = [f"- {name}: {value}" for name, value in figures.get("metrics", {}).items()]
+    return [f"{figures['about']} {figures['rounds']} rounds.", *([""] if told else []), *told]
+
 
 _MADE_UP = ("synthetic-news", "synthetic-ratings")  # data of nobody: every figure may be shown
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReleaseOptions:
     """How a release is to be."""
 
     name: str | None = None  # METHOD-DATASET
@@ -45,7 +115,9 @@ class Wishes:
     metrics: bool = False  # whether exact figures, which no proof covers, go into the model card
 
 
-def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotations: Sequence[Rotation] = ()) -> Release:
+def make_release(
+    run: Path, out: Path, key: SigningKey, wishes: ReleaseOptions, rotations: Sequence[Rotation] = ()
+) -> Release:
     """Release the model of a run into a folder, in the place of an older version of the same name."""
     config, result = read_config(run), read_result(run)
     files = load_model(find_model(run))
@@ -89,7 +161,7 @@ def make_release(run: Path, out: Path, key: SigningKey, wishes: Wishes, rotation
     return open_release(out, trusted=key.public)
 
 
-def refuse_unpublishable(run: Path, wishes: Wishes) -> str | None:
+def refuse_unpublishable(run: Path, wishes: ReleaseOptions) -> str | None:
     """Why no proof covers a run, if its owner releases it all the same; None where one does."""
     read_result(run)
     guarantee = load_guarantee(find_model(run))
@@ -102,7 +174,7 @@ def refuse_unpublishable(run: Path, wishes: Wishes) -> str | None:
     return obstacle
 
 
-def _name_of(wishes: Wishes, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+def _name_of(wishes: ReleaseOptions, config: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     name = wishes.name or f"{config['method']}-{result.get('dataset', 'data')}"
     plain = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")
     if not plain or (wishes.name is not None and plain != wishes.name):
@@ -128,7 +200,7 @@ def _earlier(out: Path, key: SigningKey, rotations: Sequence[Rotation]) -> Relea
     return earlier
 
 
-def _version_of(wishes: Wishes, earlier: Release | None, name: str) -> int:
+def _version_of(wishes: ReleaseOptions, earlier: Release | None, name: str) -> int:
     if earlier is not None and earlier.name != name:
         raise BadInput(f"the folder holds {earlier.name}, and this is {name}: choose another --out, or give --name")
     least = 1 if earlier is None else earlier.version + 1
@@ -164,14 +236,14 @@ def _items(files: ModelFiles) -> dict[str, NDArray[Any]]:
     }
 
 
-def _write_arrays(folder: Path, items: Mapping[str, NDArray[Any]], parts: Parts) -> None:
+def _write_arrays(folder: Path, items: Mapping[str, NDArray[Any]], parts: ReleaseParts) -> None:
     for file, arrays in ({"items.safetensors": dict(items)} | parts.arrays).items():
         save_file({name: np.array(values, order="C") for name, values in arrays.items()}, folder / file)
     for file, content in parts.contents.items():
         (folder / file).write_bytes(content)
 
 
-def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: Wishes) -> dict[str, Any]:
+def _figures(result: Mapping[str, Any], guarantee: Guarantee, wishes: ReleaseOptions) -> dict[str, Any]:
     """Figures that may be shown: of made-up data all, of people's only what was asked for, and it says so."""
     covered = {"rounds": result["rounds"]}
     if str(result.get("dataset", "")) in _MADE_UP:

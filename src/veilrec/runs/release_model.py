@@ -1,30 +1,47 @@
-"""What of a trained run a release carries beside its `model/` folder: vectors, the encoder, interests, offers."""
+"""What of a trained run a release carries beside its `model/` folder: vectors, the encoder, interests, offers.
+
+A release at work: opened, checked, and ready to rank on a device or to take in new items on a server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._csr import Csr
-from veilrec.device.rankers import Arrays, FactorModel, FcfModel
-from veilrec.device.released import ReleasedFactors
-from veilrec.device.veil_ranker import VeilModel, VeilRanker
-from veilrec.device.veil_released import RANKING_FILE, packed, program_of, unpacked
-from veilrec.device.ways import PRIVATE, Serving
-from veilrec.errors import BadInput
-from veilrec.evaluate.serving import ServedModel, make_plan
-from veilrec.evaluate.serving_guarantee import SIMULATED, guarantee_of
-from veilrec.evaluate.serving_public import made_up_histories, pooled_space
+from veilrec.client.queries import PRIVATE, Serving
+from veilrec.client.rankers import Arrays, FactorModel, FcfModel
+from veilrec.client.recommender import ItemTexts, QueryBudget, RecommenderClient, ServerLink, open_client
+from veilrec.client.released import (
+    ITEMS_FILE,
+    RANKING_FILE,
+    SERVING_FILE,
+    ReleasedCatalogue,
+    ReleasedFactors,
+    ReleasedModel,
+    ReleasedNews,
+    ReleasedRanker,
+    packed,
+    program_of,
+    unpacked,
+)
+from veilrec.client.veil_ranker import VeilModel, VeilRanker
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.errors import BadInput
+from veilrec.data.population import ItemTable, Strings
+from veilrec.evaluation.serving import SIMULATED, ServedModel, guarantee_of, make_plan
+from veilrec.evaluation.serving_public import made_up_histories, pooled_space
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import PooledInterest
-from veilrec.runs.model_files import ModelFiles
-from veilrec.server.answering import FromInterest, FromPooled
-from veilrec.simulate.trainer import ModelParts
+from veilrec.runs.model_files import ModelFiles, load_model
+from veilrec.serving.answering import FromInterest, FromPooled
+from veilrec.simulation.trainer import ModelParts
+from veilrec.wire.releases import BadRelease, Release
 
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
 _FIRST = np.zeros(1, np.int64)
@@ -39,7 +56,7 @@ DEFAULT_OFFERS = ("interest:1", "attention:5", "pooled:5:1e-6")
 
 
 @dataclass(frozen=True)
-class Parts:
+class ReleaseParts:
     """What goes into a release, by file."""
 
     family: str
@@ -59,7 +76,7 @@ class Parts:
         return 0 if found is None else len(found)
 
 
-def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
+def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> ReleaseParts:
     """The parts of a model; `asked` are the offers, as MODE:EPSILON[:DELTA], or None for those that it can make."""
     model = ModelParts(files.ranker, files.weights, sent=files.sent).model(_NOBODY)
     if files.ranker.kind == "news":
@@ -72,7 +89,7 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
             "serving.safetensors": serving,
             "readers.safetensors": _readers(users),
         }
-        return Parts(
+        return ReleaseParts(
             "factors", users.news.shape[1], users.longest, arrays=arrays, offers=offers, left_out=tuple(left_out)
         )
     if asked:
@@ -82,16 +99,16 @@ def parts_of(files: ModelFiles, asked: Sequence[str] | None) -> Parts:
         )
     if isinstance(files.ranker, VeilRanker) and files.sent is None:
         return _catalogue(files.ranker, files.weights)
-    return Parts("ranker")
+    return ReleaseParts("ranker")
 
 
-def _catalogue(ranker: VeilRanker, weights: Arrays) -> Parts:
+def _catalogue(ranker: VeilRanker, weights: Arrays) -> ReleaseParts:
     """All that a device ranks a catalogue with; the run's own files would say the same again, and noisy votes."""
     learnt = ranker.learnt(weights)
     program, arrays = program_of(ranker), packed(ranker, learnt)
     _check_ranking(VeilModel(ranker, learnt, _NOBODY), unpacked(program, arrays, ranker.content.n_items))
     dim, longest = learnt.told.basis.shape[1], ranker.reading.latest
-    return Parts("catalogue", dim, longest, program, {RANKING_FILE: arrays}, model_files=("guarantee.json",))
+    return ReleaseParts("catalogue", dim, longest, program, {RANKING_FILE: arrays}, model_files=("guarantee.json",))
 
 
 def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
@@ -109,11 +126,9 @@ def _check_ranking(exact: VeilModel, short: VeilModel) -> None:
             )
 
 
-def _news(model: Model, asked: Sequence[str] | None) -> Parts:
-    from veilrec.methods.news.encoder_onnx import encoder_onnx
-    from veilrec.methods.news.encoder_program import encoder_program, encoder_weights
-    from veilrec.methods.news.ranker import NewsScorer
-    from veilrec.methods.news.users import NewsUsers
+def _news(model: Model, asked: Sequence[str] | None) -> ReleaseParts:
+    from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights
+    from veilrec.methods.news.ranker import NewsScorer, NewsUsers
 
     if not isinstance(model, NewsScorer):
         raise BadInput("this model of news ranks in a way that is not known: it cannot be released")
@@ -129,7 +144,7 @@ def _news(model: Model, asked: Sequence[str] | None) -> Parts:
         "readers.safetensors": _readers(users),
         "encoder.safetensors": weights,
     }
-    return Parts(
+    return ReleaseParts(
         "news", users.news.shape[1], model.longest, program, arrays, {"encoder.onnx": onnx}, offers, tuple(left_out)
     )
 
@@ -143,8 +158,8 @@ def _readers(users: ServedModel) -> dict[str, NDArray[Any]]:
 
 def _check_encoders(users: Any, program: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], onnx: bytes) -> None:
     """Refuse a release whose encoders, in numpy or ONNX, give other user vectors than the network."""
-    from veilrec.device.encoder import UserEncoder
-    from veilrec.methods.news.encoder_onnx import opened
+    from veilrec.client.encoder import UserEncoder
+    from veilrec.methods.news.encoder_export import opened
 
     encoder, run = UserEncoder(program, weights), opened(onnx)
     generator = np.random.default_rng(0)
@@ -247,3 +262,73 @@ def _plain(dim: int) -> dict[str, Any]:
     """The user vector as it is, for those who want to see what privacy costs."""
     guarantee = guarantee_of(Serving(mode="plain"), None)
     return {"mode": "plain", "kind": "vector", "size": dim, "guarantee": guarantee.to_json()}
+
+
+Embed = Callable[[str, str, str, str], Floats]  # title, abstract, category, subcategory -> [dim]
+
+
+def texts_of(release: Release) -> ItemTexts:
+    """Ids and titles."""
+    arrays = release.arrays(ITEMS_FILE)
+    ids = Strings(arrays["ids.offsets"], arrays["ids.data"])
+    return ItemTexts(ids, Strings(arrays["titles.offsets"], arrays["titles.data"]), ids.find)
+
+
+def ranking_of(release: Release) -> ReleasedModel:
+    """What ranks on a device; needs neither torch nor the data of the training."""
+    if release.family == "news":
+        return ReleasedNews(release)
+    if release.family == "catalogue":
+        return ReleasedCatalogue(release)
+    model = _parts(_files(release)).model(_nobody())
+    if release.family == "factors" and isinstance(model, FactorModel | FcfModel):
+        return ReleasedFactors(model, release.arrays(SERVING_FILE))
+    return ReleasedRanker(model)
+
+
+def open_device(
+    state: Path, release: Release, *, server: ServerLink | None = None, allowance: QueryBudget | None = None
+) -> RecommenderClient:
+    """The device whose state lies in a folder, with this release."""
+    return open_client(state, release, ranking_of(release), texts_of(release), server=server, allowance=allowance)
+
+
+def embedder(release: Release) -> Embed | None:
+    """What turns the text of a new item into its vector, with the released network; None where items have no text."""
+    if release.family != "news":
+        return None
+    from veilrec.methods.news.ranker import NewsScorer
+
+    scorer = _parts(_files(release)).model(_nobody())
+    if not isinstance(scorer, NewsScorer):
+        raise BadRelease(f"release {release.name} is of the family news and ranks in another way")
+
+    def embed(title: str, abstract: str = "", category: str = "", subcategory: str = "") -> Floats:
+        one = ItemTable(
+            Strings.of([title]),
+            Strings.of([category]),
+            Strings.of([subcategory]),
+            Strings.of([abstract]),
+            Strings.of([""]),
+        )
+        vector: Floats = scorer.on(one).states[0].numpy()
+        return vector
+
+    return embed
+
+
+def _files(release: Release) -> ModelFiles:
+    try:
+        return load_model(release.folder / "model")
+    except BadInput as error:
+        raise BadRelease(f"the model of release {release.name} cannot be used: {error}") from None
+
+
+def _parts(files: ModelFiles) -> ModelParts:
+    return ModelParts(files.ranker, files.weights, sent=files.sent)
+
+
+def _nobody() -> Csr:
+    import numpy as np
+
+    return Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

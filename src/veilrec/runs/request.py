@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Floats
-from veilrec._csr import Csr
-from veilrec._extras import require
 from veilrec._version import __version__
-from veilrec._words import counted
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.errors import BadInput, counted, known_name
+from veilrec.core.extras import require
+from veilrec.core.plan import Plan
 from veilrec.data.datasets import full_spec, load, short_name
 from veilrec.data.population import Population
-from veilrec.errors import BadInput, known_name
-from veilrec.evaluate.protocols import PROTOCOLS, default_protocol, make_split
-from veilrec.evaluate.split import Split, for_search
+from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split
+from veilrec.evaluation.split import Split, for_search
 from veilrec.methods.base import (
     LARGEST,
     Config,
@@ -35,21 +34,20 @@ from veilrec.methods.base import (
     speaks_of,
 )
 from veilrec.methods.registry import full_name, get, source_of
-from veilrec.plan import Plan
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.runs.earlier import CarriedOver, Earlier, carry_over, read_earlier
-from veilrec.runs.folder import CONFIG, read_config
+from veilrec.runs.checkpoint import CONFIG, read_config
 from veilrec.runs.loop import Schedule
 from veilrec.runs.noise import Noise, Real, check_noise, new_secret, obstacle, stated
-from veilrec.server.cohorts import TooFewDevices
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.simulate.trainer import Trainer
+from veilrec.runs.warm_start import CarriedOver, WarmStart, carry_over, read_earlier
+from veilrec.server.client_sampling import TooFewDevices
+from veilrec.simulation.simulation import Seeds, Simulation
+from veilrec.simulation.trainer import Trainer
 
 _MOST_STARS = 5.0
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """Everything that decides the outcome of a run; saved as config.yaml."""
 
     method: str
@@ -74,7 +72,7 @@ class Request:
 class PreparedRun:
     """A request with its data read, split, and its trainer built."""
 
-    request: Request
+    request: RunRequest
     method: Method[Any]
     population: Population
     split: Split
@@ -85,7 +83,7 @@ class PreparedRun:
     plan: Plan | None = None  # of a federated method
     secret: bytes | None = field(default=None, repr=False)  # of secure noise
     notes: tuple[str, ...] = ()  # what was settled otherwise than the settings say, for the user to read
-    earlier: Earlier | None = None  # the run that it starts from
+    earlier: WarmStart | None = None  # the run that it starts from
     carried_over: CarriedOver | None = None  # of that one
 
     @property
@@ -150,13 +148,13 @@ def absolute(spec: str) -> str:
     return spec
 
 
-def as_meant(request: Request) -> Request:
+def as_meant(request: RunRequest) -> RunRequest:
     """The same request for the private form of its method, where there is one and the settings speak of privacy."""
     form = get(request.method).private_form
     return replace(request, method=form) if form and speaks_of(request.settings, "privacy") else request
 
 
-def in_full(request: Request) -> Request:
+def in_full(request: RunRequest) -> RunRequest:
     """The same request with every name as its list writes it: FedMF on ML-1M is fedmf on ml-1m."""
     method = get(request.method)
     return replace(
@@ -168,7 +166,7 @@ def in_full(request: Request) -> Request:
     )
 
 
-def default_out(request: Request) -> Path:
+def default_out(request: RunRequest) -> Path:
     """runs/METHOD-DATA-seedN, with a number behind it where that exists."""
     dataset, name = short_name(request.data), get(as_meant(request).method).name
     base = Path(os.environ.get("VEILREC_RUNS", "runs")) / f"{name}-{dataset}-seed{request.seed}"
@@ -180,7 +178,7 @@ def default_out(request: Request) -> Path:
 
 
 def prepare(
-    request: Request, *, secret: bytes | None = None, searching: bool = False, dataset: str | None = None
+    request: RunRequest, *, secret: bytes | None = None, searching: bool = False, dataset: str | None = None
 ) -> PreparedRun:
     """Check everything and read the data. Secure noise is drawn from the secret of a run that goes on, or a new one.
 
@@ -244,7 +242,7 @@ def prepare(
     )
 
 
-def _check_counts(request: Request, rounds: int) -> None:
+def _check_counts(request: RunRequest, rounds: int) -> None:
     asked = {
         "rounds": rounds,
         "evaluate-every": request.evaluate_every,

@@ -1,25 +1,40 @@
-"""The model of a run at work: from its folder alone it recommends to anybody, by a history or as one of its users."""
+"""The model of a run at work: from its folder alone it recommends to anybody, by a history or as one of its users.
+
+A model on somebody's own device: adapted once to a history, kept in a file that only the owner reads, asked often.
+
+What is adapted, the history and what is known of its owner are personal and never part of anything that is shared: no
+mechanism covers them, because they do not leave.
+
+Histories that people give by hand: item ids in a line of CSV, or one a line in a file, and what to say of them.
+"""
 
 from __future__ import annotations
 
+import csv
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save
 
-from veilrec._arrays import Floats, Indices, Offsets
-from veilrec._csr import Csr
+from veilrec.client.reptile import FeatureModel
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.errors import BadInput, counted, without_blanks_behind
+from veilrec.core.features import CODES, NUMBERS, UNKNOWN, Side, is_number
+from veilrec.core.files import StoredState, write_bytes
 from veilrec.data.population import Strings
-from veilrec.errors import BadInput
-from veilrec.features import CODES, Side
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
-from veilrec.simulate.trainer import ModelParts
+from veilrec.simulation.trainer import ModelParts
 
 _ONE: Offsets = np.zeros(1, np.int64)
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -233,3 +248,158 @@ def _unknown_user(user: str, users: Strings) -> BadInput:
         f"no user {user!r} in this run: {hint}its {len(users):,} users have ids such as {few}; for somebody who was not"
         " in the training give --history"
     )
+
+
+_WEIGHTS, _HISTORY, _MODEL = "weights", "history", "model"
+_OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """Weights that a device has adapted to its owner."""
+
+    model: SavedModel
+    history: tuple[str, ...]  # that it was adapted to, by the ids of items that the model knows
+    people: Side  # a row: what is known of the owner
+    weights: Floats
+
+    def recommend(self, k: int = 10) -> list[Recommendation]:
+        """The best items that are not in the history; nothing is learnt any more."""
+        feature_model = _adapts(self.model)
+        used = self.model.indices(self.history)
+        scores = feature_model.scored(self.weights[np.newaxis], self.people)[0]
+        return self.model.named(best_of(scores, used, k))
+
+    def save(self, path: str | Path) -> None:
+        """Into a file that only its owner can read; whole, or not at all."""
+        arrays = {_WEIGHTS: self.weights, _HISTORY: self.model.indices(self.history), **self.people.kept()}
+        whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+        write_bytes(Path(path), save(whole, {_MODEL: _digest(self.model)}), mode=_OWNER_ONLY)
+
+
+def adapted(model: SavedModel, history: Sequence[str], about: Mapping[str, str | float] | None = None) -> PersonalModel:
+    """Adapt a model to somebody, in milliseconds; items that it does not know are passed over."""
+    feature_model = _adapts(model)
+    known, _ = model.split_history(history)
+    people = model.people.encoded([dict(about or {})])
+    used = model.indices(known)
+    own = Csr(np.array([0, len(used)], np.int64), used)
+    weights = feature_model.fold_in_people(own, people).adapted(np.zeros(1, np.int64))[0]
+    return PersonalModel(model, tuple(known), people, weights)
+
+
+def open_personal(path: str | Path, model: SavedModel) -> PersonalModel:
+    """Read what `save` wrote; one that was adapted from another model is refused."""
+    feature_model = _adapts(model)
+    try:
+        stored = StoredState(Path(path))
+        made_for = stored.metadata.get(_MODEL)
+        weights, used = np.array(stored[_WEIGHTS]), np.array(stored[_HISTORY])
+        people = Side(feature_model.people.features, np.array(stored[CODES]), np.array(stored[NUMBERS]))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise BadInput(f"{path} cannot be read ({type(error).__name__}): adapt the model again") from None
+    if made_for != _digest(model):
+        raise BadInput(f"{path} was adapted from another model: adapt this one, with the history that the device has")
+    return PersonalModel(model, tuple(model.items[int(item)] for item in used), people, weights)
+
+
+def _adapts(model: SavedModel) -> FeatureModel:
+    found = model.for_anybody
+    if not isinstance(found, FeatureModel):
+        raise BadInput(
+            f"{model.method} has no weights that adapt to somebody: use recommend, or a method such as privrec,"
+            " dp-privrec or popularity-head"
+        )
+    return found
+
+
+def _digest(model: SavedModel) -> str:
+    """Of all that an adapted model depends on."""
+    digest = hashlib.sha256(json.dumps(model.parts.ranker.settings(), sort_keys=True).encode())
+    for name in sorted(model.parts.weights):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(model.parts.weights[name]).tobytes())
+    return digest.hexdigest()
+
+
+_SHOWN = 5  # unknown items that are named one by one
+_NAMED = 25  # values of a feature that are
+
+
+def read_history(texts: Sequence[str], knows: Callable[[str], bool] = lambda _: False) -> list[str]:
+    """Ids with commas between them; one that holds a comma or a double quote stands in double quotes, as in CSV.
+
+    A text that cannot be split into items that the model knows, and that is one itself, is that item.
+    """
+    ids: list[str] = []
+    for text in texts:
+        try:
+            rows = list(csv.reader([without_blanks_behind(text, ",")], strict=True, skipinitialspace=True))
+        except csv.Error as error:
+            if knows(text.strip()):
+                ids.append(text.strip())
+                continue
+            raise BadInput(
+                f'--history {text!r} cannot be split ({error}): write a,b,c, an id with a comma as "a,b", and a double'
+                ' quote in it as ""; or give --history-file'
+            ) from None
+        parts = [part.strip() for row in rows for part in row if part.strip()]
+        ids += [text.strip()] if knows(text.strip()) and not all(map(knows, parts)) else parts
+    return ids
+
+
+def read_history_file(path: Path) -> list[str]:
+    """One id a line, the latest last; blank lines are passed over."""
+    try:
+        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"--history-file {path} cannot be read ({error.strerror}): give a readable file") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"--history-file {path} is not UTF-8: give a text file with one item id a line") from None
+    lines = text.replace("\r\n", "\n").split("\n")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def read_about(texts: Sequence[str]) -> dict[str, str]:
+    """What is known of somebody, as NAME=VALUE."""
+    said: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise BadInput(f"--about {text!r} says nothing: write NAME=VALUE, such as --about age=25")
+        if name in said:
+            raise BadInput(f"--about {name} is given twice: give it once, several values with what separates them")
+        said[name] = value
+    return said
+
+
+def about_people(people: Side, about: Mapping[str, str]) -> Iterator[str]:
+    """What somebody should know of values that the model makes nothing of."""
+    for feature in people.features:
+        value = about.get(feature.name)
+        if value is None:
+            continue
+        if feature.kind == "number":
+            if not is_number(value):
+                yield f"{feature.name} {value!r} is no finite number: taken as unknown"
+        elif UNKNOWN in feature.codes_of(value):
+            few = ", ".join(feature.values[:_NAMED]) + (", ..." if len(feature.values) > _NAMED else "")
+            yield f"{feature.name} {value!r} is not among what the model knows ({few}): taken as unknown"
+
+
+def about_history(
+    known: Sequence[str], unknown: Sequence[str], found: Sequence[Recommendation], *, says_more: bool = False
+) -> Iterator[str]:
+    """What somebody who gave a history should know of the list that came of it; less where the model `says_more`."""
+    if unknown:
+        named = ", ".join(repr(item) for item in unknown[:_SHOWN]) + (", ..." if len(unknown) > _SHOWN else "")
+        rest = "none is left, as in an empty history"
+        if known:
+            rest = "the other one is used" if len(known) == 1 else f"the other {len(known):,} are used"
+        yield f"{counted(len(unknown), 'item')} that the model does not know: {named}; {rest}"
+    if not known:
+        if len({best.score for best in found}) == 1 and len(found) > 1:
+            yield "without a history this method has nothing to rank by: all items have the same score"
+        elif not says_more:
+            yield "without a history the list is what the method gives to somebody new"

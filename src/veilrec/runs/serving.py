@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from veilrec._arrays import Doubles, Floats, Indices, Offsets
-from veilrec._csr import Csr
+from veilrec.client.queries import MODES, PRIVATE, Serving
+from veilrec.core.arrays import Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.errors import BadInput
 from veilrec.data.population import Impressions
-from veilrec.device.ways import MODES, PRIVATE, Serving
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import judge
-from veilrec.evaluate.serving import Refused, every_way
-from veilrec.evaluate.serving_guarantee import composed, guarantee_of
-from veilrec.evaluate.serving_measures import PublicTexts, serve
+from veilrec.evaluation.evaluator import judge
+from veilrec.evaluation.serving import UnavailableMode, composed, every_way, guarantee_of
+from veilrec.evaluation.serving_measures import PublicTexts, serve
 from veilrec.models.scores import Model
-from veilrec.runs.evaluation import Opened, open_for_evaluation
-from veilrec.runs.folder import read_result
-from veilrec.runs.measuring import Measured, measure
+from veilrec.runs.checkpoint import read_result
+from veilrec.runs.evaluation import OpenedRun, TestMetrics, measure, open_for_evaluation
 
 ALL = "all"  # every way of serving
 
@@ -36,7 +33,7 @@ def evaluate_serving(
 
 def evaluate_servings(
     folder: Path,
-    ways: Sequence[Serving | Refused],
+    ways: Sequence[Serving | UnavailableMode],
     protocol: str | None = None,
     data: str | None = None,
     *,
@@ -44,9 +41,9 @@ def evaluate_servings(
 ) -> dict[str, Any]:
     """The same for several ways of serving side by side: `ways`, and those that this model cannot be served by."""
     asked = _Asked(folder, protocol, data, method)
-    found, left_out = [], [{"serving": way.mode, "why": way.why} for way in ways if isinstance(way, Refused)]
+    found, left_out = [], [{"serving": way.mode, "why": way.why} for way in ways if isinstance(way, UnavailableMode)]
     for way in ways:
-        if isinstance(way, Refused) or any(way.mode == other["serving"] for other in left_out):
+        if isinstance(way, UnavailableMode) or any(way.mode == other["serving"] for other in left_out):
             continue
         try:
             found.append({"epsilon": way.epsilon} | asked.served(way))
@@ -131,7 +128,7 @@ class _Asked:
         users = _users_of(self._asked, serving)
         served = serve(serving, users, self._impressions, self._plain_scores, self._texts, self._categories)
         judged = judge(split.test, split.train, self._told(served.scores))
-        measured = Measured(judged, self._baselines).to_json()
+        measured = TestMetrics(judged, self._baselines).to_json()
         mechanism = None if served.plan is None else served.plan.asking.mechanism
         guarantee, together = guarantee_of(serving, mechanism), composed(serving, mechanism)
         return {
@@ -182,7 +179,7 @@ def _warnings(
     return []
 
 
-def _refuse_other_models(asked: Opened) -> None:
+def _refuse_other_models(asked: OpenedRun) -> None:
     from veilrec.methods.news.ranker import NewsScorer
 
     if not isinstance(asked.ranks, NewsScorer):
@@ -192,8 +189,8 @@ def _refuse_other_models(asked: Opened) -> None:
         )
 
 
-def _users_of(asked: Opened, serving: Serving) -> Any:
-    from veilrec.methods.news.users import NewsUsers
+def _users_of(asked: OpenedRun, serving: Serving) -> Any:
+    from veilrec.methods.news.ranker import NewsUsers
 
     ranks: Any = asked.ranks
     if serving.mode != "none-sent" and not ranks.model.is_dot_product:

@@ -1,34 +1,44 @@
-"""A prepared run trained to the end, measured and saved: what `veilrec train` does."""
+"""A prepared run trained to the end, measured and saved: what `veilrec train` does.
+
+A number of rounds that is found on held-out items, and then a training on everything for as many.
+
+Early stopping holds items back, so that the model which it chooses has learnt from less than others. A refit puts all
+methods on the same footing: the search is a run of its own, beside the run that was asked for.
+
+Where the devices of a simulated run learn: in this process, in several, or on a Ray cluster; one outcome.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
-from veilrec._csr import Csr
-from veilrec._files import write_json, write_text
-from veilrec._memory import peak_rss_mb
-from veilrec._words import counted
-from veilrec.errors import BadInput
-from veilrec.evaluate.evaluator import Judgement, judge
-from veilrec.evaluate.impressions import marks_of
-from veilrec.evaluate.split import Cases
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.files import write_json, write_text
+from veilrec.core.resources import peak_rss_mb
+from veilrec.evaluation.evaluator import EvaluationResult, judge
+from veilrec.evaluation.impressions import marks_of
+from veilrec.evaluation.split import Cases
 from veilrec.methods.base import learning_rates
+from veilrec.methods.registry import get, source_of
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
-from veilrec.runs.checkpoint import Progress
-from veilrec.runs.folder import CONFIG, PRIVATE, RESULT, check_out, read_config
+from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, Progress, check_out, read_config, read_result
+from veilrec.runs.evaluation import before_and_after, measure, warnings_of, with_popularity
 from veilrec.runs.loop import Listener, run
-from veilrec.runs.measuring import before_and_after, measure, warnings_of, with_popularity
 from veilrec.runs.model_files import Devices, ModelFiles, save_model, saved_devices
 from veilrec.runs.noise import keep_secret, kept_secret
-from veilrec.runs.request import PreparedRun
-from veilrec.simulate.simulation import Simulation
+from veilrec.runs.request import PreparedRun, RunRequest, as_meant
+from veilrec.simulation.simulation import Simulation
+from veilrec.simulation.workers import ProcessPool, RayWorkers
 
 
 def train(
@@ -62,7 +72,7 @@ class _Looks:
 
     def __init__(self, cases: Cases, known: Csr) -> None:
         self._cases, self._known = cases, known
-        self.last: Judgement | None = None  # where a run is resumed at its end, there was none
+        self.last: EvaluationResult | None = None  # where a run is resumed at its end, there was none
 
     def __call__(self, model: Model) -> dict[str, float]:
         self.last = judge(self._cases, self._known, model)
@@ -153,7 +163,7 @@ def _save(out: Path, prepared: PreparedRun) -> None:
         save_model(out, model)
 
 
-def _result(prepared: PreparedRun, progress: Progress, judged: Judgement | None = None) -> dict[str, Any]:
+def _result(prepared: PreparedRun, progress: Progress, judged: EvaluationResult | None = None) -> dict[str, Any]:
     """What result.json says; the final model is asked the test cases unless it was `judged` by them already."""
     r, split, method = prepared.request, prepared.split, prepared.method
     measured = measure(prepared.trainer.model(), split, r.seed, judged=judged).to_json()
@@ -216,3 +226,74 @@ def _origin(prepared: PreparedRun) -> dict[str, Any]:
     if prepared.request.rounds_from is not None:
         origin["rounds_from"] = str(prepared.request.rounds_from)
     return origin
+
+
+Train = Callable[[RunRequest, Path, bool], dict[str, Any]]  # of a request, into a folder, whether it goes on there
+
+
+def search_folder(out: Path) -> Path:
+    """Where the search for the rounds of a run lies."""
+    return out.with_name(f"{out.name}-search")
+
+
+def with_found_rounds(request: RunRequest, out: Path, train: Train, *, resume: bool) -> RunRequest:
+    """Search as the request says, unless that is done already, and ask for the rounds that were best."""
+    if request.patience is None:
+        raise BadInput("--refit trains again for the rounds that --early-stop finds: give --early-stop N with it")
+    if get(as_meant(request).method).rounds == 1:
+        raise BadInput(f"{request.method} learns in one go, so there are no rounds to search: leave out --refit")
+    folder = search_folder(out)
+    if resume and (folder / RESULT).exists():
+        result = read_result(folder)
+    else:
+        result = train(request, folder, resume and (folder / CONFIG).exists())
+    return replace(request, patience=None, rounds=int(result["best_round"]), rounds_from=folder)
+
+
+EngineName = Literal["local", "processes", "ray"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """No setting of it changes a bit of the outcome, so that it is no part of a run's configuration."""
+
+    name: EngineName = "local"
+    workers: int | None = None  # None: one for every core of this machine
+    address: str | None = None  # of a Ray cluster; None: Ray is started here
+    shared: Path | None = None  # a folder that every machine sees; None: one of this machine, for a while
+
+    def __post_init__(self) -> None:
+        if self.name == "local" and (self.workers or self.address or self.shared):
+            raise BadInput("--workers, --address and --shared are for other processes: add --engine processes or ray")
+        if self.address is not None and self.name != "ray":
+            raise BadInput(f"--address is that of a Ray cluster, and --engine is {self.name}: use --engine ray")
+        if self.shared is not None and not self.shared.is_dir():
+            raise BadInput(f"--shared {self.shared}: there is no such folder; make one that every machine sees")
+
+
+@contextmanager
+def hired(prepared: PreparedRun, engine: Engine) -> Iterator[None]:
+    """While a run lasts, its devices learn where the engine says."""
+    if engine.name == "local":
+        yield
+        return
+    simulation = prepared.trainer
+    if not isinstance(simulation, Simulation):
+        raise BadInput(
+            f"{prepared.method.name} has all data in one place: leave --engine out, or choose a federated method"
+        )
+    if source_of(prepared.request.method) is not None:
+        raise BadInput("a method from a file of yours is not known to other processes: leave --engine out")
+    workers = engine.workers if engine.workers is not None else os.cpu_count() or 1
+    parts = simulation.plan, simulation.data, simulation.seeds
+    crew: ProcessPool | RayWorkers
+    if engine.name == "processes":
+        crew = ProcessPool(workers, *parts, shared=engine.shared)
+    else:
+        crew = RayWorkers(workers, *parts, address=engine.address, shared=engine.shared)
+    with crew:
+        simulation.crew = crew
+        try:
+            yield
+        finally:
+            simulation.crew = None

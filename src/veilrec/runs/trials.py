@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from veilrec._version import __version__
-from veilrec._words import counted
-from veilrec.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError, counted
 from veilrec.methods.base import Config, configure
 from veilrec.methods.registry import code_of, get, short_name
-from veilrec.runs.folder import CONFIG, RESULT, read_config
+from veilrec.runs.checkpoint import CONFIG, RESULT, read_config
 from veilrec.runs.loop import Interrupted, Listener
-from veilrec.runs.request import Request, absolute, prepare
+from veilrec.runs.request import RunRequest, absolute, prepare
 from veilrec.runs.training import train
 
 Say = Callable[[str], None]
@@ -34,15 +33,15 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Trial:
+class RunTrial:
     """One run and its folder, whose name says what is in it and changes with every setting."""
 
-    request: Request
+    request: RunRequest
     folder: Path
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the data today, where they are known
 
 
-def folder_name(request: Request, config: Config, rounds: int) -> str:
+def folder_name(request: RunRequest, config: Config, rounds: int) -> str:
     """METHOD-DATA-PRESET-DIGEST-seedN: another one as soon as anything that decides the outcome is another."""
     r, dataset = request, request.data.partition(":")[0]
     decisive = [
@@ -64,7 +63,7 @@ def folder_name(request: Request, config: Config, rounds: int) -> str:
     return f"{short_name(r.method)}-{dataset}-{r.preset}-{digest}-seed{r.seed}"
 
 
-def complete(trials: Sequence[Trial], *, jobs: int = 1, say: Say, follow: Follow | None = None) -> dict[Path, str]:
+def complete(trials: Sequence[RunTrial], *, jobs: int = 1, say: Say, follow: Follow | None = None) -> dict[Path, str]:
     """Run every trial that is not finished, `jobs` at once; for each that failed, why."""
     check_jobs(jobs)
     todo = [trial for trial in trials if not finished(trial)]
@@ -84,12 +83,12 @@ def check_jobs(jobs: int) -> None:
         raise BadInput(f"--jobs is {jobs}: it must be 1 or more")
 
 
-def finished(trial: Trial) -> bool:
+def finished(trial: RunTrial) -> bool:
     """Whether the folder holds the result of exactly this run, as it would be trained today."""
     return (trial.folder / RESULT).exists() and not _out_of_date(trial)
 
 
-def _out_of_date(trial: Trial) -> str:
+def _out_of_date(trial: RunTrial) -> str:
     """Why the run in the folder is not what would be trained today; "" if it is."""
     asked = trial.request
     try:
@@ -116,7 +115,7 @@ def _out_of_date(trial: Trial) -> str:
     return _first_difference(saved, today)
 
 
-def find_finished(trial: Trial, runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> Path | None:
+def find_finished(trial: RunTrial, runs: Iterable[tuple[Path, Mapping[str, Any]]]) -> Path | None:
     """The folder of a finished run that had the same outcome, by its config.yaml, however its settings were spelt."""
     asked, method = trial.request, get(trial.request.method)
     dataset = asked.data.partition(":")[0]
@@ -153,7 +152,7 @@ def finished_runs(*roots: Path) -> list[tuple[Path, Mapping[str, Any]]]:
     return found
 
 
-def _settled(asked: Request, config: Any) -> Any:
+def _settled(asked: RunRequest, config: Any) -> Any:
     """The configuration as a run would really have it: where devices are few, it settles for a smaller cohort."""
     try:
         return prepare(asked).config
@@ -173,7 +172,7 @@ def _first_difference(saved: Mapping[str, Any], today: Mapping[str, Any], path: 
     return ""
 
 
-def _clear(trial: Trial, say: Say) -> None:
+def _clear(trial: RunTrial, say: Say) -> None:
     """Make room where the folder holds another run, finished or not; that one is kept beside it."""
     if not (trial.folder / CONFIG).exists() or not (reason := _out_of_date(trial)):
         return
@@ -182,7 +181,7 @@ def _clear(trial: Trial, say: Say) -> None:
     say(f"{title(trial)}: trained anew, because {reason}; the old run is now {kept.name}.")
 
 
-def _one_by_one(todo: Sequence[Trial], say: Say, follow: Follow | None) -> dict[Path, str]:
+def _one_by_one(todo: Sequence[RunTrial], say: Say, follow: Follow | None) -> dict[Path, str]:
     problems = {}
     for number, trial in enumerate(todo, 1):
         problem = _attempt(trial, f"[{number}/{len(todo)}] {title(trial)}", follow)
@@ -192,7 +191,7 @@ def _one_by_one(todo: Sequence[Trial], say: Say, follow: Follow | None) -> dict[
     return problems
 
 
-def _in_processes(todo: Sequence[Trial], jobs: int, say: Say) -> dict[Path, str]:
+def _in_processes(todo: Sequence[RunTrial], jobs: int, say: Say) -> dict[Path, str]:
     problems = {}
     for trial, problem in in_processes(_attempt_unseen, iter(todo), jobs):
         say(f"{title(trial)}: {problem or 'done'}")
@@ -225,11 +224,11 @@ def in_processes(work: Callable[[A], R], waiting: Iterator[A], jobs: int) -> Ite
             ) from None
 
 
-def _attempt_unseen(trial: Trial) -> str:
+def _attempt_unseen(trial: RunTrial) -> str:
     return _attempt(trial, title(trial), None)
 
 
-def _attempt(trial: Trial, words: str, follow: Follow | None) -> str:
+def _attempt(trial: RunTrial, words: str, follow: Follow | None) -> str:
     """Run one; the problem in words where it cannot be done, such as a loss that grows without end."""
     try:
         prepared = prepare(trial.request)
@@ -252,7 +251,7 @@ def _unseen(title: str, rounds: int) -> AbstractContextManager[Listener | None]:
     return nullcontext()
 
 
-def title(trial: Trial) -> str:
+def title(trial: RunTrial) -> str:
     """A run in a few words, with the rounds that it really has."""
     r = trial.request
     settings = "".join(f" {setting}" for setting in r.settings if setting.partition("=")[0].strip() != "rounds")

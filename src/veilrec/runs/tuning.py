@@ -2,6 +2,12 @@
 
 Every trial is a training of its own. Those that a kill interrupted go on from their checkpoint; Optuna's journal and
 the results of trials lie in the folder of the search.
+
+What a search may choose: ranges and choices of settings, from a file or by a rule.
+
+The rule looks at what the preset has: rates within a factor of 10 either way, decays and ridges too, clip norms within
+a factor of 4, the length of vectors half, same or double, local epochs and negatives from half to double; rounds of
+private methods, whose noise depends on them, from half to double. A promise (epsilon, delta) is never searched for.
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,26 +26,177 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from veilrec._extras import require
-from veilrec._files import write_json, write_text
 from veilrec._version import __version__
-from veilrec._words import counted
+from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
+from veilrec.core.extras import require
+from veilrec.core.files import write_json, write_text
 from veilrec.data.datasets import load
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.evaluate.evaluator import evaluate
-from veilrec.evaluate.protocols import default_protocol
-from veilrec.methods.base import configure, learning_rates, leaves, speaks_of
+from veilrec.evaluation.evaluator import evaluate
+from veilrec.evaluation.protocols import default_protocol
+from veilrec.methods.base import Config, Method, configure, learning_rates, leaves, setting_names, speaks_of
 from veilrec.methods.registry import code_of, get
 from veilrec.runs import loop
 from veilrec.runs.config_file import write_request
+from veilrec.runs.evaluation import baseline
 from veilrec.runs.loop import Interrupted
-from veilrec.runs.measuring import baseline
-from veilrec.runs.request import Request, absolute, in_full, prepare
-from veilrec.runs.spaces import Choice, Space, default_space, describe, read_space, spelt
+from veilrec.runs.request import RunRequest, absolute, in_full, prepare
 from veilrec.runs.trials import Say, check_jobs, in_processes
 
 if TYPE_CHECKING:
     import optuna
+
+
+PROMISES = ("epsilon", "delta")
+_DIGITS = 4  # of a number that was searched for: more say nothing
+_SMALLEST_DECAY, _LARGEST_DECAY = 1e-5, 1e-1  # where the preset has none
+
+
+@dataclass(frozen=True)
+class Range:
+    """From low to high, both included; whole numbers for a setting that counts."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values, as --set takes them."""
+
+    values: tuple[str, ...]
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def spelt(value: Any) -> str:
+    """A value that was searched for, as --set takes it."""
+    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
+
+
+def describe(space: Space) -> dict[str, Any]:
+    """A space as plain values, for a file."""
+    return {name: list(part.values) if isinstance(part, Choice) else asdict(part) for name, part in space.items()}
+
+
+def default_space(method: Method[Any], config: Config, rounds: int) -> Space:
+    """What is usually worth a search around the settings that a run would have."""
+    space: dict[str, Range | Choice] = {}
+    for name, value in leaves(config.model_dump()):
+        part = _usual(name.rpartition(".")[2], value)
+        if part is not None:
+            space[name] = part
+    if not space:
+        raise BadInput(f"{method.name} has no settings with a usual range: give --space FILE")
+    if method.rounds_are_fixed:
+        space["rounds"] = _around(rounds)
+    return space
+
+
+def _usual(name: str, value: Any) -> Range | Choice | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if name == "decay" and value == 0.0:
+        return Range(_SMALLEST_DECAY, _LARGEST_DECAY, log=True)
+    if (name.endswith("rate") and name != "adapt_rate") or name in ("decay", "ridge"):
+        return Range(value / 10, value * 10, log=True)
+    if name == "clip_norm":
+        return Range(value / 4, value * 4, log=True)
+    if name == "dim":
+        return Choice(tuple(str(n) for n in sorted({max(1, value // 2), value, value * 2})))
+    if name in ("epochs", "negatives"):
+        return _around(int(value))
+    return None
+
+
+def _around(value: int) -> Range:
+    return Range(max(1, value // 2), max(2, value * 2), log=True, whole=True)
+
+
+def read_space(path: Path, method: Method[Any], preset: str, dataset: str) -> Space:
+    """A YAML file: `name: {low: L, high: H, log: true}` or `name: [choices]`."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"--space {path} cannot be read ({error.strerror}): give a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadInput(f"--space {path} is no YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(found, dict) or not found:
+        raise BadInput(f"--space {path} has no settings: write lines such as `local.dim: [8, 16, 32]`")
+    known = [*setting_names(method.config), "rounds"]
+    config, rounds = configure(method, preset=preset, dataset=dataset)
+    values = {**dict(leaves(config.model_dump())), "rounds": rounds}
+    space: dict[str, Range | Choice] = {}
+    for name, given in found.items():
+        where = f"--space {path}: {name}"
+        if name not in known:
+            raise BadInput(f"--space {path}: {unknown_name(f'setting of {method.name}', str(name), known)}")
+        if name.rpartition(".")[2] in PROMISES:
+            raise BadInput(f"{where} is a promise and not searched for: choose it, with --set {name}=VALUE")
+        space[name] = _choice(where, given) if isinstance(given, list) else _range(where, given, values.get(name))
+        _check_ends(where, method, preset, dataset, name, space[name])
+    return space
+
+
+def _choice(where: str, given: list[Any]) -> Choice:
+    if not given or any(isinstance(value, Mapping) for value in given):
+        raise BadInput(f"{where} is {given!r}: give one or more values, such as [8, 16, 32]")
+    texts = tuple(str(value) for value in given)
+    if len(set(texts)) < len(texts):
+        raise BadInput(f"{where} is {given!r}: give each value once")
+    return Choice(texts)
+
+
+def _range(where: str, given: Any, usual: Any) -> Range:
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{where} is {given!r}: give {{low: L, high: H}} or a list of values")
+    for key in given:
+        if key not in ("low", "high", "log"):
+            raise BadInput(f"{where} has {key!r}: a range has low, high and log")
+    low, high = (_number(f"{where}: {key}", given.get(key)) for key in ("low", "high"))
+    log = given.get("log", False)
+    if not isinstance(log, bool):
+        raise BadInput(f"{where}: log is {log!r}: give true or false")
+    if low >= high:
+        raise BadInput(f"{where}: low is {low} and high is {high}: low has to be below high")
+    if log and low <= 0:
+        raise BadInput(f"{where}: low is {low}: on a logarithmic scale it has to be above 0")
+    whole = isinstance(usual, int) and not isinstance(usual, bool)
+    if whole and (low != int(low) or high != int(high)):
+        raise BadInput(f"{where} counts something: low and high are whole numbers, not {low} and {high}")
+    return Range(low, high, log, whole)
+
+
+def _number(where: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, str) else value  # YAML takes 1e-3 for a text
+    except ValueError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise BadInput(f"{where} is {value!r}: give a number")
+    return number
+
+
+def _check_ends(where: str, method: Method[Any], preset: str, dataset: str, name: str, part: Range | Choice) -> None:
+    """Refuse a space that holds settings which no run could have."""
+    ends = part.values if isinstance(part, Choice) else (spelt(part.low), spelt(part.high))
+    for end in ends:
+        if name == "rounds" and not _is_count(end):
+            raise BadInput(f"{where}: {end} cannot be: give whole numbers of 1 or more")
+        try:
+            configure(method, preset=preset, dataset=dataset, settings=[f"{name}={end}"])
+        except BadInput as error:
+            raise BadInput(f"{where}: {end} cannot be: {error}") from None
+
+
+def _is_count(text: str) -> bool:
+    try:
+        return int(text) >= 1
+    except ValueError:
+        return False
+
 
 PATIENCE = 5  # evaluations without gain after which a trial ends, where rounds are free
 MOST_TRIALS = 100_000
@@ -53,7 +211,7 @@ class Attempt:
     """One trial: what is trained, where, and its number in Optuna's study."""
 
     number: int
-    request: Request
+    request: RunRequest
     folder: Path
 
 
@@ -71,7 +229,7 @@ class Score:
 class Tuned:
     """The end of a search."""
 
-    request: Request  # the best settings, to train with
+    request: RunRequest  # the best settings, to train with
     metric: str
     value: float  # on validation items
     popularity: float  # the same metric of the items' counts
@@ -90,7 +248,7 @@ class Tuned:
 
 
 def tune(
-    request: Request,
+    request: RunRequest,
     *,
     space: Path | None = None,
     trials: int = 20,
@@ -138,7 +296,7 @@ def tune(
         return _finish(search, metric, popularity, private=private)
 
 
-def _without(space: Space, request: Request) -> Space:
+def _without(space: Space, request: RunRequest) -> Space:
     """A setting that the user gave is not searched for."""
     given = {setting.partition("=")[0].strip() for setting in request.settings}
     given |= {"rounds"} if request.rounds is not None else set()
@@ -148,7 +306,7 @@ def _without(space: Space, request: Request) -> Space:
     return left
 
 
-def _refuse_both(file: Path, space: Space, request: Request) -> None:
+def _refuse_both(file: Path, space: Space, request: RunRequest) -> None:
     """A setting is searched for or given, not both."""
     given = {setting.partition("=")[0].strip(): f"--set {setting}" for setting in request.settings}
     given |= {"rounds": f"--rounds {request.rounds}"} if request.rounds is not None else {}
@@ -157,7 +315,7 @@ def _refuse_both(file: Path, space: Space, request: Request) -> None:
         raise BadInput(f"--space {file} searches for {both[0]}, and {given[both[0]]} gives it: leave one of them out")
 
 
-def _without_judges(request: Request) -> Request:
+def _without_judges(request: RunRequest) -> RunRequest:
     """A trial is judged by what training does, also where judges would have kept the start instead."""
     if "judges" not in get(request.method).config.model_fields or speaks_of(request.settings, "judges"):
         return request
@@ -177,7 +335,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _open(folder: Path, request: Request, space: Space) -> None:
+def _open(folder: Path, request: RunRequest, space: Space) -> None:
     """Write what the search is, or see that it is the one that was asked for."""
     asked = {**asdict(request), "settings": list(request.settings), "caveats": list(request.caveats)}
     code = code_of(request.method)
@@ -206,7 +364,7 @@ def _open(folder: Path, request: Request, space: Space) -> None:
 class _Search:
     """Optuna's study, and the trials that it asks for."""
 
-    def __init__(self, folder: Path, request: Request, space: Space, trials: int, usual: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, request: RunRequest, space: Space, trials: int, usual: Mapping[str, Any]) -> None:
         import optuna
         from optuna.storages.journal import JournalFileBackend
 

@@ -1,1 +1,1 @@
-"""Everything that never sees a user's data: rounds, aggregation, optimisers."""
+"""Code that never sees a user's data in plaintext: aggregation, optimisers, coordinator, checkpoints."""

@@ -35,21 +35,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
-from veilrec._arrays import Offsets
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.privacy.keyed import noise_of_comparison, noise_of_histogram, noise_of_sum
-from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.seal import key_in
-from veilrec.server.agenda import Ballot
-from veilrec.server.coordinator_parts import ComparisonTask, CoordinatorPart, ReportRequest, SecureSum, run_digest
-from veilrec.server.drawing import draw_cohort, over_selection_obstacle
-from veilrec.server.refusals import MessageRefused, Reason, reason_of
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import RoundSpec, whole_model
+from veilrec.core.seal import key_in
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
+from veilrec.server.coordinator_parts import (
+    ComparisonTask,
+    CoordinatorPart,
+    MessageRefused,
+    Reason,
+    ReportRequest,
+    SecureSum,
+    draw_cohort,
+    over_selection_obstacle,
+    reason_of,
+    run_digest,
+)
+from veilrec.server.round_specs import Ballot
 from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
 from veilrec.server.secure_reports import SecureReports
-from veilrec.server.standing import Standing
-from veilrec.server.verdict import Verdict, verdict_of
-from veilrec.updates import Round, whole_model
-from veilrec.wire import gains, rounds
+from veilrec.server.server import SelectionOutcome, ServerState, verdict_of
+from veilrec.wire import messages as gains
+from veilrec.wire import rounds
 
 Receipt = Literal["taken", "known already"]
 _SUMS_REPORTS = (RoundState.REPORTING, RoundState.SUMMING_REPORTS)
@@ -93,7 +102,7 @@ class Coordinator:
 
     def _load(self) -> None:
         """All that is in memory, from what is on disk."""
-        self._standing = Standing(self.plan)
+        self._standing = ServerState(self.plan)
         model = self._store.model()
         if model is not None:
             self._standing.load_state(model, self.round_number)
@@ -129,7 +138,7 @@ class Coordinator:
         return self._store.place.stage
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ServerState:
         """The model as it stands; what it says of rounds that are over is released, and nothing else is in it."""
         return self._standing
 
@@ -473,7 +482,7 @@ class Coordinator:
             self._between("the judges are asked")
             number, schema, standing = self.round_number, self.plan.schema, self._standing
             start, trained = (
-                rounds.encode(Round(number), whole_model(schema, weights, number), schema)
+                rounds.encode(RoundSpec(number), whole_model(schema, weights, number), schema)
                 for weights in ({**self.plan.start, **standing.known}, standing.weights)
             )
             return ComparisonTask(number, start, trained, self._store.judges())
@@ -491,9 +500,9 @@ class Coordinator:
             if asked is None or self.stage is not RoundState.IDLE or self.round_number < self.plan.rounds:
                 raise MessageRefused("nothing is open", "nobody is asked to judge at this time")
             mechanism = asked.mechanism
-            return self._take("gains", device, message, lambda: mechanism.check(gains.decode(message)))
+            return self._take("gains", device, message, lambda: mechanism.check(gains.decode_gain(message)))
 
-    def close_comparison(self) -> Verdict:
+    def close_comparison(self) -> SelectionOutcome:
         """Decide by what the judges have told: one sum, one noise, and the same answer ever after."""
         with self._lock:
             known = self.verdict
@@ -514,11 +523,11 @@ class Coordinator:
             return known
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> SelectionOutcome | None:
         """Verdict of the held-out validation clients; None before it, or where there are none."""
         with self._lock:
             state = self._store.verdict()
-            return None if state is None else Verdict.restored(state)
+            return None if state is None else SelectionOutcome.restored(state)
 
 
 class _Reader(Protocol):

@@ -22,12 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from veilrec._arrays import Doubles
-from veilrec._files import replacing, write_text
-from veilrec._sqlite import transaction
-from veilrec._state import StoredState
-from veilrec.errors import BadInput, VeilrecError
-from veilrec.server.agenda import Tally
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import StoredState, replacing, transaction, write_text
+from veilrec.server.round_specs import Tally
 
 Inbox = Literal["messages", "reports", "gains"]
 

@@ -18,14 +18,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from veilrec._arrays import Doubles, Offsets
-from veilrec._words import counted
-from veilrec.errors import VeilrecError
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import VeilrecError, counted
+from veilrec.core.schema import ReportSum
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.randomness import Source
 from veilrec.server.coordinator_parts import SecureSum
 from veilrec.server.round_store import RoundState, RoundStore, RunPosition
-from veilrec.updates import ReportSum
 
 
 class SecureReports:

@@ -1,25 +1,87 @@
-"""The server of a federated run: it sends the model, checks and adds up messages, and steps."""
+"""The server of a federated run: it sends the model, checks and adds up messages, and steps.
+
+Where a run stands: the server, the model that ranks, and which items any round was about.
+
+Which model a run keeps: the trained one where people who only judge gain by it, and the start elsewhere.
+
+How the noisy count of updates within the bound decides the bound of the next round: post-processing, all of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from veilrec._arrays import Floats, Offsets
-from veilrec.errors import BadInput, Diverged, VeilrecError
-from veilrec.lattice import MOST_DEVICES, MOST_EXAMPLES, Lattice
-from veilrec.privacy.mechanisms.bounding import BadUpdate
-from veilrec.privacy.mechanisms.updates import UpdateMechanism
+from veilrec.core.arrays import Bools, Doubles, Floats, Offsets
+from veilrec.core.errors import BadInput, Diverged, VeilrecError
+from veilrec.core.fixed_point import MOST_CLIENTS, MOST_EXAMPLES, FixedPoint
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
+from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregate import ROW_COUNTS, Aggregation, Aggregator
-from veilrec.server.bound import BoundRule
-from veilrec.server.optimise import ServerRate, make_optimiser
-from veilrec.updates import BOUND, Round, Schema, Uploads, part_of_model, whole_model
-from veilrec.wire import codec
+from veilrec.server.aggregation import ROW_COUNTS, Aggregation, Aggregator
+from veilrec.server.optimisers import ServerRate, make_optimiser
+from veilrec.server.round_specs import ReportTensors, RoundPlanner, Tally
+from veilrec.wire import messages
+from veilrec.wire import messages as gains
 
 
-class WrongExamples(codec.BadMessage):
+@dataclass(frozen=True, kw_only=True)
+class GeometricClipping:
+    """S exp(-rate (share - quantile)): always above 0, and within public limits (Andrew et al. 2021)."""
+
+    cohort: int  # expected devices of a round, which the count is divided by
+    smallest: float
+    largest: float
+    quantile: float = 0.5  # of the updates, that the bound should leave alone
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        positive(cohort=self.cohort, smallest=self.smallest, rate=self.rate)
+        probability(quantile=self.quantile)
+        if not self.smallest <= self.largest < math.inf:
+            raise BadInput(f"bounds from {self.smallest:g} to {self.largest:g}: give the smaller one first")
+
+    def next(self, clip_norm: float, count: float) -> float:
+        """The bound after this one; every message counted 1/2 up or down."""
+        moved = next_clip_norm(
+            clip_norm,
+            noisy_unclipped_fraction=count / self.cohort + 0.5,
+            quantile=self.quantile,
+            learning_rate=self.rate,
+        )
+        return min(max(moved, self.smallest), self.largest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedClipping:
+    """S - alpha_4 (beta - gamma), as DP-PrivRec prints it (Algorithm 2, line 11): it may fall below 0."""
+
+    cohort: int  # M
+    quantile: float  # gamma
+    rate: float  # alpha_4
+
+    def next(self, clip_norm: float, count: float) -> float:
+        """The bound after this one; every message counted 1 or nothing."""
+        moved = published_next_clip_norm(
+            clip_norm, noisy_unclipped_fraction=count / self.cohort, quantile=self.quantile, learning_rate=self.rate
+        )
+        if not math.isfinite(moved):
+            raise VeilrecError(f"the bound has become {moved}: use a smaller rate of the bound")
+        return moved
+
+
+ClippingRule: TypeAlias = GeometricClipping | PublishedClipping
+
+
+class WrongExamples(messages.BadMessage):
     """A message that tells how many examples it is from where nobody asked, or does not where the round needs it."""
 
 
@@ -35,8 +97,8 @@ class Server:
         rate: ServerRate,
         *,
         decay_share: float = 0.0,
-        bound_rule: BoundRule | None = None,
-        most_devices: int = MOST_DEVICES,
+        bound_rule: ClippingRule | None = None,
+        most_devices: int = MOST_CLIENTS,
     ) -> None:
         if (bound_rule is not None) != any(tensor.name == BOUND for tensor in schema.tensors):
             raise BadInput(f"a rule for the bound and a tensor {BOUND} in the schema need each other: give both")
@@ -45,13 +107,13 @@ class Server:
         self.mechanism = mechanism
         self.weights = {name: value.copy() for name, value in weights.items()}
         self.decay_share = np.float32(decay_share)  # of the weights, taken off for every device of a round
-        self.about = Round(0)
+        self.about = RoundSpec(0)
         self.most_devices = most_devices  # in one round: sums are made for so many
         self._aggregator = Aggregator(self._lattice(self.about, aggregation), aggregation)
         self._optimiser = make_optimiser(rate)
         self._protected = False
 
-    def _lattice(self, about: Round, aggregation: Aggregation) -> Lattice:
+    def _lattice(self, about: RoundSpec, aggregation: Aggregation) -> FixedPoint:
         return self.mechanism.lattice(
             about,
             devices=self.most_devices,
@@ -78,11 +140,11 @@ class Server:
         return self.lattice.view
 
     @property
-    def lattice(self) -> Lattice:
+    def lattice(self) -> FixedPoint:
         """The whole numbers that this round's messages are added up in."""
         return self._aggregator.lattice
 
-    def open_round(self, about: Round) -> None:
+    def open_round(self, about: RoundSpec) -> None:
         """Say what the round is about."""
         self._refuse_after_noise()
         self.about = about
@@ -90,7 +152,7 @@ class Server:
         if self.lattice != lattice:
             self._aggregator.clear(lattice)
 
-    def broadcast(self) -> Uploads:
+    def broadcast(self) -> ClientUpdates:
         """What a device gets at the start of a round."""
         if self.about.rows is None:
             return whole_model(self.schema, self.weights, self.about.number)
@@ -100,9 +162,9 @@ class Server:
         """Check and add one device's message; a bad one raises and changes nothing."""
         self.add(self.read(message))
 
-    def read(self, message: bytes) -> Uploads:
+    def read(self, message: bytes) -> ClientUpdates:
         """Unpack one device's message for this round; one that cannot be added raises."""
-        uploads = codec.decode(message, self.view, self.about.number)
+        uploads = messages.decode_update(message, self.view, self.about.number)
         if (uploads.examples is not None) != self.weighs_examples:
             raise WrongExamples(
                 "the message does not tell its number of examples, by which this round weighs it"
@@ -118,7 +180,7 @@ class Server:
             raise BadUpdate(str(beyond)) from None
         return uploads
 
-    def add(self, uploads: Uploads) -> None:
+    def add(self, uploads: ClientUpdates) -> None:
         """Add messages that need neither decoding nor checking: the simulator's way in."""
         self._refuse_after_noise()
         self._aggregator.add(uploads)
@@ -160,13 +222,13 @@ class Server:
         for name, value in bound.items():
             self.weights[name][...] = value
         self._aggregator.clear(self.lattice)
-        self.about = Round(self.about.number + 1)
+        self.about = RoundSpec(self.about.number + 1)
 
     def drop_round(self) -> None:
         """End a round that is void: the model stays, and what was sent is forgotten."""
         self._protected = False
         self._aggregator.clear(self.lattice)
-        self.about = Round(self.about.number + 1)
+        self.about = RoundSpec(self.about.number + 1)
 
     def _next_bound(self) -> dict[str, float]:
         """The clip norm of the next round, from the protected count of this one; nothing where it is not learnt."""
@@ -201,4 +263,148 @@ class Server:
             self.weights[name][...] = state[f"weights.{name}"]
         saved = {key.partition(".")[2]: value for key, value in state.items() if key.startswith("optimiser.")}
         self._optimiser.load_state(saved)
-        self.about = Round(round_number)
+        self.about = RoundSpec(round_number)
+
+
+_SERVER, _AVERAGE, _SENT = "server.", "average.", "sent"
+
+
+class ServerPlan(Protocol):
+    """What a plan says to the server's side."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of the model."""
+
+    @property
+    def start(self) -> Mapping[str, Floats]:
+        """The first model."""
+
+    @property
+    def agenda(self) -> RoundPlanner:
+        """What each round is about."""
+
+    @property
+    def from_reports(self) -> ReportTensors | None:
+        """What reports say of the model itself."""
+
+    @property
+    def averaging(self) -> float:
+        """Of the model that ranks, over the last rounds."""
+
+    def make_server(self) -> Server:
+        """A server with the first model."""
+
+
+class ServerState:
+    """All that a run has come to; simulated and real ones move it in the same way, a round at a time."""
+
+    def __init__(self, plan: ServerPlan) -> None:
+        self.server = plan.make_server()
+        self._from_reports = plan.from_reports
+        # The model that ranks may be a running mean of the server's: averages = averaging * averages + ...
+        self.averaging = np.float32(plan.averaging)
+        self.averages = {n: value.copy() for n, value in plan.start.items()} if plan.averaging else {}
+        # How often each item was part of what a round was about, where rounds are about parts.
+        leaves_out = plan.agenda.leaves_out
+        self.sent = np.zeros(plan.schema.tables[0].shape[0], np.int64) if leaves_out else None
+
+    def take_in(self, tally: Tally | None) -> None:
+        """Fill the tensors that come from reports, once these are known; the same again changes nothing."""
+        if tally is None or self._from_reports is None:
+            return
+        self.server.fill(self._from_reports.tensors(tally))
+        for name, values in self.known.items() if self.averages else ():
+            self.averages[name][...] = values
+
+    @property
+    def known(self) -> dict[str, Floats]:
+        """The tensors that no answer is about."""
+        return {t.name: self.server.weights[t.name] for t in self.server.schema.tensors if not t.learnt}
+
+    def step(self) -> None:
+        """End the server's round, and follow it."""
+        rows = self.server.about.rows
+        if self.sent is not None:
+            self.sent[slice(None) if rows is None else rows] += 1
+        self.server.step()
+        for name, weights in self.server.weights.items() if self.averages else ():
+            self.averages[name] += (np.float32(1.0) - self.averaging) * (weights - self.averages[name])
+
+    @property
+    def weights(self) -> Mapping[str, Floats]:
+        """Of the model that ranks."""
+        return self.averages or self.server.weights
+
+    @property
+    def sent_items(self) -> Bools | None:
+        """The items that any round was about; None: all."""
+        return None if self.sent is None or self.sent.all() else self.sent > 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All of it, for a checkpoint between rounds."""
+        sent = {} if self.sent is None else {_SENT: self.sent}
+        averages = {_AVERAGE + name: values for name, values in self.averages.items()}
+        return {_SERVER + name: values for name, values in self.server.state().items()} | sent | averages
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
+        """Go on from a checkpoint."""
+        server = {name.removeprefix(_SERVER): state[name] for name in state if name.startswith(_SERVER)}
+        self.server.load_state(server, rounds_done)
+        if self.sent is not None:
+            self.sent[...] = state[_SENT]
+        for name in self.averages:
+            self.averages[name][...] = state[_AVERAGE + name]
+
+
+@dataclass(frozen=True)
+class SelectionOutcome:
+    """What came of the last comparison: covered by noise but for the number of judges, which is public."""
+
+    kept: Literal["start", "trained"]
+    gain: float  # noisy mean of the clipped gains
+    threshold: float  # that it had to exceed
+    judges: int  # how many, which is public
+
+    def to_json(self) -> dict[str, Any]:
+        """For result.json."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """For whoever trained."""
+        if self.judges == 0:
+            return "Nobody was left to judge what was learnt, and the start is kept: it takes more people."
+        kept = "the trained model" if self.kept == "trained" else "the start"
+        compared = "more than" if self.kept == "trained" else "not more than"
+        return (
+            f"{self.judges:,} devices that never learnt compared the trained model with the start, and {kept} is kept:"
+            f" the noisy mean of their gains, each clipped, is {self.gain:.4f}, {compared} the {self.threshold:.4f}"
+            " that noise and chance explain."
+        )
+
+    def state(self) -> Doubles:
+        """For a checkpoint."""
+        return np.array([self.kept == "trained", self.gain, self.threshold, self.judges], np.float64)
+
+    @classmethod
+    def restored(cls, state: Doubles) -> SelectionOutcome:
+        """From a checkpoint."""
+        trained, gain, threshold, judges = state.tolist()
+        return cls("trained" if trained else "start", gain, threshold, int(judges))
+
+
+def verdict_of(messages: Iterable[bytes], mechanism: GainSum, noise: Source) -> SelectionOutcome:
+    """What came of all that judges sent, one message each; a bad one raises, and nothing is drawn."""
+    told = [gains.decode_gain(message) for message in messages]
+    for gain in told:
+        mechanism.check(gain)
+    noisy = mechanism.protect(np.array([mechanism.total(np.array(told, np.float64))]), noise)
+    return decide(float(noisy[0]), len(told), mechanism)
+
+
+def decide(noisy_sum: float, judges: int, mechanism: GainSum) -> SelectionOutcome:
+    """The trained model only where its noisy mean gain exceeds what noise and chance explain; without judges never."""
+    if judges == 0:
+        return SelectionOutcome("start", 0.0, mechanism.clip, 0)
+    gain, threshold = noisy_sum / judges, mechanism.threshold(judges)
+    return SelectionOutcome("trained" if gain > threshold else "start", gain, threshold, judges)

@@ -1,1 +1,1 @@
-"""The one door between devices and server: the messages, their bytes, their checks."""
+"""Message formats between client and server, and their validation."""

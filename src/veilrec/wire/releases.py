@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from veilrec._state import StoredState
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.files import StoredState
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.wire.signing import (
     RELEASE,

@@ -2,7 +2,7 @@
 
 Layout, little-endian: magic `VRR1`, flags u8, then what the flags announce, in this order: the public seed u64, the
 shares (how many u8; each the number of its tensor u8 and the share f64), the rank u32, the clip norm f64, the coding
-u8, the tensors (how many u8; the number of each u8, ascending); then the model, a message as in `veilrec.wire.codec`.
+u8, the tensors (how many u8; the number of each u8, ascending); then the model, as in `veilrec.wire.messages`.
 The rows of the round are those of the model.
 """
 
@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from veilrec._arrays import Indices
-from veilrec.updates import Round, Schema, Uploads
-from veilrec.wire import codec
-from veilrec.wire.codec import BadMessage
-from veilrec.wire.values import CODINGS
+from veilrec.core.arrays import Indices
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema
+from veilrec.wire import messages
+from veilrec.wire.messages import CODINGS, BadMessage
 
 _HEAD = struct.Struct("<4sB")
 _MAGIC = b"VRR1"
@@ -26,17 +25,17 @@ _SEED, _SHARES, _RANK, _CLIP, _CODING, _TENSORS = (1 << bit for bit in range(6))
 _U64, _F64, _U32, _U8, _SHARE = (struct.Struct(f"<{kind}") for kind in ("Q", "d", "I", "B", "Bd"))
 
 
-def encode(about: Round, model: Uploads, schema: Schema) -> bytes:
+def encode(about: RoundSpec, model: ClientUpdates, schema: Schema) -> bytes:
     """What every device of the round gets."""
-    return _encode_about(about, schema) + codec.encode(model, schema)
+    return _encode_about(about, schema) + messages.encode_update(model, schema)
 
 
-def size(about: Round, schema: Schema) -> int:
+def size(about: RoundSpec, schema: Schema) -> int:
     """How many bytes come before the model."""
     return len(_encode_about(about, schema))
 
 
-def _encode_about(about: Round, schema: Schema) -> bytes:
+def _encode_about(about: RoundSpec, schema: Schema) -> bytes:
     flags, parts = 0, []
     if about.shares or about.rank is not None:
         flags |= _SEED
@@ -62,7 +61,7 @@ def _encode_about(about: Round, schema: Schema) -> bytes:
     return b"".join([_HEAD.pack(_MAGIC, flags), *parts])
 
 
-def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Uploads]:
+def decode(content: bytes, schema: Schema, round_number: int) -> tuple[RoundSpec, ClientUpdates]:
     """Check a round and its model, and unpack them; anything odd raises `BadMessage`."""
     reader = _Reader(content)
     magic, flags = reader.take(_HEAD)
@@ -85,8 +84,8 @@ def decode(content: bytes, schema: Schema, round_number: int) -> tuple[Round, Up
     if coding is not None and coding >= len(CODINGS):
         raise BadMessage(f"the round asks for coding {coding}, which does not exist")
     tensors = _read_tensors(reader, schema) if flags & _TENSORS else None
-    model = codec.decode(content[reader.position :], schema, round_number)
-    about = Round(
+    model = messages.decode_update(content[reader.position :], schema, round_number)
+    about = RoundSpec(
         round_number,
         sent_rows(model, schema),
         seed,
@@ -122,7 +121,7 @@ class _Reader:
         return layout.unpack_from(self._content, self.position - layout.size)
 
 
-def sent_rows(model: Uploads, schema: Schema) -> Indices | None:
+def sent_rows(model: ClientUpdates, schema: Schema) -> Indices | None:
     """The rows of a sub-model, the same of every table; None for a whole model."""
     if not schema.tables:
         return None

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.simulate.bounded_plans import PRIVACY, PUBLISHED, data, people, plain_plan, published_plan_of
-from veilrec.errors import BadInput
-from veilrec.methods.meta.dp_privrec_privacy import (
+from tests.audit.bounded_plans import PRIVACY, PUBLISHED, data, people, plain_plan, published_plan_of
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import BOUND
+from veilrec.methods.privrec.dp_privrec import (
     BoundSettings,
     proven_guarantee,
     proven_plan,
@@ -19,13 +20,12 @@ from veilrec.methods.meta.dp_privrec_privacy import (
 )
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.published import MOVIELENS_TABLE
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
-from veilrec.server.bound import GeometricBound
-from veilrec.server.cohorts import CohortSettings
-from veilrec.server.optimise import ServerRate
-from veilrec.simulate.real_rounds import RealRun
-from veilrec.simulate.simulation import Seeds, Simulation
-from veilrec.updates import BOUND
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.server.server import GeometricClipping
+from veilrec.simulation.real_clients import RealRun
+from veilrec.simulation.simulation import Seeds, Simulation
 
 
 @pytest.mark.parametrize("cohort", [5, 30])
@@ -79,7 +79,7 @@ def test_the_proven_plan_spends_what_it_promises(sampling: str) -> None:
     assert stated.epsilon == PRIVACY.epsilon
     assert 0.99 * PRIVACY.epsilon < epsilon_of(plan.event(), PRIVACY.delta) <= PRIVACY.epsilon
     assert isinstance(plan.mechanism, AdaptiveSum)
-    assert isinstance(plan.bound_rule, GeometricBound)
+    assert isinstance(plan.bound_rule, GeometricClipping)
     assert (plan.bound_rule.quantile, plan.bound_rule.cohort) == (0.7, 20)
     assert stated.adjacency == plan.mechanism.adjacency
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import (
     Rounds,
     delta_of,
@@ -20,7 +20,7 @@ from veilrec.privacy.accounting import (
     noise_multiplier_for,
 )
 from veilrec.privacy.accounting.accountant import adaptive_clipping_noise
-from veilrec.privacy.accounting.composition import Parts, composed, distribution, flattened
+from veilrec.privacy.accounting.composition import FlatComposition, composed, distribution, flattened
 from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for
 from veilrec.privacy.events import (
     ComposedEvent,
@@ -89,7 +89,7 @@ def test_padded_queries_of_section_9(queries: int, fresh: float, shared: float) 
 
 def test_one_padded_release_agrees_with_its_composed_distribution() -> None:
     event = SampledEvent(0.7, 0.3, "padding")
-    assert composed(Parts(0.0, ((event, 1),))).get_epsilon_for_delta(1e-6) == pytest.approx(
+    assert composed(FlatComposition(0.0, ((event, 1),))).get_epsilon_for_delta(1e-6) == pytest.approx(
         epsilon_of(event, 1e-6), rel=1e-4
     )
     assert delta_of(event, epsilon_of(event, 1e-6)) == pytest.approx(1e-6, rel=1e-9)

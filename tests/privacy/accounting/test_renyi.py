@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max, rho_of
 from veilrec.privacy.accounting.renyi import ORDERS
 from veilrec.privacy.events import (

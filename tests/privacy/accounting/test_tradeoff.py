@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import Rounds, delta_of, detection_by, detection_of, epsilon_of
 from veilrec.privacy.accounting.tradeoff import HOW
 from veilrec.privacy.events import (

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, Tensor, from_vectors, with_bound
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum, first_bound, without_count
-from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
-from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, first_bound, without_count
+from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import SeededSource
-from veilrec.updates import BOUND, Round, Schema, Tensor, Uploads, from_vectors, with_bound
 
 LAYER = Schema((Tensor("layer", (4,), by_row=False),))
 EVERYBODY = Rounds(rounds=1, sampling="fixed", population=30, cohort=30)
@@ -31,7 +31,7 @@ def adaptive(**options: Any) -> AdaptiveSum:
     return AdaptiveSum(**right | options)
 
 
-def updates(*norms: float) -> Uploads:
+def updates(*norms: float) -> ClientUpdates:
     vectors = np.zeros((len(norms), 5))
     vectors[:, 0] = norms
     return from_vectors(vectors, with_bound(LAYER))
@@ -65,7 +65,7 @@ def test_a_click_of_a_user_who_tosses_a_coin_moves_the_count_by_one() -> None:
 
 
 def test_who_is_within_the_bound_is_decided_before_clipping() -> None:
-    bounded = adaptive().bound(updates(0.0, 0.5, 1.0, 1.001, 50.0), Round(0))
+    bounded = adaptive().bound(updates(0.0, 0.5, 1.0, 1.001, 50.0), RoundSpec(0))
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, 0.5, 0.5, -0.5, -0.5]
     norms = upload_norms(without_count(bounded))
     assert norms == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0], rel=1e-6)
@@ -73,7 +73,7 @@ def test_who_is_within_the_bound_is_decided_before_clipping() -> None:
 
 
 def test_a_round_has_its_own_bound() -> None:
-    mechanism, about = adaptive(), Round(3, clip_norm=4.0)
+    mechanism, about = adaptive(), RoundSpec(3, clip_norm=4.0)
     bounded = mechanism.bound(updates(2.0, 5.0), about)
     assert bounded.dense[BOUND].ravel().tolist() == [0.5, -0.5]
     assert upload_norms(without_count(bounded)) == pytest.approx([2.0, 4.0], rel=1e-6)
@@ -81,37 +81,37 @@ def test_a_round_has_its_own_bound() -> None:
     assert mechanism.sigma_in(BOUND, about) == mechanism.count_standard_deviation
     mechanism.check(bounded, about)
     with pytest.raises(BadUpdate, match="takes at most 1"):
-        mechanism.check(bounded, Round(3))
+        mechanism.check(bounded, RoundSpec(3))
 
 
 def test_what_a_learner_says_of_the_bound_is_left_out() -> None:
     own = updates(0.5)
     own.dense[BOUND][...] = 1e30
-    assert adaptive().bound(own, Round(0)).dense[BOUND].tolist() == [[0.5]]
+    assert adaptive().bound(own, RoundSpec(0)).dense[BOUND].tolist() == [[0.5]]
 
 
 @pytest.mark.parametrize("counts", [None, [[0.25]], [[1.0]], [[math.nan]], [[0.5, 0.5]]])
 def test_counts_that_no_device_sends_are_refused(counts: Any) -> None:
     mechanism = adaptive()
-    dense = dict(mechanism.bound(updates(0.5), Round(0)).dense)
+    dense = dict(mechanism.bound(updates(0.5), RoundSpec(0)).dense)
     del dense[BOUND]
     if counts is not None:
         dense[BOUND] = np.array(counts, np.float32)
     with pytest.raises(BadUpdate, match="1/2"):
-        mechanism.check(replace(updates(0.5), dense=dense), Round(0))
+        mechanism.check(replace(updates(0.5), dense=dense), RoundSpec(0))
 
 
 @pytest.mark.parametrize("clip_norm", [0.0099, 101.0])
 def test_a_bound_out_of_reach_is_refused(clip_norm: float) -> None:
     with pytest.raises(BadInput, match=r"from 0.01 to 100"):
-        adaptive().bound(updates(0.5), Round(0, clip_norm=clip_norm))
+        adaptive().bound(updates(0.5), RoundSpec(0, clip_norm=clip_norm))
 
 
 def test_noise_of_a_round_follows_its_bound_and_that_of_the_count_does_not() -> None:
     mechanism = adaptive()
     for clip_norm in (0.5, 8.0):
         sums = {"layer": np.zeros(20_000), BOUND: np.zeros(20_000)}
-        mechanism.protect(sums, Round(0, clip_norm=clip_norm), SeededSource(3))
+        mechanism.protect(sums, RoundSpec(0, clip_norm=clip_norm), SeededSource(3))
         # The standard error of a spread of 20,000 numbers is 0.5 %: 2.5 % is five of them, wrong once in 10^6 seeds.
         assert np.std(sums["layer"]) == pytest.approx(clip_norm * mechanism.sigma, rel=0.025)
         assert np.std(sums[BOUND]) == pytest.approx(1.5, rel=0.025)

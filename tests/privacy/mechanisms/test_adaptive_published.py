@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veilrec.core.schema import BOUND, RoundSpec, Schema, Tensor, from_vectors, with_bound
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.events import SampledEvent
-from veilrec.privacy.mechanisms.adaptive import without_count
-from veilrec.privacy.mechanisms.adaptive_published import PublishedAdaptiveSum
-from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
-from veilrec.privacy.mechanisms.updates import to_vectors
+from veilrec.privacy.mechanisms.adaptive_clipping import PublishedAdaptiveSum, without_count
+from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.sums import to_vectors
 from veilrec.privacy.randomness import SeededSource
-from veilrec.updates import BOUND, Round, Schema, Tensor, from_vectors, with_bound
 
 SCHEMA = with_bound(Schema((Tensor("rows", (2, 2), by_row=True), Tensor("layer", (2,), by_row=False))))
 PEOPLE = Rounds(rounds=1000, sampling="fixed", population=4800, cohort=30)
@@ -37,7 +36,7 @@ def published(**options: Any) -> PublishedAdaptiveSum:
 def bounded(clip_norm: float, *norms: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     vectors = np.zeros((len(norms), 7))
     vectors[:, 0] = norms
-    sent = published().bound(from_vectors(vectors, SCHEMA), Round(0, clip_norm=clip_norm))
+    sent = published().bound(from_vectors(vectors, SCHEMA), RoundSpec(0, clip_norm=clip_norm))
     return to_vectors(sent, SCHEMA)[:, 0], sent.dense[BOUND].ravel(), upload_norms(without_count(sent))
 
 
@@ -58,7 +57,7 @@ def test_a_bound_below_nothing_turns_updates_round() -> None:
 def test_the_noise_of_lines_8_to_10(rate: float) -> None:
     mechanism, z, h, cohort = published(server_rate=rate), 1.0, 0.7, 30
     for bound in (2.0, 0.5, -0.5):
-        about = Round(0, clip_norm=bound)
+        about = RoundSpec(0, clip_norm=bound)
         on_the_model = mechanism.sigma_in("layer", about) * rate / cohort
         assert on_the_model == pytest.approx(2.0 * abs(bound) * z / cohort * math.sqrt(1.0 / (1.0 - h)))
         assert mechanism.sigma_in(BOUND, about) / cohort == pytest.approx(2.0 * z / cohort * math.sqrt(1.0 / h))
@@ -75,7 +74,7 @@ def test_a_round_is_one_release_with_the_noise_divided_by_the_rate(rate: float) 
 
 def test_at_a_bound_of_nothing_only_the_count_has_noise() -> None:
     sums = {"rows": np.zeros((2, 2)), "layer": np.zeros(2), BOUND: np.zeros(1)}
-    published().protect(sums, Round(0, clip_norm=0.0), SeededSource(1))
+    published().protect(sums, RoundSpec(0, clip_norm=0.0), SeededSource(1))
     assert not sums["rows"].any()
     assert sums[BOUND].any()
 
@@ -87,7 +86,7 @@ def test_what_no_device_sends_is_refused(count: float, length: float) -> None:
     sent = from_vectors(vectors, SCHEMA)
     sent.dense[BOUND][...] = count
     with pytest.raises(BadUpdate):
-        published().check(sent, Round(0))
+        published().check(sent, RoundSpec(0))
     vectors[0, 0] = 1.0
-    right = published().bound(from_vectors(vectors, SCHEMA), Round(0))
-    published().check(right, Round(0))
+    right = published().bound(from_vectors(vectors, SCHEMA), RoundSpec(0))
+    published().check(right, RoundSpec(0))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import optimize
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.mechanisms.attention import Normalisation, PaddedAttention, PrivateAttention, decompose, normalise
 from veilrec.privacy.mechanisms.base import Calibration
@@ -195,3 +195,18 @@ def test_many_padded_releases_encode_each_mask_once(slots: int) -> None:
     # The same law: means of 3000 and of 400 draws, 5 standard errors apart at most.
     error = 5.0 * mechanism.noise.scale * math.sqrt(1 / 3000 + 1 / 400) + 1e-3
     np.testing.assert_allclose(many.mean(axis=0), singles.mean(axis=0), atol=error)
+
+
+def test_torch_clips_and_projects_as_the_mechanism_does() -> None:
+    torch = pytest.importorskip("torch")
+    interests = pytest.importorskip("veilrec.models.interests")
+    generator = np.random.default_rng(4)
+    attention = generator.dirichlet(np.full(6, 0.3), 200)
+    noisy = attention + generator.normal(0.0, 0.5, attention.shape)
+    noisy[0] = -1.0  # ReLU leaves nothing: uniform
+    for clip_norm in (0.2, 0.5, 1.0):
+        noise = PrivateAttention(basis=6, clip_norm=clip_norm, epsilon=1.0, delta=1e-6).noise
+        clipped = interests.clip(torch.from_numpy(attention), clip_norm).numpy()
+        np.testing.assert_allclose(clipped, noise.clipped(attention), rtol=0, atol=1e-9)
+    projected = interests.on_simplex(torch.from_numpy(noisy)).numpy()
+    np.testing.assert_allclose(projected, normalise(noisy, "relu"), rtol=0, atol=1e-12)

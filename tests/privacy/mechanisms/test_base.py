@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy import mechanisms as registry
 from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.events import NonPrivateEvent, repeated

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from veilrec._arrays import Doubles, Floats
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles, Floats
+from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import clipping
 
 OFFSETS = np.array([0, 2, 2, 5])  # three devices; the second has no rows

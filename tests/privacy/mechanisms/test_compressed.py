@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, to_vectors
 from veilrec.privacy.events import NonPrivateEvent
-from veilrec.privacy.mechanisms.compressed import LargestEntries, LowRank, SentEntries, SparseDeep, low_rank
-from veilrec.privacy.mechanisms.messages import RowwiseLaplace, UpdateNoise
-from veilrec.privacy.mechanisms.updates import UpdateMechanism
+from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep, low_rank
+from veilrec.privacy.mechanisms.local import RowwiseLaplace, UpdateNoise
+from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import SeededSource
-from veilrec.updates import Round, Rows, Schema, Tensor, Uploads, to_vectors
-from veilrec.wire import codec
+from veilrec.wire import messages
 
 SCHEMA = Schema((Tensor("items", (12, 4), True), Tensor("near", (3, 4), False), Tensor("far", (5, 6), False)))
 TABLE = Schema(SCHEMA.tensors[:1])
-ABOUT = Round(5)
+ABOUT = RoundSpec(5)
 
 
-def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0) -> Uploads:
+def uploads(schema: Schema = SCHEMA, n: int = 3, seed: int = 0) -> ClientUpdates:
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(12, 7, replace=False) for _ in range(n)]).astype(np.int32)
     rows = Rows(np.arange(n + 1) * 7, index, generator.standard_normal((7 * n, 4)).astype(np.float32))
     dense = {t.name: generator.standard_normal((n, *t.shape)).astype(np.float32) for t in schema.dense}
-    return Uploads(5, n, {"items": rows}, dense)
+    return ClientUpdates(5, n, {"items": rows}, dense)
 
 
 def gaussian(clip_norm: float = 1.0) -> UpdateNoise:
@@ -35,9 +35,9 @@ def by_row() -> RowwiseLaplace:
     return RowwiseLaplace(schema=TABLE, clip_norm=1.0, epsilon=2.0, calibration="as-published")
 
 
-def entries(n: int = 3) -> Uploads:
+def entries(n: int = 3) -> ClientUpdates:
     kept = Rows(np.arange(n + 1) * 2, np.tile(np.array([4, 9], np.int32), n), np.ones((2 * n, 1), np.float32))
-    return Uploads(5, n, entries={"far": kept})
+    return ClientUpdates(5, n, entries={"far": kept})
 
 
 @pytest.mark.parametrize(("size", "rank"), [((3, 12, 4), 1), ((3, 12, 4), 4), ((3, 400, 32), 16)])
@@ -76,11 +76,11 @@ def test_a_share_of_nothing_or_more_than_all_is_refused(share: float) -> None:
 )
 def test_messages_survive_the_way_through_bytes(mechanism: UpdateMechanism, schema: Schema) -> None:
     sent = mechanism.message(uploads(schema), ABOUT, SeededSource(0)).value
-    sizes = codec.sizes(sent, schema)
+    sizes = messages.sizes(sent, schema)
     for device in range(3):
-        content = codec.encode(sent, schema, device)
+        content = messages.encode_update(sent, schema, device)
         assert len(content) == sizes[device]
-        got = codec.decode(content, schema, 5)
+        got = messages.decode_update(content, schema, 5)
         assert np.array_equal(to_vectors(got, schema)[0], to_vectors(sent, schema)[device])
 
 

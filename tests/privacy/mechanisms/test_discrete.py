@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import delta_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import ZcdpEvent

@@ -7,24 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec._arrays import Bools, Doubles
-from veilrec._csr import offsets_of
-from veilrec.errors import BadInput
-from veilrec.privacy.mechanisms.attention import PaddedAttention
+from veilrec.core.arrays import Bools, Doubles, offsets_of
+from veilrec.core.errors import BadInput
+from veilrec.privacy.mechanisms.attention import ClickHistories, PaddedAttention, Slots
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.histories import Clicks, Slots
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.privacy.randomness import SeededSource
 
 WIDTH, SLOTS = 6, 9
 
 
-def _clicks(devices: int = 40) -> Clicks:
+def _clicks(devices: int = 40) -> ClickHistories:
     generator = np.random.default_rng(3)
     lengths = generator.integers(0, SLOTS + 1, devices)
     lengths[:2] = (0, SLOTS)
     items = generator.integers(0, 30, lengths.sum()).astype(np.int32)
-    return Clicks(2.0 * generator.normal(size=(30, WIDTH)), offsets_of(lengths), items)
+    return ClickHistories(2.0 * generator.normal(size=(30, WIDTH)), offsets_of(lengths), items)
 
 
 def _pooled(**options: Any) -> PooledInterest:
@@ -46,7 +44,7 @@ def test_pooling_of_many_devices_is_that_of_each() -> None:
 def test_every_device_has_noise_of_its_own_of_the_stated_size() -> None:
     """4,000 numbers: the spread is off by 5 standard errors (5.6 %) once in two million runs."""
     mechanism = _pooled()
-    nobody = Clicks(np.zeros((1, WIDTH)), np.zeros(1001, np.int64), np.zeros(0, np.int32))
+    nobody = ClickHistories(np.zeros((1, WIDTH)), np.zeros(1001, np.int64), np.zeros(0, np.int32))
     noise = mechanism.release(nobody, SeededSource(1)).value
     assert noise.shape == (1000, 4)
     assert len(np.unique(noise, axis=0)) == 1000
@@ -54,7 +52,7 @@ def test_every_device_has_noise_of_its_own_of_the_stated_size() -> None:
 
 
 def test_a_history_that_is_too_long_is_refused_among_many() -> None:
-    long = Clicks(np.zeros((1, WIDTH)), np.array([0, 1, 2 + SLOTS]), np.zeros(2 + SLOTS, np.int32))
+    long = ClickHistories(np.zeros((1, WIDTH)), np.array([0, 1, 2 + SLOTS]), np.zeros(2 + SLOTS, np.int32))
     with pytest.raises(BadInput, match=f"has {SLOTS + 1} clicks"):
         _pooled().release(long, SeededSource(0))
 
@@ -70,7 +68,7 @@ def test_a_history_that_is_too_long_is_refused_among_many() -> None:
 )
 def test_histories_that_do_not_fit_are_refused(offsets: list[int], items: list[int], match: str) -> None:
     with pytest.raises(BadInput, match=match):
-        Clicks(np.zeros((3, 2)), np.array(offsets), np.array(items, np.int32))
+        ClickHistories(np.zeros((3, 2)), np.array(offsets), np.array(items, np.int32))
 
 
 def _mean(clicks: Doubles, taken: Bools) -> Doubles:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
 from veilrec.privacy.randomness import SeededSource

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilrec.privacy.mechanisms.attention import PaddedNoise
-from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelResponse, Labels
+from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
 from veilrec.privacy.randomness import SeededSource
 
 ITEMS = np.tile(np.array([2, 5, 9], np.int64), 4000)
@@ -14,7 +14,7 @@ ITEMS = np.tile(np.array([2, 5, 9], np.int64), 4000)
 
 @pytest.mark.parametrize("way", [LabelPermutation, LabelResponse])
 def test_every_length_lies_as_often_as_its_own_mechanism(way: type[LabelPermutation] | type[LabelResponse]) -> None:
-    labels = Labels(way, negatives=4, epsilon=1.5)
+    labels = LabelPerturbation(way, negatives=4, epsilon=1.5)
     clicks = np.ones(len(ITEMS), np.int64)
     told = labels.release(clicks, ITEMS, SeededSource(3))
     assert told.shape == (len(ITEMS), 5)
@@ -32,8 +32,8 @@ def test_every_length_lies_as_often_as_its_own_mechanism(way: type[LabelPermutat
 
 def test_responses_do_not_always_hold_the_click() -> None:
     clicks, items = np.zeros(500, np.int64), np.full(500, 30, np.int64)
-    first = Labels(LabelResponse, negatives=2, epsilon=0.1).release(clicks, items, SeededSource(1))
-    around = Labels(LabelPermutation, negatives=2, epsilon=0.1).release(clicks, items, SeededSource(1))
+    first = LabelPerturbation(LabelResponse, negatives=2, epsilon=0.1).release(clicks, items, SeededSource(1))
+    around = LabelPerturbation(LabelPermutation, negatives=2, epsilon=0.1).release(clicks, items, SeededSource(1))
     assert (around == 0).any(1).all()
     assert not (first == 0).any(1).all()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec._arrays import Floats
-from veilrec.privacy.mechanisms.largest import largest_of_dense, largest_of_rows
-from veilrec.updates import Rows
+from veilrec.core.arrays import Floats
+from veilrec.core.schema import Rows
+from veilrec.privacy.mechanisms.compression import largest_of_dense, largest_of_rows
 
 ITEMS, WIDTH = 40, 5
 LENGTHS = [7, 0, 40, 1, 23]

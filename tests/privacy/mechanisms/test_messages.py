@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, to_vectors
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
-from veilrec.privacy.mechanisms.bounding import upload_norms
-from veilrec.privacy.mechanisms.messages import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
+from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.local import ElementwiseLaplace, NoisyMessage, RowwiseLaplace, UpdateNoise
 from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import UNITS
-from veilrec.updates import Round, Rows, Schema, Tensor, Uploads, to_vectors
 
 FEDNEWSREC_PARAMETERS = 920_801 + 1_602_002
 FALSE_ALARM = 1e-4  # of each test of a distribution
 SCHEMA = Schema((Tensor("items", (8, 3), True), Tensor("layer", (2, 5), False)))
 TABLE = Schema((Tensor("items", (8, 3), True),))
-ABOUT = Round(3)
+ABOUT = RoundSpec(3)
 
 
 def table(rows: int, width: int) -> Schema:
@@ -37,12 +37,12 @@ def layer(size: int) -> Schema:
     return Schema((Tensor("layer", (size,), False),))
 
 
-def uploads(n: int = 4, seed: int = 0, size: float = 1.0, *, dense: bool = True) -> Uploads:
+def uploads(n: int = 4, seed: int = 0, size: float = 1.0, *, dense: bool = True) -> ClientUpdates:
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(8, 2, replace=False) for _ in range(n)]).astype(np.int32)
     values = size * generator.standard_normal((2 * n, 3)).astype(np.float32)
     layers = {"layer": size * generator.standard_normal((n, 2, 5)).astype(np.float32)} if dense else {}
-    return Uploads(3, n, {"items": Rows(np.arange(n + 1) * 2, index, values)}, layers)
+    return ClientUpdates(3, n, {"items": Rows(np.arange(n + 1) * 2, index, values)}, layers)
 
 
 def gaussian(schema: Schema = SCHEMA, **options: Any) -> UpdateNoise:
@@ -172,7 +172,7 @@ def test_without_noise_nothing_is_filled_and_nothing_claimed() -> None:
 def test_noise_of_the_sum_is_the_sum_of_the_noise(mechanism: NoisyMessage, source: Any) -> None:
     """Two-sample Kolmogorov-Smirnov, 20,000 draws each: fails by chance once in 10,000 runs."""
     nothing = Rows(np.zeros(6, np.int64), np.zeros(0, np.int32), np.zeros((0, 10), np.float32))
-    each = mechanism.perturb(Uploads(0, 5, {"items": nothing}), ABOUT, source)
+    each = mechanism.perturb(ClientUpdates(0, 5, {"items": nothing}), ABOUT, source)
     summed = each.tables["items"].values.reshape(5, -1).sum(axis=0)
     generator = np.random.default_rng(3)
     at_once = mechanism.noise_of_messages(mechanism.schema, np.ones(5), generator)["items"].ravel()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import GaussianEvent
 from veilrec.privacy.mechanisms.base import Calibration

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec._csr import Csr
-from veilrec.privacy.mechanisms.bounding import BadUpdate
+from veilrec.core.arrays import Csr
+from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.privacy.randomness import FastSource, SeededSource

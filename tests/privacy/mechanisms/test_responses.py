@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec._arrays import Offsets
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.checks import BitChange
 from veilrec.privacy.events import NonPrivateEvent, PureEvent
 from veilrec.privacy.mechanisms.responses import (
     KaryResponse,
@@ -25,12 +26,10 @@ from veilrec.privacy.mechanisms.responses import (
     UnaryEncoding,
     estimate_frequency,
     flip_probability,
-    forward_corrected,
     frequency_variance,
     label_only_epsilon,
 )
 from veilrec.privacy.randomness import SecureSource, SeededSource
-from veilrec.privacy.sensitivity import BitChange
 
 FALSE_ALARM = 1e-6  # on fixed seeds: one seed in a million fails
 
@@ -351,20 +350,6 @@ def test_both_orders_tell_the_label_equally_often_section_3() -> None:
         weight = math.exp(published.beta)
         assert weight / (4.0 + weight) == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + 36.0), rel=1e-12)
         assert proven.response.keep_probability == pytest.approx(weight / (4.0 + weight))
-
-
-def test_forward_correction_is_the_distribution_of_the_told_label() -> None:
-    mechanism = LabelResponse(items=6, negatives=2, epsilon=1.0)
-    clicked = np.random.default_rng(2).dirichlet(np.ones(6))
-    corrected = forward_corrected(
-        clicked,
-        keep_probability=mechanism.response.keep_probability,
-        other_probability=mechanism.response.other_probability,
-    )
-    assert corrected.sum() == pytest.approx(1.0)
-    channel = np.full((6, 6), mechanism.response.other_probability)
-    np.fill_diagonal(channel, mechanism.response.keep_probability)
-    np.testing.assert_allclose(corrected, clicked @ channel)
 
 
 @pytest.mark.parametrize("kind", [LabelPermutation, LabelResponse])

@@ -14,21 +14,27 @@ import pytest
 from scipy.interpolate import BSpline
 from scipy.stats import norm
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.audit.auditor import case_of, judge
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec, Schema, Tensor, from_vectors
 from veilrec.privacy.accounting import Rounds, epsilon_of
 from veilrec.privacy.accounting.gaussian import delta_gaussian
-from veilrec.privacy.audit.auditor import case_of, judge
 from veilrec.privacy.events import ComposedEvent, GaussianEvent, SampledEvent
-from veilrec.privacy.mechanisms.adaptive import AdaptiveSum
-from veilrec.privacy.mechanisms.bounding import upload_norms
-from veilrec.privacy.mechanisms.scheduled import ScheduledSum
-from veilrec.privacy.mechanisms.shared import FEWEST_UNITS, SharedSum, Shares, log_error, overflow_chance, tau
-from veilrec.privacy.mechanisms.tree import TreeSum
-from veilrec.privacy.mechanisms.updates import CohortSum
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.privacy.mechanisms.clipping import upload_norms
+from veilrec.privacy.mechanisms.distributed import (
+    FEWEST_UNITS,
+    DistributedNoiseSum,
+    NoiseShares,
+    log_error,
+    overflow_chance,
+    tau,
+)
+from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import RELATIVE_ERROR
-from veilrec.updates import Round, Schema, Tensor, from_vectors
 
 SCHEMA = Schema((Tensor("rows", (6, 4), by_row=True), Tensor("layer", (5,), by_row=False)))
 
@@ -115,14 +121,14 @@ def made(least: int = 6, silent: float = 0.25, *, population: int = 20, sampling
     inner = CohortSum(
         **{"schema": SCHEMA, "clip_norm": 1.0, "noise_multiplier": 1.5, "taking_part": people, "delta": 1e-6} | other
     )
-    return SharedSum(inner, Shares(least, silent))
+    return DistributedNoiseSum(inner, NoiseShares(least, silent))
 
 
 def test_as_few_shares_as_are_counted_on_have_all_the_noise() -> None:
     mechanism = made()
     assert mechanism.shares.honest == 5
-    lattice = mechanism.lattice(Round(0), devices=20)
-    for name, scale in mechanism.scales(lattice, Round(0)).items():
+    lattice = mechanism.lattice(RoundSpec(0), devices=20)
+    for name, scale in mechanism.scales(lattice, RoundSpec(0)).items():
         variance = 5 * (scale.units * lattice.steps[name]) ** 2
         assert mechanism.inner.sigma**2 <= variance <= 1.001 * mechanism.inner.sigma**2
         assert scale.units >= FEWEST_UNITS
@@ -134,10 +140,10 @@ def test_a_round_costs_whoever_is_known_to_be_in_it_without_chance() -> None:
     assert isinstance(mechanism.inner.event(), SampledEvent)
     assert mechanism.event() == GaussianEvent(1.0 / 1.5)
     assert mechanism.events(3) == ((GaussianEvent(1.0 / 1.5), 3),)
-    scheduled = SharedSum(ScheduledSum.examples()[1], Shares(4))
+    scheduled = DistributedNoiseSum(ScheduledSum.examples()[1], NoiseShares(4))
     costs = [epsilon_of(ComposedEvent(((event, 1),)), 1e-6) for event, _ in scheduled.events(2)]
     assert costs[0] > costs[1]
-    assert scheduled.event_in(Round(1)) == scheduled.events(2)[1][0]
+    assert scheduled.event_in(RoundSpec(1)) == scheduled.events(2)[1][0]
 
 
 def test_the_trust_is_that_of_sums() -> None:
@@ -155,11 +161,11 @@ def test_no_plain_message_leaves() -> None:
     uploads = from_vectors(np.ones((1, mechanism.dimension)), SCHEMA)
     for leave in (mechanism.message, mechanism.perturb):
         with pytest.raises(BadInput, match="under masks and no plain message"):
-            leave(uploads, Round(0), SeededSource(0))
+            leave(uploads, RoundSpec(0), SeededSource(0))
 
 
 def test_a_device_shares_its_clipped_update_and_its_noise() -> None:
-    mechanism, about = made(), Round(0)
+    mechanism, about = made(), RoundSpec(0)
     lattice = mechanism.lattice(about, devices=20)
     uploads = from_vectors(np.full((1, mechanism.dimension), 7.0), SCHEMA)
     released = mechanism.share(uploads, about, lattice, SeededSource(1))
@@ -176,7 +182,7 @@ def test_a_device_shares_its_clipped_update_and_its_noise() -> None:
 
 def test_shares_add_up_and_have_the_spread_that_is_said() -> None:
     """4,000 shares of 29 numbers: their spread is within 5 standard deviations of that of a spread, 1 in 2 million."""
-    mechanism, about = made(), Round(0)
+    mechanism, about = made(), RoundSpec(0)
     lattice = mechanism.lattice(about, devices=20)
     units = mechanism.scales(lattice, about)["rows"].units
     drawn = np.stack([mechanism.noise(lattice, about, SeededSource(2, i)) for i in range(4000)]) / units
@@ -191,7 +197,7 @@ def test_shares_add_up_and_have_the_spread_that_is_said() -> None:
 def test_noise_lies_on_what_the_round_is_about_and_nowhere_else() -> None:
     from veilrec.privacy.randomness import FastSource
 
-    mechanism, about = made(), Round(2, shares={"layer": 0.5}, public_seed=3)
+    mechanism, about = made(), RoundSpec(2, shares={"layer": 0.5}, public_seed=3)
     lattice = mechanism.lattice(about, devices=20)
     entries = about.entries("layer", 5)
     assert entries is not None
@@ -205,7 +211,7 @@ def test_noise_lies_on_what_the_round_is_about_and_nowhere_else() -> None:
 
 @pytest.mark.parametrize(("population", "ring"), [(20, 32), (5_000, 32), (200_000, 64), (2**23, 64)])
 def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population: int, ring: int) -> None:
-    mechanism, about = made(least=6, population=population), Round(0)
+    mechanism, about = made(least=6, population=population), RoundSpec(0)
     lattice = mechanism.lattice(about, devices=population)
     assert lattice.ring == ring == mechanism.lattice(about, devices=population, ring=64).ring
     assert min(scale.units for scale in mechanism.scales(lattice, about).values()) >= FEWEST_UNITS
@@ -219,7 +225,7 @@ def test_the_ring_is_the_smaller_one_that_leaves_shares_enough_units(population:
 
 
 def test_wide_updates_have_their_room_and_hopeless_ones_are_refused() -> None:
-    about = Round(0)
+    about = RoundSpec(0)
     wide = made(noise_multiplier=1e-3)
     lattice = wide.lattice(about, devices=20)
     assert min(scale.units for scale in wide.scales(lattice, about).values()) >= FEWEST_UNITS
@@ -230,38 +236,38 @@ def test_wide_updates_have_their_room_and_hopeless_ones_are_refused() -> None:
 def test_what_cannot_be_shared_is_refused() -> None:
     for inner in (AdaptiveSum.examples()[0], TreeSum.examples()[0]):
         with pytest.raises(BadInput, match=f"noise of {inner.name} cannot be added in shares"):
-            SharedSum(inner, Shares(3))
+            DistributedNoiseSum(inner, NoiseShares(3))
     with pytest.raises(BadInput, match="20 people at most"):
         made(least=21)
     with pytest.raises(BadInput, match="silent is 1"):
-        Shares(5, 1.0)
+        NoiseShares(5, 1.0)
     with pytest.raises(BadInput, match="least"):
-        Shares(0)
+        NoiseShares(0)
     mechanism = made()
     for options in ({"weighs_examples": True}, {"counts_rows": True}):
         with pytest.raises(BadInput, match="have no noise"):
-            mechanism.lattice(Round(0), devices=20, **options)
+            mechanism.lattice(RoundSpec(0), devices=20, **options)
     with pytest.raises(BadInput, match="give a row for each of 6 to 20"):
         mechanism.release(np.zeros((5, mechanism.dimension)), SeededSource(0))
 
 
-class HalfTheShares(SharedSum):
+class HalfTheShares(DistributedNoiseSum):
     """Bug: every device adds half the variance."""
 
-    def share_sigma(self, name: str, about: Round) -> float:
+    def share_sigma(self, name: str, about: RoundSpec) -> float:
         return super().share_sigma(name, about) / math.sqrt(2.0)
 
 
-class CountsEverybody(SharedSum):
+class CountsEverybody(DistributedNoiseSum):
     """Bug: the noise is spread over all who may come, and fewer do."""
 
-    def share_sigma(self, name: str, about: Round) -> float:
+    def share_sigma(self, name: str, about: RoundSpec) -> float:
         return self.inner.sigma_in(name, about) / math.sqrt(self.most_people)
 
 
 @pytest.mark.parametrize("bug", [HalfTheShares, CountsEverybody])
-def test_the_audit_refutes_shares_that_are_too_small(bug: type[SharedSum]) -> None:
-    sound = SharedSum.examples()[0]
+def test_the_audit_refutes_shares_that_are_too_small(bug: type[DistributedNoiseSum]) -> None:
+    sound = DistributedNoiseSum.examples()[0]
     assert judge(case_of(sound), effort=1, seed=0).passed
     flawed = bug(sound.inner, sound.shares)
     verdict = judge(case_of(flawed), effort=1, seed=0)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.errors import BadInput, VeilrecError
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.schema import RoundSpec, Schema, Tensor
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated
-from veilrec.privacy.mechanisms.tree import TreeSum, taken_back
+from veilrec.privacy.mechanisms.schedules import TreeSum, taken_back
 from veilrec.privacy.randomness import FastSource, KeyedSource, SeededSource, Source
-from veilrec.updates import Round, Schema, Tensor
 
 LAYER = Schema((Tensor("layer", (4,), by_row=False),))
 SECRET = bytes(range(32))
@@ -52,7 +52,7 @@ def test_what_is_left_of_all_noise_are_the_nodes_of_the_binary_digits(steps: int
 
 def protected(mechanism: TreeSum, number: int, source: Source, size: int = 4) -> np.ndarray:
     sums = {"layer": np.zeros(size)}
-    mechanism.protect(sums, Round(number), source)
+    mechanism.protect(sums, RoundSpec(number), source)
     return sums["layer"]
 
 
@@ -94,16 +94,16 @@ def test_one_person_moves_every_node_by_the_clip_norm() -> None:
 
 
 @pytest.mark.parametrize(
-    "about", [Round(0, rows=np.array([1], np.int32)), Round(0, shares={"layer": 0.5}), Round(0, rank=1)]
+    "about", [RoundSpec(0, rows=np.array([1], np.int32)), RoundSpec(0, shares={"layer": 0.5}), RoundSpec(0, rank=1)]
 )
-def test_a_round_about_a_part_is_refused(about: Round) -> None:
+def test_a_round_about_a_part_is_refused(about: RoundSpec) -> None:
     with pytest.raises(BadInput, match="whole model"):
         tree_sum().protect({"layer": np.zeros(4)}, about, KeyedSource(SECRET, 0))
 
 
 def test_a_source_that_names_no_rounds_is_refused() -> None:
     with pytest.raises(VeilrecError, match="names the noise"):
-        tree_sum().protect({"layer": np.zeros(4)}, Round(0), SeededSource(1))
+        tree_sum().protect({"layer": np.zeros(4)}, RoundSpec(0), SeededSource(1))
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"turns": 0}, {"population": 0}, {"clip_norm": 0.0}])

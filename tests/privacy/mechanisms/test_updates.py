@@ -10,19 +10,29 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veilrec.errors import BadInput
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import (
+    ClientUpdates,
+    Factors,
+    RoundSpec,
+    Rows,
+    Schema,
+    Tensor,
+    from_vectors,
+    public_basis,
+    to_vectors,
+)
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.events import NonPrivateEvent
-from veilrec.privacy.mechanisms.bounding import BadUpdate, upload_norms
-from veilrec.privacy.mechanisms.updates import CohortSum, InTheClear
+from veilrec.privacy.mechanisms.clipping import BadUpdate, upload_norms
+from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
 from veilrec.privacy.randomness import FastSource, SeededSource
 from veilrec.privacy.samplers import UNITS
-from veilrec.updates import Factors, Round, Rows, Schema, Tensor, Uploads, from_vectors, public_basis, to_vectors
 
 SCHEMA = Schema((Tensor("items", (12, 4), True), Tensor("near", (3, 4), False), Tensor("far", (5, 6), False)))
 SIZE = 12 * 4 + 3 * 4 + 5 * 6
-ABOUT = Round(5)
+ABOUT = RoundSpec(5)
 TEN = Rounds(rounds=1, sampling="fixed", population=10, cohort=3)
 
 
@@ -35,12 +45,12 @@ def of_four(**options: Any) -> CohortSum:
     return cohort_sum(Schema((Tensor("layer", (4,), False),)), **options)
 
 
-def uploads(n: int = 3, seed: int = 0, size: float = 1.0) -> Uploads:
+def uploads(n: int = 3, seed: int = 0, size: float = 1.0) -> ClientUpdates:
     generator = np.random.default_rng(seed)
     index = np.concatenate([generator.choice(12, 7, replace=False) for _ in range(n)]).astype(np.int32)
     values = size * generator.standard_normal((7 * n, 4)).astype(np.float32)
     dense = {t.name: size * generator.standard_normal((n, *t.shape)).astype(np.float32) for t in SCHEMA.dense}
-    return Uploads(5, n, {"items": Rows(np.arange(n + 1) * 7, index, values)}, dense)
+    return ClientUpdates(5, n, {"items": Rows(np.arange(n + 1) * 7, index, values)}, dense)
 
 
 def test_one_bound_over_all_that_a_device_sends() -> None:
@@ -106,16 +116,18 @@ def test_what_no_device_can_have_sent_is_refused() -> None:
         mechanism.check(small, replace(ABOUT, shares={"far": 0.3}))
     elsewhere = Rows(np.array([0, 1]), np.array([_outside(8)], np.int32), np.full((1, 1), 1e-3, np.float32))
     with pytest.raises(BadUpdate, match="entries of far"):
-        mechanism.check(Uploads(5, 1, entries={"far": elsewhere}), replace(ABOUT, public_seed=8, shares={"far": 0.3}))
+        mechanism.check(
+            ClientUpdates(5, 1, entries={"far": elsewhere}), replace(ABOUT, public_seed=8, shares={"far": 0.3})
+        )
     with pytest.raises(BadUpdate, match="directions of items"):
-        mechanism.check(Uploads(5, 3, small.tables), replace(ABOUT, rank=2))
+        mechanism.check(ClientUpdates(5, 3, small.tables), replace(ABOUT, rank=2))
     turned = Factors(np.ones((1, 12, 2), "f4") * 1e-3, np.ones((1, 2), "f4"), np.eye(4, dtype="f4")[None, :2])
     with pytest.raises(BadUpdate, match="directions of items"):
-        mechanism.check(Uploads(5, 1, factors={"items": turned}), replace(ABOUT, rank=2))
+        mechanism.check(ClientUpdates(5, 1, factors={"items": turned}), replace(ABOUT, rank=2))
 
 
 def _outside(seed: int) -> int:
-    entries = Round(5, public_seed=seed, shares={"far": 0.3}).entries("far", 30)
+    entries = RoundSpec(5, public_seed=seed, shares={"far": 0.3}).entries("far", 30)
     return int(np.setdiff1d(np.arange(30), entries)[0])
 
 
@@ -125,7 +137,7 @@ def test_noise_goes_to_everything_that_the_round_is_about_and_to_nothing_else(so
     schema = Schema((Tensor("items", (200, 100), True), Tensor("layer", (200, 100), False)))
     mechanism = cohort_sum(schema, clip_norm=2.0, noise_multiplier=1.5)
     assert mechanism.sigma == pytest.approx(1.5 * 4.0, rel=1e-3)  # replace-one: twice the clip norm
-    about = Round(0, shares={"layer": 0.5})
+    about = RoundSpec(0, shares={"layer": 0.5})
     sums = {tensor.name: np.zeros(tensor.shape) for tensor in schema.tensors}
     mechanism.protect(sums, about, source)
     entries = about.entries("layer", 20_000)
@@ -211,7 +223,7 @@ def test_a_fixed_cohort_needs_everybody_to_choose_from() -> None:
 
 
 def test_in_the_clear_nothing_is_done_and_nothing_is_claimed() -> None:
-    mechanism, sent = InTheClear(SCHEMA), uploads()
+    mechanism, sent = NoNoise(SCHEMA), uploads()
     released = mechanism.message(sent, ABOUT, SeededSource(1))
     assert released.value is sent
     assert released.event == NonPrivateEvent()
@@ -235,9 +247,9 @@ def test_products_are_clipped_with_everything_else(size: float) -> None:
     left, right = (generator.normal(size=(4, 40)).astype(np.float32) for _ in range(2))
     factors = Factors(left[:, :, np.newaxis], np.full((4, 1), size, np.float32), right[:, np.newaxis, :])
     rows = Rows(np.arange(5), np.zeros(4, np.int32), np.full((4, 2), size, np.float32))
-    sent = Uploads(0, 4, {"rows": rows}, factors={"matrix": factors})
-    bounded = mechanism.bound(sent, Round(0))
-    mechanism.check(bounded, Round(0))
+    sent = ClientUpdates(0, 4, {"rows": rows}, factors={"matrix": factors})
+    bounded = mechanism.bound(sent, RoundSpec(0))
+    mechanism.check(bounded, RoundSpec(0))
     before, after = to_vectors(sent, schema), to_vectors(bounded, schema)
     lengths = np.linalg.norm(before, axis=1)
     assert np.linalg.norm(after, axis=1) == pytest.approx(np.minimum(lengths, 1.0), rel=1e-4)
@@ -255,4 +267,4 @@ def test_factors_whose_product_overflows_are_refused() -> None:
         np.full((1, 3, 1), 1e30, np.float32), np.ones((1, 1), np.float32), np.full((1, 1, 3), 1e30, np.float32)
     )
     with pytest.raises(BadUpdate, match="NaN or infinite"):
-        mechanism.check(Uploads(0, 1, factors={"matrix": huge}), Round(0))
+        mechanism.check(ClientUpdates(0, 1, factors={"matrix": huge}), RoundSpec(0))

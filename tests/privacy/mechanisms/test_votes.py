@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from tests.privacy.mechanisms.test_reports import DEVICES, N_ITEMS, some_data
-from veilrec._csr import Csr
+from veilrec.core.arrays import Csr
 from veilrec.privacy.events import NonPrivateEvent
-from veilrec.privacy.mechanisms.votes import VoteReports, VotesInTheClear, vote_sizes
+from veilrec.privacy.mechanisms.reports import PlainVotes, VoteReports, vote_sizes
 from veilrec.privacy.randomness import FastSource, SeededSource
 
 
@@ -53,7 +53,7 @@ def test_every_sum_has_its_noise(source: SeededSource | FastSource) -> None:
     wide = votes(20_000)
     noise = wide.protect(np.full(20_000, 7 * 2**24), source) - 7.0
     assert stats.kstest(noise / wide.sigma, "norm").pvalue > 1e-6
-    exact = VotesInTheClear(length=20_000).protect(np.full(20_000, 7 * 2**24), source)
+    exact = PlainVotes(length=20_000).protect(np.full(20_000, 7 * 2**24), source)
     assert np.array_equal(exact, np.full(20_000, 7.0))
 
 
@@ -69,5 +69,5 @@ def test_the_worst_pair_is_as_far_apart_as_is_said(mechanism: VoteReports) -> No
 
 
 def test_votes_without_noise_promise_nothing() -> None:
-    assert isinstance(VotesInTheClear(length=3).event(), NonPrivateEvent)
-    assert VotesInTheClear(length=3).delta(100.0) == 1.0
+    assert isinstance(PlainVotes(length=3).event(), NonPrivateEvent)
+    assert PlainVotes(length=3).delta(100.0) == 1.0

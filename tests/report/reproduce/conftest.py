@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.report.reproduce.toys import TOY
-from veilrec.report.reproduce.running import execute
-from veilrec.report.reproduce.study import Options, Study, make_study
-from veilrec.report.reproduce.summary import Summary, summarise
+from veilrec.report.reproduce.results import StudySummary, execute, summarise
+from veilrec.report.reproduce.study import Study, StudyOptions, make_study
 
 
 @pytest.fixture(scope="session")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return make_study(TOY, Options(quick=True), tmp_path_factory.mktemp("reproduce"))
+    return make_study(TOY, StudyOptions(quick=True), tmp_path_factory.mktemp("reproduce"))
 
 
 @pytest.fixture(scope="session")
-def toy_summary(toy_study: Study) -> Summary:
+def toy_summary(toy_study: Study) -> StudySummary:
     return summarise(toy_study, execute(toy_study.trials(), say=lambda _: None))
 
 

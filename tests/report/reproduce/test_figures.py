@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 
 from veilrec.report.reproduce import figures
-from veilrec.report.reproduce.fednewsrec_paper import laplace_budgets
-from veilrec.report.reproduce.summary import Summary
+from veilrec.report.reproduce.calculated import laplace_budgets
+from veilrec.report.reproduce.summary import StudySummary
 
 
-def drawn_as(summary: Summary, **changes) -> Summary:
+def drawn_as(summary: StudySummary, **changes) -> StudySummary:
     return replace(summary, study=replace(summary.study, experiment=replace(summary.study.experiment, **changes)))
 
 

@@ -13,26 +13,26 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.report.reproduce.toys import DATA
+from tests.report.reproduce.toys import DATA, EXPERIMENTS
 from veilrec.cli.reproduce import reproduce
 from veilrec.data.datasets import load
-from veilrec.evaluate.protocols import make_split
-from veilrec.report.reproduce import figures, frontier_picture, probes, registry, running
-from veilrec.report.reproduce.experiment import Experiment, Quick
-from veilrec.report.reproduce.frontier import EPSILONS, FEW, FRONTIER, NEWS_FRONTIER
-from veilrec.report.reproduce.price import error_over_users, to_csv
-from veilrec.report.reproduce.probes import recall, take
-from veilrec.report.reproduce.running import Outcome, execute, read
-from veilrec.report.reproduce.study import Options, Study, make_study
-from veilrec.report.reproduce.summary import Summary, failed, grids, problems, summarise
+from veilrec.evaluation.protocols import make_split
+from veilrec.report.reproduce import experiment, figures, results
+from veilrec.report.reproduce.experiment import Experiment, QuickVersion
+from veilrec.report.reproduce.results import RunOutcome, StudySummary, execute, read, recall, summarise, take
+from veilrec.report.reproduce.study import Study, StudyOptions, make_study
+from veilrec.report.reproduce.summary import error_over_users, failed, grids, problems, to_csv
 from veilrec.runs import trials
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
 
+FRONTIER, NEWS_FRONTIER = EXPERIMENTS["frontier"], EXPERIMENTS["news-frontier"]
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+FEW = (1.0, 8.0)
 METHODS = ("private-popularity", "dpals", "ease")
 SMALL = replace(
     FRONTIER,
-    quick=Quick(None, DATA, rounds=2, places=FEW),
+    quick=QuickVersion(synthetic=DATA, rounds=2, places=FEW),
     panels=tuple(
         replace(panel, rows=tuple(row for row in panel.rows if row.method in METHODS)) for panel in FRONTIER.panels
     ),
@@ -44,23 +44,23 @@ def quiet(_: str) -> None:
     """Say nothing."""
 
 
-def run(study: Study) -> dict[Path, Outcome]:
+def run(study: Study) -> dict[Path, RunOutcome]:
     runs = execute(study.trials(), say=quiet)
     return {**runs, **take(study.probes(), runs, say=quiet)}
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return make_study(SMALL, Options(quick=True), tmp_path_factory.mktemp("frontier"))
+    return make_study(SMALL, StudyOptions(quick=True), tmp_path_factory.mktemp("frontier"))
 
 
 @pytest.fixture(scope="module")
-def outcomes(study: Study) -> dict[Path, Outcome]:
+def outcomes(study: Study) -> dict[Path, RunOutcome]:
     return run(study)
 
 
 @pytest.fixture(scope="module")
-def summary(study: Study, outcomes: dict[Path, Outcome]) -> Summary:
+def summary(study: Study, outcomes: dict[Path, RunOutcome]) -> StudySummary:
     return summarise(study, outcomes)
 
 
@@ -128,16 +128,16 @@ def test_what_is_there_is_not_trained_again(study, outcomes, summary, monkeypatc
         raise AssertionError("trained or measured again")
 
     monkeypatch.setattr(trials, "train", refuse)
-    monkeypatch.setattr(probes, "evaluate_run", refuse)
-    again = make_study(SMALL, Options(quick=True), study.trials()[0].folder.parent.parent)
+    monkeypatch.setattr(results, "evaluate_run", refuse)
+    again = make_study(SMALL, StudyOptions(quick=True), study.trials()[0].folder.parent.parent)
     assert summarise(again, run(again)).panels == summary.panels
 
 
 def test_more_seeds_train_only_what_is_missing(study, outcomes, monkeypatch):
-    trained: list[Request] = []
+    trained: list[RunRequest] = []
     monkeypatch.setattr(trials, "train", lambda prepared, *_, **__: trained.append(prepared.request))
-    monkeypatch.setattr(running, "_outcome", lambda *_: Outcome(None))
-    options = Options(seeds=2, data=DATA, methods=("ease",), protocol="loo-99")
+    monkeypatch.setattr(results, "_outcome", lambda *_: RunOutcome(None))
+    options = StudyOptions(seeds=2, data=DATA, methods=("ease",), protocol="loo-99")
     more = make_study(SMALL, options, study.trials()[0].folder.parent.parent)
     execute(more.trials(), say=quiet)
     assert [request.seed for request in trained] == [1]  # it takes as many rounds in full as it does quickly
@@ -175,7 +175,7 @@ def test_a_point_lies_at_the_epsilon_that_its_run_states(summary):
         else line
         for line in panel.lines
     )
-    figure = frontier_picture.draw(replace(summary, panels=(replace(panel, lines=spoilt),)))
+    figure = figures.draw(replace(summary, panels=(replace(panel, lines=spoilt),)))
     drawn = [list(line.get_xdata()) for line in figure.axes[0].get_lines()]
     assert [3.0, 8.0] in drawn
     assert [1.0, 8.0] in drawn  # private popularity, as it was
@@ -184,8 +184,8 @@ def test_a_point_lies_at_the_epsilon_that_its_run_states(summary):
 def test_a_curve_of_fewer_points_than_others_is_named_under_the_picture(summary):
     panel = summary.panels[0]
     fewer = tuple(line for line in panel.lines if line.variant.row.label != "DPALS, epsilon 1")
-    cut = frontier_picture.draw(replace(summary, panels=(replace(panel, lines=fewer),)))
-    whole = frontier_picture.draw(replace(summary, panels=(panel,)))
+    cut = figures.draw(replace(summary, panels=(replace(panel, lines=fewer),)))
+    whole = figures.draw(replace(summary, panels=(panel,)))
     told = [any("of one or two epsilons: DPALS" in text.get_text() for text in one.texts) for one in (cut, whole)]
     assert told == [True, False]
 
@@ -193,7 +193,7 @@ def test_a_curve_of_fewer_points_than_others_is_named_under_the_picture(summary)
 def test_a_failed_run_is_shown_as_failed_and_ends_in_an_error(study, outcomes, tmp_path):
     variant = next(v for v in study.panels[0].variants if v.row.label == "DPALS, epsilon 1")
     place = variant.trials[0].folder
-    broken = summarise(study, {**outcomes, place: Outcome(None, problem="failed: the loss is not finite")})
+    broken = summarise(study, {**outcomes, place: RunOutcome(None, problem="failed: the loss is not finite")})
     row = next(row for row in grids(broken)[0].rows if row[0] == "DPALS")
     assert row[1] == "failed"
     assert row[2] != "failed"
@@ -247,16 +247,16 @@ def test_the_error_over_users_is_that_of_a_coin(summary):
 
 def test_names_at_the_ends_of_lines_never_lie_over_one_another():
     heights = [0.1, 0.11, 0.12, 0.5, 0.97, 0.98, 1.0]
-    moved = frontier_picture.spread(heights, 0.05)
+    moved = figures.spread(heights, 0.05)
     assert all(after - before >= 0.05 - 1e-12 for before, after in pairwise(moved))
     assert max(moved) <= 1.0
     assert moved[3] == 0.5  # nobody is near
     assert moved[1] == pytest.approx(0.11)  # a crowd keeps its mean
-    assert frontier_picture.spread([], 0.05) == []
+    assert figures.spread([], 0.05) == []
 
 
 def test_what_is_left_out_of_a_quick_run_is_said(tmp_path):
-    study = make_study(FRONTIER, Options(quick=True, data=DATA), tmp_path)
+    study = make_study(FRONTIER, StudyOptions(quick=True, data=DATA), tmp_path)
     asked = [variant.row for panel in study.panels for variant in panel.variants]
     assert {row.at for row in asked} == {None, *FEW}
     assert not {row.method for row in asked} & set(FRONTIER.quick.without)
@@ -264,7 +264,7 @@ def test_what_is_left_out_of_a_quick_run_is_said(tmp_path):
 
 
 def test_rows_that_take_long_have_one_seed_and_say_so(tmp_path):
-    study = make_study(FRONTIER, Options(seeds=3, data=DATA, protocol="loo-99"), tmp_path)
+    study = make_study(FRONTIER, StudyOptions(seeds=3, data=DATA, protocol="loo-99"), tmp_path)
     (panel,) = study.panels
     few = {variant.row.method: len(variant.trials) for variant in panel.variants}
     assert {few[name] for name in ("dp-privrec", "popularity-head", "dp-fedncf", "priv-fedmf-sub")} == {1}
@@ -275,7 +275,7 @@ def test_rows_that_take_long_have_one_seed_and_say_so(tmp_path):
 
 def test_a_protocol_chooses_its_panels(tmp_path):
     for name, trained_for in (("loo-full", "loo-99"), ("ratio-8-2", "ratio-8-2"), ("holdout-users", "holdout-users")):
-        (panel,) = make_study(SMALL, Options(quick=True, protocol=name), tmp_path).panels
+        (panel,) = make_study(SMALL, StudyOptions(quick=True, protocol=name), tmp_path).panels
         assert panel.protocol == name
         assert {v.trials[0].request.protocol for v in panel.variants} == {trained_for}
 
@@ -286,7 +286,7 @@ def test_the_command_shows_what_is_finished_and_trains_nothing(tmp_path, monkeyp
     few: Experiment = replace(
         SMALL, panels=tuple(replace(p, rows=tuple(r for r in p.rows if r.method == "ease")) for p in SMALL.panels[:2])
     )
-    monkeypatch.setattr(registry, "EXPERIMENTS", {**registry.EXPERIMENTS, "frontier": few})
+    monkeypatch.setattr(experiment, "load_experiment", lambda name: few)
 
     def call(*more: str):
         return CliRunner().invoke(app, ["frontier", "--quick", "--out", str(tmp_path), *more], catch_exceptions=False)

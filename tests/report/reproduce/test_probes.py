@@ -7,19 +7,20 @@ import json
 import pytest
 
 from tests.report.reproduce.toys import SMALL, with_rows
-from veilrec.device.ways import Serving
-from veilrec.errors import BadInput
-from veilrec.report.reproduce import probes
-from veilrec.report.reproduce.experiment import Row
-from veilrec.report.reproduce.probes import take
-from veilrec.report.reproduce.running import Outcome, execute
-from veilrec.report.reproduce.study import Options, make_study
-from veilrec.report.reproduce.summary import grids, summarise, to_json
-from veilrec.runs.folder import read_result
+from veilrec.client.queries import Serving
+from veilrec.core.errors import BadInput
+from veilrec.report.reproduce import results
+from veilrec.report.reproduce.experiment import ExperimentRow
+from veilrec.report.reproduce.results import RunOutcome, execute, summarise, take
+from veilrec.report.reproduce.study import StudyOptions, make_study
+from veilrec.report.reproduce.summary import grids, to_json
+from veilrec.runs.checkpoint import read_result
 
-START = Row("FedMF, untrained", "fedmf", settings=SMALL, presets=("tuned",), untrained=True)
-SERVED = Row("FedMF, asked", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=10.0))
-TRAINED = Row("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
+START = ExperimentRow("FedMF, untrained", "fedmf", settings=SMALL, presets=("tuned",), untrained=True)
+SERVED = ExperimentRow(
+    "FedMF, asked", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=10.0)
+)
+TRAINED = ExperimentRow("FedMF", "fedmf", settings=SMALL, presets=("tuned",))
 
 
 def quiet(_: str) -> None:
@@ -27,7 +28,7 @@ def quiet(_: str) -> None:
 
 
 def study_of(out, *rows):
-    return make_study(with_rows(*rows), Options(quick=True), out)
+    return make_study(with_rows(*rows), StudyOptions(quick=True), out)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def asked(monkeypatch):
         result = read_result(folder)
         return {**result, "metrics": {**result["metrics"], "hr@10": 0.25}}
 
-    monkeypatch.setattr(probes, "_served", answer)
+    monkeypatch.setattr(results, "_served", answer)
     return seen
 
 
@@ -72,7 +73,7 @@ def test_the_start_is_not_the_trained_model(tmp_path):
 
 
 def test_a_run_is_trained_once_however_often_it_is_asked(tmp_path, asked):
-    other = Row(
+    other = ExperimentRow(
         "FedMF, again", "fedmf", settings=SMALL, presets=("tuned",), serving=Serving(mode="vector", epsilon=1.0)
     )
     study = study_of(tmp_path, TRAINED, SERVED, other)
@@ -112,7 +113,7 @@ def test_a_damaged_measurement_is_taken_again(tmp_path, asked):
 def test_of_a_run_that_failed_nothing_is_measured(tmp_path, asked):
     study = study_of(tmp_path, SERVED)
     (probe,) = study.probes()
-    runs = {probe.trial.folder: Outcome(None, problem="failed: too few")}
+    runs = {probe.trial.folder: RunOutcome(None, problem="failed: too few")}
     found = take([probe], runs, say=quiet)
     assert found[probe.place].problem == "failed: too few"
     assert asked == []
@@ -122,7 +123,7 @@ def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):
     def refuse(folder, serving):
         raise BadInput("no such mode")
 
-    monkeypatch.setattr(probes, "_served", refuse)
+    monkeypatch.setattr(results, "_served", refuse)
     study = study_of(tmp_path, SERVED, START)
     runs = execute(study.trials(), say=quiet)
     outcomes = take(study.probes(), runs, say=quiet)
@@ -133,7 +134,9 @@ def test_a_model_that_cannot_be_asked_so_stops_no_other(tmp_path, monkeypatch):
 
 
 def test_two_processes_measure_what_one_measures(tmp_path):
-    rows = [Row(f"{dim}", "fedmf", {}, (*SMALL, f"local.dim={dim}"), ("tuned",), untrained=True) for dim in (4, 8)]
+    rows = [
+        ExperimentRow(f"{dim}", "fedmf", {}, (*SMALL, f"local.dim={dim}"), ("tuned",), untrained=True) for dim in (4, 8)
+    ]
     probes_of = [study_of(tmp_path / name, *rows).probes() for name in ("one", "two")]
     one, two = take(probes_of[0], {}, say=quiet), take(probes_of[1], {}, jobs=2, say=quiet)
     for left, right in zip(*probes_of, strict=True):

@@ -9,37 +9,33 @@ from dataclasses import replace
 import pytest
 
 from tests.report.reproduce.toys import DATA, with_rows
-from veilrec.device.ways import Serving
+from veilrec.client.queries import Serving
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.report.reproduce.experiment import Row
-from veilrec.report.reproduce.probes import Probe
-from veilrec.report.reproduce.running import Outcome, execute
-from veilrec.report.reproduce.study import Options, Variant, make_study
+from veilrec.report.reproduce.experiment import ExperimentRow
+from veilrec.report.reproduce.results import RunOutcome, SeedValues, amounts, execute, summarise
+from veilrec.report.reproduce.study import Probe, RowVariant, StudyOptions, make_study
 from veilrec.report.reproduce.summary import (
-    Measured,
     _number,
     _once,
-    amounts,
     claimed,
     failed,
     grids,
     holds,
     problems,
-    summarise,
     to_json,
     to_markdown,
 )
 
 
 def test_mean_and_spread():
-    assert Measured((1.0, 3.0)).mean == 2.0
-    assert Measured((1.0, 3.0)).sd == pytest.approx(statistics.stdev([1, 3]))
-    assert Measured((1.0,)).sd is None
+    assert SeedValues((1.0, 3.0)).mean == 2.0
+    assert SeedValues((1.0, 3.0)).sd == pytest.approx(statistics.stdev([1, 3]))
+    assert SeedValues((1.0,)).sd is None
 
 
 def test_seeds_are_put_together(tmp_path):
-    row = Row("FedMF", "fedmf", settings=("cohort.size=20", "rounds=2"), presets=("tuned",))
-    study = make_study(with_rows(row), Options(seeds=2, data=DATA), tmp_path)
+    row = ExperimentRow("FedMF", "fedmf", settings=("cohort.size=20", "rounds=2"), presets=("tuned",))
+    study = make_study(with_rows(row), StudyOptions(seeds=2, data=DATA), tmp_path)
     outcomes = execute(study.trials(), say=lambda _: None)
     (line,) = summarise(study, outcomes).panels[0].lines
     each = [outcomes[t.folder].result["metrics"]["hr@10"] for t in study.trials()]
@@ -67,7 +63,7 @@ def test_a_method_below_popularity_is_named(toy_summary):
 
 
 def test_a_seed_that_failed_is_left_out_and_said(toy_study, toy_summary):
-    study = make_study(toy_study.experiment, Options(seeds=2, data=DATA), toy_study.trials()[0].folder.parent)
+    study = make_study(toy_study.experiment, StudyOptions(seeds=2, data=DATA), toy_study.trials()[0].folder.parent)
     variant = study.panels[0].variants[0]
     good, bad = (trial.folder for trial in variant.trials)
     result = {
@@ -77,7 +73,7 @@ def test_a_seed_that_failed_is_left_out_and_said(toy_study, toy_summary):
         "guarantee": {"basis": "none"},
         "communication": {"up_bytes": 4, "paper_params": 2_000_000},
     }
-    outcomes = {t.folder: Outcome(None, problem="failed: x") for t in study.trials()} | {good: Outcome(result)}
+    outcomes = {t.folder: RunOutcome(None, problem="failed: x") for t in study.trials()} | {good: RunOutcome(result)}
     line = summarise(study, outcomes).panels[0].lines[0]
     assert bad != good
     assert line.problem == "failed: x (1 of 2 seeds are shown)"
@@ -122,9 +118,9 @@ def test_results_stand_beside_the_papers(toy_summary):
 
 
 def test_bytes_and_their_spread_have_one_unit():
-    assert _number("up_bytes", Measured((2.70e9, 2.72e9))) == "2.71 ± 0.01 GB"
-    assert _number("up_bytes", Measured((0.0,))) == "0"
-    assert _number("hr@10", Measured((0.5, 0.5))) == "0.5000 ± 0.0000"
+    assert _number("up_bytes", SeedValues((2.70e9, 2.72e9))) == "2.71 ± 0.01 GB"
+    assert _number("up_bytes", SeedValues((0.0,))) == "0"
+    assert _number("hr@10", SeedValues((0.5, 0.5))) == "0.5000 ± 0.0000"
 
 
 def test_where_nothing_is_claimed_there_is_no_table_of_claims(toy_summary):
@@ -175,8 +171,8 @@ def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(t
     """Two epsilons of different scope never stand in one line."""
     trial = toy_study.trials()[0]
     serving = Serving(mode="vector", epsilon=10.0)
-    row = Row("Asked", "fedmf", presets=("tuned",), serving=serving)
-    variant = Variant(row, "tuned", None, (trial,), probes=(Probe(trial, serving),))
+    row = ExperimentRow("Asked", "fedmf", presets=("tuned",), serving=serving)
+    variant = RowVariant(row, "tuned", None, (trial,), probes=(Probe(trial, serving),))
     of_training = {**PUBLISHED, "basis": "proven", "epsilon": 8.0, "delta": 1e-6, "scope": "whole run"}
     result = {
         "metrics": {"hr@10": 0.5, "ndcg@10": 0.3, "skew": 0.25},
@@ -187,7 +183,7 @@ def test_a_served_model_states_the_promise_of_its_training_and_that_of_a_query(t
         "communication": {},
     }
     panel = replace(toy_study.panels[0], variants=(variant,))
-    summary = summarise(replace(toy_study, panels=(panel,)), {variant.probes[0].place: Outcome(result)})
+    summary = summarise(replace(toy_study, panels=(panel,)), {variant.probes[0].place: RunOutcome(result)})
     (line,) = summary.panels[0].lines
     assert line.measured["skew"].mean == 0.25
     claims = next(grid for grid in grids(summary) if "what is claimed" in grid.title)
@@ -206,14 +202,16 @@ def test_the_same_statement_of_many_rows_stands_once():
 
 def test_a_row_that_diverges_as_it_was_known_to_is_shown_and_is_no_failure(toy_study):
     problem = "failed: training has diverged: the loss of round 3 is nan"
-    rows = [Row(f"S {bound}", "fedmf", presets=("tuned",), diverges=True) for bound in (20, 40)]
-    study = make_study(with_rows(*rows), Options(quick=True), toy_study.trials()[0].folder.parent.parent)
-    summary = summarise(study, {trial.folder: Outcome(None, problem=problem) for trial in study.trials()})
+    rows = [ExperimentRow(f"S {bound}", "fedmf", presets=("tuned",), diverges=True) for bound in (20, 40)]
+    study = make_study(with_rows(*rows), StudyOptions(quick=True), toy_study.trials()[0].folder.parent.parent)
+    summary = summarise(study, {trial.folder: RunOutcome(None, problem=problem) for trial in study.trials()})
     table = grids(summary)[0]
     assert [row[0] for row in table.rows] == ["S 20", "S 40"]
     assert all(set(row[2:]) == {"diverged"} for row in table.rows)
     assert problems(summary) == [f"Table 0, S 20 (tuned); and 1 more row: {problem}"]
     assert not failed(summary)
-    another = summarise(study, {trial.folder: Outcome(None, problem="failed: no memory") for trial in study.trials()})
+    another = summarise(
+        study, {trial.folder: RunOutcome(None, problem="failed: no memory") for trial in study.trials()}
+    )
     assert failed(another)
     assert len(problems(another)) == 2

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from veilrec.report.reproduce.experiment import Experiment, Panel, Printed, Quick, Row
+from veilrec.papers import NAMES
+from veilrec.report.reproduce.experiment import (
+    Experiment,
+    ExperimentPanel,
+    ExperimentRow,
+    PrintedNumber,
+    QuickVersion,
+    load_experiment,
+)
+
+EXPERIMENTS = {name: load_experiment(name) for name in NAMES}
 
 DATA = "synthetic-ratings:users=150,items=200,mean_history=12,seed=3"
 SMALL = ("cohort.size=20", "rounds=3")
 
 ROWS = (
-    Row("FedMF", "fedmf", {"hr@10": Printed("0.650"), "paper_params": Printed("9487.36")}, SMALL, ("tuned",)),
-    Row("DP-FedMF", "dp-fedmf", {"hr@10": Printed("0.515")}, SMALL, ("tuned",)),
-    Row("NoSuch", "no-such-method", presets=("tuned",)),
+    ExperimentRow(
+        "FedMF", "fedmf", {"hr@10": PrintedNumber("0.650"), "paper_params": PrintedNumber("9487.36")}, SMALL, ("tuned",)
+    ),
+    ExperimentRow("DP-FedMF", "dp-fedmf", {"hr@10": PrintedNumber("0.515")}, SMALL, ("tuned",)),
+    ExperimentRow("NoSuch", "no-such-method", presets=("tuned",)),
 )
 
 TOY = Experiment(
@@ -22,12 +34,12 @@ TOY = Experiment(
     protocol="loo-99",
     metrics=("hr@10", "ndcg@10", "paper_params", "up_bytes"),
     picture="points",
-    panels=(Panel("Table 0", "ml-1m", ROWS, "MovieLens 1M"),),
-    quick=Quick(None, DATA, rounds=3),
+    panels=(ExperimentPanel("Table 0", "ml-1m", ROWS, "MovieLens 1M"),),
+    quick=QuickVersion(synthetic=DATA, rounds=3),
     notes=("A note.",),
 )
 
 
-def with_rows(*rows: Row, picture: str = "points") -> Experiment:
+def with_rows(*rows: ExperimentRow, picture: str = "points") -> Experiment:
     """The toy with other rows."""
     return replace(TOY, panels=(replace(TOY.panels[0], rows=rows),), picture=picture)

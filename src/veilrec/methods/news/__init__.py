@@ -1,1 +1,1 @@
-"""FedNewsRec, its baselines, and what the papers compare with: items by their text."""
+"""Parts that all news methods share: configuration, encoders, rankers, federated plans."""

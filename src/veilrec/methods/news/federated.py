@@ -1,4 +1,12 @@
-"""What methods that learn news models on devices share: who takes part, and the plan around model and mechanism."""
+"""What methods that learn news models on devices share: who takes part, and the plan around model and mechanism.
+
+Do no harm: what every news method with a proof adds to its plan, so that it ends no worse than it began.
+
+A fixed part of the devices never learns. In the end each of them tells, clipped and under noise, whether the trained
+model ranks its own impressions better than the start; without a clear gain the start is kept. A person's data is used
+for learning or for judging, never for both, and who does which is public: so each of the two may spend the whole
+epsilon (parallel composition).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from veilrec.device.news_log import OwnImpressions, pack_logs
+from veilrec.client.news_data import OwnImpressions, pack_logs
+from veilrec.client.rankers import Ranker
+from veilrec.client.validation import NewsValidator, parted
+from veilrec.core.arrays import Csr
+from veilrec.core.plan import ModelSelection
 from veilrec.methods.base import Config, Problem
 from veilrec.methods.news.common import (
     Count,
@@ -24,18 +36,21 @@ from veilrec.methods.news.common import (
     vectors_ready,
 )
 from veilrec.methods.private import adjacency_of
-from veilrec.server.cohorts import CohortSettings
-from veilrec.server.optimise import ServerRate
+from veilrec.privacy.guarantee import Adjacency
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
 
 if TYPE_CHECKING:
-    from veilrec.device.learner import Learner
-    from veilrec.device.rankers import Ranker
-    from veilrec.methods.news.prepare import ReadNews
-    from veilrec.plan import Comparison, Plan
+    from veilrec.client.local_training import LocalTrainer
+    from veilrec.client.rankers import Ranker
+    from veilrec.core.plan import ModelSelection, Plan
+    from veilrec.core.schema import Schema
+    from veilrec.methods.news.common import ReadNews
     from veilrec.privacy.guarantee import Adjacency
-    from veilrec.privacy.mechanisms.updates import UpdateMechanism
-    from veilrec.server.aggregate import Aggregation
-    from veilrec.updates import Schema
+    from veilrec.privacy.mechanisms.sums import UpdateMechanism
+    from veilrec.server.aggregation import Aggregation
+
 
 PRIVATEREC = (
     "Liu et al., PrivateRec: Differentially Private Training and Serving for Federated News Recommendation, 2022"
@@ -104,7 +119,7 @@ def read_news(
     pad_words: bool = False,
 ) -> ReadNews:
     """The model with starting weights, and the news that it reads."""
-    from veilrec.methods.news.prepare import prepare
+    from veilrec.methods.news.common import prepare
 
     return prepare(
         network,
@@ -120,7 +135,6 @@ def read_news(
 
 def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
     """The impressions of those who take part."""
-    from veilrec.methods.news.comparison import learners_and_judges
 
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
@@ -144,7 +158,7 @@ def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortS
 
 def schema_of(read: ReadNews) -> Schema:
     """Of the parameters that learn."""
-    from veilrec.device import news
+    from veilrec.client import news
 
     return news.schema(read.model, read.frozen)
 
@@ -153,16 +167,16 @@ def plan_of(
     config: FederatedConfig,
     problem: Problem,
     read: ReadNews,
-    learner: Learner[Any],
+    learner: LocalTrainer[Any],
     mechanism: UpdateMechanism,
     cohort: CohortSettings,
     aggregation: Aggregation,
     judges: Judges | None = None,
 ) -> Plan:
     """The parts put together; with the last comparison where there is somebody to judge."""
-    from veilrec.device import news
+    from veilrec.client import news
+    from veilrec.core.plan import Plan
     from veilrec.methods.news.ranker import NewsRanker
-    from veilrec.plan import Plan
 
     ranker, server = NewsRanker.of(read, config.history), config.server
     if aggregation == "sum" and server.optimiser == "sgd":  # the rate is that of the mean over a cohort of this size
@@ -193,9 +207,8 @@ class Judges:
     epsilon: float
     delta: float
 
-    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> Comparison | None:
+    def comparison(self, ranker: Ranker, adjacency: Adjacency) -> ModelSelection | None:
         """The last comparison of a plan."""
-        from veilrec.methods.news.comparison import comparison
 
         return comparison(self.config, ranker, epsilon=self.epsilon, delta=self.delta, adjacency=adjacency)
 
@@ -218,3 +231,29 @@ def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
             f"train_users {config.train_users} take part, and train_share {config.train_share:g} does not count"
         )
     return tuple(notes)
+
+
+def comparison(
+    judges: JudgeConfig, ranker: Ranker, *, epsilon: float, delta: float, adjacency: Adjacency
+) -> ModelSelection | None:
+    """The last comparison of a plan; None where nobody judges."""
+    if judges.share == 0.0:
+        return None
+    mechanism = GainSum(clip=judges.clip, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    return ModelSelection(judge=NewsValidator(ranker), mechanism=mechanism)
+
+
+def learners_and_judges(logs: Csr, judges: JudgeConfig, public_seed: int) -> OwnImpressions:
+    """What devices learn from, and what others judge by."""
+    return OwnImpressions(logs) if judges.share == 0.0 else parted(logs, judges.share, public_seed)
+
+
+def told(judges: JudgeConfig) -> tuple[str, ...]:
+    """What a guarantee says of the comparison."""
+    if judges.share == 0.0:
+        return ()
+    return (
+        f"A public {judges.share:.0%} of the devices never learn: in the end they judge, under noise for the same"
+        " epsilon and delta, whether the trained model is kept or the start. Nobody does both, so each person meets one"
+        " of the two, and which is public.",
+    )

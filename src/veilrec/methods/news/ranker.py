@@ -1,4 +1,7 @@
-"""A trained news model that ranks: news encoded once, distinct histories once, then dot products."""
+"""A trained news model that ranks: news encoded once, distinct histories once, then dot products.
+
+A trained news model as serving sees it: histories in, user vectors out.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,17 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from veilrec._arrays import Bools, Floats, Indices, Offsets
-from veilrec._csr import Csr
-from veilrec._jit import jit
+from veilrec.client.rankers import Arrays
+from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary
-from veilrec.data.population import Catalogue, Impressions, Strings
-from veilrec.device.rankers import Arrays
-from veilrec.methods.news.common import Sentences
-from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
-from veilrec.methods.news.sentences import SentenceAxes
-from veilrec.methods.news.title_vectors import TitleAxes
+from veilrec.data.population import Impressions, ItemTable, Strings
+from veilrec.methods.news.common import Architecture, NewsReader, ReadNews, Sentences
+from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes
 from veilrec.models.interests import Interests
 from veilrec.models.news_model import NewsInput, NewsModel, take_news, trimmed
-from veilrec.server.answering import scores_in_lists
+from veilrec.serving.answering import scores_in_lists
 
 _NEWS_AT_ONCE = 1024
 _STEPS_AT_ONCE = 1 << 13  # clicks of histories that are encoded together: few enough for the cache
@@ -81,7 +82,7 @@ class NewsScorer:
         """New users need nothing but their history."""
         return NewsScorer(self.news, histories, self.longest, self.reader)
 
-    def on(self, catalogue: Catalogue) -> NewsScorer:
+    def on(self, catalogue: ItemTable) -> NewsScorer:
         """The same model for other news; its users come with their histories."""
         news = EncodedNews(self.model, encode_all(self.model, self.reader.read(catalogue)))
         nobody = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
@@ -151,7 +152,7 @@ class NewsScorer:
 
 
 @dataclass(frozen=True)
-class NewsSettings:
+class NewsRankerSettings:
     """What a news ranker is beside its arrays."""
 
     architecture: Architecture
@@ -182,7 +183,9 @@ class NewsRanker:
         """What makes this ranker again, beside its tables."""
         names = self.reader.names
         return asdict(
-            NewsSettings(self.architecture, self.history, names.abstracts, self.reader.sentences, self.reader.pad_word)
+            NewsRankerSettings(
+                self.architecture, self.history, names.abstracts, self.reader.sentences, self.reader.pad_word
+            )
         )
 
     def tables(self, weights: Arrays) -> dict[str, NDArray[Any]]:
@@ -199,7 +202,7 @@ class NewsRanker:
     @classmethod
     def restored(cls, settings: Mapping[str, Any], tables: Arrays) -> NewsRanker:
         """What `settings` and `tables` were taken from."""
-        s = TypeAdapter(NewsSettings).validate_python(settings)
+        s = TypeAdapter(NewsRankerSettings).validate_python(settings)
         names = {
             name: Vocabulary(tuple(Strings(tables[f"names.{name}.offsets"], tables[f"names.{name}.data"])))
             for name in _NAMES
@@ -288,3 +291,63 @@ def _latest(offsets: Offsets, items: Indices, out: Offsets, mask: Bools) -> None
         for j in range(kept):
             out[row, j] = items[end - kept + j]
             mask[row, j] = True
+
+
+class NewsUsers:
+    """The user vectors of a model that has some, and what private queries need beside them."""
+
+    def __init__(self, scorer: NewsScorer) -> None:
+        self._scorer = scorer
+        self._interests = scorer.model if isinstance(scorer.model, Interests) else None
+
+    @property
+    def longest(self) -> int:
+        """The latest clicks that a user is known by."""
+        return self._scorer.longest
+
+    @property
+    def news(self) -> Floats:
+        """The vectors of all news, [items, dim]; of a model without user vectors, all that it knows of a news."""
+        vectors: Floats = self._scorer.states.numpy()
+        return vectors
+
+    @property
+    def basis(self) -> Doubles | None:
+        """The model's basis vectors, [B, dim]; None where it has none."""
+        return None if self._interests is None else self._interests.basis_vectors().detach().numpy().astype(np.float64)
+
+    @property
+    def interests(self) -> Floats | None:
+        """The user vector that the model puts together of one interest alone, for each of them: [B, dim]."""
+        if self._interests is None:
+            return None
+        with torch.inference_mode():
+            together: Floats = self._interests.reconstruct(torch.eye(len(self._interests.basis))).numpy()
+        return together
+
+    @property
+    def pad(self) -> Doubles | None:
+        """What a padded click looks like, [dim]; None where the model has no pad."""
+        return None if self._interests is None else self._interests.pad_state().detach().numpy().astype(np.float64)
+
+    def users(self, histories: Csr) -> Floats:
+        """The user vectors that the model ranks with."""
+        return self._scorer.fold_in(histories).user_vectors(np.arange(len(histories), dtype=np.int64))
+
+    def users_before_basis(self, histories: Csr) -> Floats:
+        """Those that are decomposed over its basis vectors."""
+        everybody = np.arange(len(histories), dtype=np.int64)
+        return self._scorer.fold_in(histories).vectors_before_basis(everybody, self._with_basis())
+
+    def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
+        """The same for clicks in places, some of them perhaps pads: [devices, slots, dim] -> [devices, dim]."""
+        with torch.inference_mode():
+            encoded = self._with_basis().whole_user(
+                torch.from_numpy(clicks.astype(np.float32)), torch.from_numpy(taken)
+            )
+        return encoded.numpy().astype(np.float64)
+
+    def _with_basis(self) -> Interests:
+        if self._interests is None:
+            raise BadInput("the model of this run has no basis vectors")
+        return self._interests

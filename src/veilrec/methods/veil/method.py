@@ -8,6 +8,15 @@
    recency scales, and popularity), by a few noisy sums of clipped gradients.
 4. The map: which places in that space lead to which, by noisy sums of clipped gradients.
 5. Ranking: on the device, with weights that are fitted to the own history first. Nothing of it leaves.
+
+What the budget is spent on, and how far steps go: from how many people there are, and from mu.
+
+The sum of N clipped messages grows with N, its noise with 1 / mu: what can be learnt depends on nu = mu N. The shares
+by nu were chosen on the validation items of ML-1M (epsilon 0.5 to 8) and ML-100K (epsilon 1).
+
+How far steps go follows from the noise, which is known before the first round: with few people or a small epsilon they
+stop early, before the noise that all rounds together put on a number grows beyond what such a number usually is; with
+many they go on until what is learnt has settled.
 """
 
 from __future__ import annotations
@@ -20,33 +29,151 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from veilrec._arrays import Floats
-from veilrec.device.news_log import OwnImpressions
-from veilrec.device.veil import FURTHER, MAP, PASSES, PLACES, POPULARITY, VOTES, WEIGHTS, VeilLearner
-from veilrec.device.veil_history import OwnHistory, Reading
-from veilrec.device.veil_ranker import VeilRanker
-from veilrec.methods.base import Config, Method, Problem, Trial
-from veilrec.methods.meta.common import WITH_FEATURES, FeatureChoice
+from veilrec.client.news_data import OwnImpressions
+from veilrec.client.veil import (
+    CLIPS,
+    FURTHER,
+    MAP,
+    PASSES,
+    PLACES,
+    POPULARITY,
+    VOTES,
+    WEIGHTS,
+    OwnHistory,
+    Reading,
+    Steps,
+    VeilLocalTrainer,
+    lengths_of,
+)
+from veilrec.client.veil_ranker import VeilRanker
+from veilrec.core.arrays import Floats
+from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.schema import RoundSpec, Schema, Tensor
+from veilrec.methods.base import Config, LearningTrial, Method, Problem
 from veilrec.methods.news.common import DATASETS as WITH_IMPRESSIONS
 from veilrec.methods.private import PrivacySettings, adjacency_of, devices_with_data, proven, taking_part
+from veilrec.methods.privrec.common import WITH_FEATURES, FeatureChoice
 from veilrec.methods.veil import news
-from veilrec.methods.veil.budget import MOMENTUM, Phase, bounds_of, phases_of, spending_for, steps_of
-from veilrec.methods.veil.content import Titles, content_of
-from veilrec.methods.veil.coordinates import start_of, whitening_of
-from veilrec.models.veil_content import Content
-from veilrec.models.veil_popularity import estimated
-from veilrec.plan import Plan, Reports
+from veilrec.methods.veil.content import Titles, content_of, start_of, whitening_of
+from veilrec.models.veil import Content, estimated
 from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.accounting.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.events import ComposedEvent, Event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.noise import left_by_sampler
-from veilrec.privacy.mechanisms.scheduled import ScheduledSum, run_event
-from veilrec.privacy.mechanisms.votes import VoteReports
-from veilrec.server.agenda import Tally
-from veilrec.server.cohorts import CohortSettings
-from veilrec.server.optimise import ServerRate
-from veilrec.updates import Round, Schema, Tensor
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.privacy.mechanisms.schedules import ScheduledSum, run_event
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.server.round_specs import Tally
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Shares of mu^2: of votes, of places in both passes, and of rounds for the weights alone, and for both."""
+
+    below: float  # nu
+    votes: float
+    weights: float
+    map: float = 0.0
+    places: float = 0.0
+    further: float = 0.0  # of the second pass
+    directions: int = 0  # of places, in each pass
+    content: int = 24  # directions of content that the map is over, at most
+    # Sums of all steps, in mean gradients, after which little changes: of the weights, and of the map.
+    weights_settle: float = 60.0
+    map_settles: float = 9000.0
+
+
+SPENDINGS = (
+    Spending(600.0, votes=0.75, weights=0.04, map=0.21),
+    Spending(1000.0, votes=0.55, weights=0.05, map=0.40),
+    Spending(4000.0, votes=0.40, weights=0.05, map=0.30, places=0.25, directions=4),
+    Spending(
+        math.inf,
+        votes=0.15,
+        weights=0.05,
+        map=0.35,
+        places=0.25,
+        further=0.20,
+        directions=8,
+        content=32,
+        weights_settle=30.0,
+        map_settles=7000.0,
+    ),
+)
+WITHOUT_MAP = Spending(math.inf, votes=0.80, weights=0.20)
+MOMENTUM = 0.7
+SHARES = {
+    WEIGHTS: 0.1,
+    MAP: 0.9,
+    PLACES: 1.0,
+    FURTHER: 1.0,
+}  # of the squared bound, where a round is about several tensors
+_NOISE = {WEIGHTS: 0.1, MAP: 0.3}  # standard deviation that all rounds may put on a number
+_FOR_WEIGHTS = 1 / 6  # of the rounds
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Rounds of one kind."""
+
+    tensors: tuple[str, ...]
+    rounds: int
+    share: float  # of mu^2, all rounds together
+
+
+def spending_for(mu: float, people: int, *, has_map: bool) -> Spending:
+    """By nu; without content there is no map, and a run is like one of few people."""
+    if not has_map:
+        return WITHOUT_MAP
+    return next(row for row in SPENDINGS if mu * people < row.below)
+
+
+def phases_of(spending: Spending, rounds: int) -> tuple[Phase, ...]:
+    """How the rounds are used."""
+    if not spending.map:
+        return (Phase((WEIGHTS,), rounds, spending.weights),)
+    places = 1 if spending.places and rounds > 1 else 0
+    further = 1 if spending.further and rounds > 2 else 0
+    first = max(1, round(rounds * _FOR_WEIGHTS)) if rounds > 1 + places + further else 0
+    phases = (
+        Phase((PLACES,), places, spending.places),
+        Phase((FURTHER,), further, spending.further),
+        Phase((WEIGHTS,), first, spending.weights),
+        Phase((WEIGHTS, MAP), rounds - first - places - further, spending.map),
+    )
+    return tuple(phase for phase in phases if phase.rounds)
+
+
+def steps_of(
+    spending: Spending, phases: tuple[Phase, ...], bounds: tuple[float, ...], sigma: float, in_round: int
+) -> Steps:
+    """What a number of the sum stands for, so that steps go as far as settles them, or as far as noise allows."""
+    units: dict[str, float] = {}
+    noise: dict[str, float] = {}
+    first = 0
+    for phase in phases:
+        bound = bounds[first]
+        first += phase.rounds
+        for name, length in lengths_of(SHARES, phase.tensors, bound).items():
+            clip = CLIPS[name] / length
+            if name in PASSES:  # messages are as long as one along a direction, whatever the number of directions
+                units[name] = clip * math.sqrt(spending.directions)
+                noise[name] = units[name] * sigma
+                continue
+            rounds = sum(other.rounds for other in phases if name in other.tensors)
+            settled = (spending.weights_settle if name == WEIGHTS else spending.map_settles) / rounds * clip / in_round
+            units[name] = (1.0 - MOMENTUM) * min(settled, _NOISE[name] / (sigma * math.sqrt(rounds)))
+    return Steps(units=units, shares=SHARES, noise=noise)
+
+
+def bounds_of(phases: tuple[Phase, ...]) -> tuple[float, ...]:
+    """The bound of every round, so that with the same noise on all each phase costs its share; the largest is 1."""
+    costs = [math.sqrt(phase.share / phase.rounds) for phase in phases]
+    largest = max(costs)
+    return tuple(cost / largest for cost, phase in zip(costs, phases, strict=True) for _ in range(phase.rounds))
+
 
 SUMS = (
     "Sums are released: of everybody's votes, and in every round of everybody's gradients; the epsilon is that of all"
@@ -95,11 +222,11 @@ class InPhases:
     bounds: tuple[float, ...]
     leaves_out = False
 
-    def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> Round:
+    def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
         """By its number alone; a round beyond the last is like the last."""
         kinds = [phase.tensors for phase in self.phases for _ in range(phase.rounds)]
         place = min(number, len(kinds) - 1)
-        return Round(number, clip_norm=self.bounds[place], tensors=kinds[place])
+        return RoundSpec(number, clip_norm=self.bounds[place], tensors=kinds[place])
 
 
 def public_content(config: VeilConfig, problem: Problem) -> Content:
@@ -168,10 +295,10 @@ def plan(config: VeilConfig, problem: Problem) -> Plan:
             **{tensor.name: np.zeros(tensor.shape, np.float32) for tensor in schema.tensors},
             WEIGHTS: start_of(content, reading, whitening) / np.float32(steps.units[WEIGHTS]),
         },
-        learner=VeilLearner(content, reading, whitening, steps, names),
+        learner=VeilLocalTrainer(content, reading, whitening, steps, names),
         mechanism=mechanism,
         agenda=InPhases(phases, bounds),
-        reports=Reports(mechanism=votes),
+        reports=ReportSpec(mechanism=votes),
         from_reports=Estimated(votes.sigma, content.basis),
         rounds=problem.rounds,
         cohort=config.cohort,
@@ -217,7 +344,7 @@ METHOD = Method(
     name="veil",
     kind="federated",
     made_up=("synthetic-ratings", "synthetic-news"),
-    trial=Trial(rounds=12, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
+    trial=LearningTrial(rounds=12, settings=("privacy.epsilon=100", "cohort.size=0"), times_popularity=1.4),
     paper="ours",
     model="kernels of public content over the own history, and a map of content space",
     summary="public content, a few private sums, and everything personal on the device, in its order",

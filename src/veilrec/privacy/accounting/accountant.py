@@ -23,23 +23,21 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaln
 
-from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy._search import smallest
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.composition import (
     SMALLEST_DELTA,
     Countable,
-    Parts,
+    FlatComposition,
     composed,
     flattened,
     groups_of,
     profile,
 )
-from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon
+from veilrec.privacy.accounting.gaussian import delta_gaussian, epsilon_gaussian, mu_for, sampled_epsilon, smallest
 from veilrec.privacy.accounting.renyi import delta_renyi, delta_zcdp, epsilon_renyi, epsilon_zcdp, rho_of
-from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.checks import clipped_l2, positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, PureEvent, SampledEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
-from veilrec.privacy.sensitivity import clipped_l2
 
 
 def epsilon_of(event: Event, delta: float) -> float:
@@ -87,7 +85,7 @@ def delta_of(event: Event, epsilon: float) -> float:
     return min(1.0, float(composed(parts).get_delta_for_epsilon(epsilon)))
 
 
-def _epsilon_with_zcdp(event: Event, parts: Parts, delta: float) -> float:
+def _epsilon_with_zcdp(event: Event, parts: FlatComposition, delta: float) -> float:
     return epsilon_renyi(event, delta) if parts.counts else epsilon_zcdp(rho_of(event), delta)
 
 
@@ -97,7 +95,7 @@ def _epsilon_all_gaussian(mu: float, delta: float) -> float:
     return epsilon_gaussian(mu, delta)
 
 
-def single_kind(parts: Parts) -> tuple[Countable, int] | None:
+def single_kind(parts: FlatComposition) -> tuple[Countable, int] | None:
     """The one event of a composition that has a formula: anything once, or a pure event repeated."""
     if parts.mu != 0.0 or len(parts.counts) != 1:
         return None

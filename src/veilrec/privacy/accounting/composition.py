@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import amplified_epsilon, delta_gaussian, epsilon_gaussian, sampled_delta
 from veilrec.privacy.events import (
     ComposedEvent,
@@ -50,7 +50,7 @@ Simple: TypeAlias = GaussianEvent | Countable
 
 
 @dataclass(frozen=True)
-class Parts:
+class FlatComposition:
     """A composition with nothing nested: all Gaussian releases as one, all zCDP ones as one, the rest counted."""
 
     mu: float
@@ -81,7 +81,7 @@ def groups_of(event: Event) -> tuple[Event, ...]:
             return (event,)
 
 
-def flattened(event: Event) -> Parts:
+def flattened(event: Event) -> FlatComposition:
     """The simple events of a composition; one that is not known raises."""
     counts: Counter[Countable] = Counter()
     mu_squared, rho = 0.0, 0.0
@@ -113,7 +113,7 @@ def flattened(event: Event) -> Parts:
             case _:
                 raise BadInput(f"no accounting is known for {part!r}: nothing is claimed for it")
     _check_one_adjacency(counts)
-    return Parts(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), rho, in_the_clear)
+    return FlatComposition(math.sqrt(mu_squared), tuple((e, n) for e, n in counts.items() if n), rho, in_the_clear)
 
 
 def tree_mu(tree: TreeEvent) -> float:
@@ -124,7 +124,7 @@ def tree_mu(tree: TreeEvent) -> float:
 
 
 @lru_cache(maxsize=16)
-def composed(parts: Parts) -> PrivacyLossDistribution:
+def composed(parts: FlatComposition) -> PrivacyLossDistribution:
     """The distribution of the privacy loss of all parts together; zCDP says too little of it to have one."""
     if parts.rho > 0.0:
         raise BadInput(

@@ -6,19 +6,37 @@ exactly: several Gaussian releases are one release with mu = sqrt(mu_1^2 + mu_2^
 The second half is what it is worth that a person, or a click, is part of a release only by chance. Padding: a click is
 replaced by a fixed pad with probability p = `pad_probability`, afresh for every noise draw. The formulas hold for
 replacing one click in place (or for adding one where "absent" is the pad), never for a history.
+
+Inverting functions that only rise or only fall, always from the safe side.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from veilrec._arrays import Doubles
-from veilrec.privacy._search import smallest
+from veilrec.core.arrays import Doubles
 from veilrec.privacy.checks import positive, probability
+
+
+def smallest(suffices: Callable[[float], bool], *, relative_tolerance: float = 1e-15) -> float:
+    """The smallest positive number that suffices, if every larger one does; the answer itself suffices."""
+    high = 1.0
+    while not suffices(high):
+        high *= 2.0
+        if high > 1e300:
+            raise ValueError("no finite number suffices")
+    low = high / 2.0
+    while low > 1e-300 and suffices(low):
+        low, high = low / 2.0, low
+    while high - low > relative_tolerance * high and low < (middle := 0.5 * (low + high)) < high:
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
 
 _SQRT_HALF = math.sqrt(0.5)
 

@@ -42,7 +42,7 @@ _ORDERS = np.arange(2.0, 65.0)
 
 
 @dataclass(frozen=True)
-class Compared:
+class PublishedEpsilon:
     """The paper's epsilon, how we arrive at the same number, and what holds."""
 
     paper: float
@@ -64,11 +64,11 @@ def _curve(rate: float, noise_multiplier: float) -> tuple[float, ...]:
     return tuple(sampled_curve(1.0 / noise_multiplier, rate, _ORDERS).tolist())
 
 
-def compared(population: int, cohort: int, delta: float) -> Compared:
+def compared(population: int, cohort: int, delta: float) -> PublishedEpsilon:
     """One entry of the two tables; it has to be one of them."""
     printed = (MOVIELENS_TABLE | FRAPPE_TABLE)[population, cohort][DELTAS.index(delta)]
     rounds = Rounds(rounds=ROUNDS, sampling="fixed", population=population, cohort=cohort)
-    return Compared(
+    return PublishedEpsilon(
         paper=printed,
         paper_convention=paper_convention(population, cohort, delta, releases=ROUNDS * cohort),
         honest=epsilon_for(NOISE_MULTIPLIER, delta, rounds),

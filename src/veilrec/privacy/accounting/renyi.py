@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
-from veilrec.privacy._search import smallest
-from veilrec.privacy.accounting.composition import Parts, Simple, flattened
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
+from veilrec.privacy.accounting.composition import FlatComposition, Simple, flattened
+from veilrec.privacy.accounting.gaussian import smallest
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, ResponseEvent, SampledEvent
 
@@ -99,7 +99,7 @@ def delta_renyi(event: Event, epsilon: float) -> float:
     return math.exp(min(0.0, float(np.min(_log_delta_at(np.array(ORDERS), divergences_of(parts), epsilon)))))
 
 
-def divergences_of(parts: Parts) -> Doubles:
+def divergences_of(parts: FlatComposition) -> Doubles:
     """Of all parts together, at ORDERS."""
     total = (parts.rho + 0.5 * parts.mu**2) * np.array(ORDERS)
     for part, count in parts.counts:

@@ -17,9 +17,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from veilrec._arrays import Doubles
+from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.accountant import delta_of, single_kind
-from veilrec.privacy.accounting.composition import Parts, flattened, groups_of
+from veilrec.privacy.accounting.composition import FlatComposition, flattened, groups_of
 from veilrec.privacy.accounting.renyi import ORDERS, divergences_of
 from veilrec.privacy.checks import probability
 from veilrec.privacy.events import Event, SampledEvent
@@ -77,7 +77,7 @@ def detection_by(epsilon: float, delta: float, *, false_alarms: float) -> Detect
     return Detection(min(1.0, linear, mirrored), guess, "epsilon and delta")
 
 
-def _how(parts: Parts) -> How:
+def _how(parts: FlatComposition) -> How:
     if parts.rho > 0.0:
         return "Renyi divergences"
     known = single_kind(parts)
@@ -104,7 +104,7 @@ def _lowest(bound: Callable[[float], float]) -> float:
     return best
 
 
-def _found_by_renyi(parts: Parts, false_alarms: float) -> float:
+def _found_by_renyi(parts: FlatComposition, false_alarms: float) -> float:
     """The largest share of finds for which the test itself does not diverge more than what was released."""
     orders, allowed = np.array(ORDERS), divergences_of(parts)
     low, high = false_alarms, 1.0
@@ -123,7 +123,7 @@ def _divergence(first: float, second: float, orders: Doubles) -> Doubles:
     return np.asarray(np.logaddexp(one, other) / (orders - 1.0), np.float64)
 
 
-def _apart_by_divergence(parts: Parts) -> float:
+def _apart_by_divergence(parts: FlatComposition) -> float:
     """Total variation by the inequalities of Pinsker, and of Bretagnolle and Huber."""
     divergence = float(np.min(divergences_of(parts)))  # they rise with the order, so that any is at least that of 1
     return min(math.sqrt(0.5 * divergence), math.sqrt(-math.expm1(-divergence)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from veilrec.errors import known_name
+from veilrec.core.errors import known_name
 
 if TYPE_CHECKING:
     from veilrec.privacy.mechanisms.base import Mechanism

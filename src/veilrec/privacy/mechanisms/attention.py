@@ -5,30 +5,80 @@ A user embedding u is decomposed over B public basis vectors b, alpha = softmax(
 L2 norm theta and sent with noise. The paper takes S = theta for its sensitivity; the truth is the diameter of
 the set of clipped attention vectors (`sensitivity.attention_l2` and `attention_l1`). As a diameter it
 protects a whole history at once.
+
+Histories of many devices at once, as the mechanisms that read clicks take them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self, get_args
 
 import numpy as np
 
-from veilrec._arrays import Bools, Doubles
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.arrays import Bools, Doubles, Indices, Offsets
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.gaussian import amplified_epsilon, base_epsilon
-from veilrec.privacy.checks import finite, positive, probability, vectors, whole
+from veilrec.privacy.checks import attention_l1, attention_l2, finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.histories import Slots
 from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, add_laplace
-from veilrec.privacy.sensitivity import attention_l1, attention_l2
+
+
+@dataclass(frozen=True)
+class ClickHistories:
+    """Histories packed end to end: device i clicked the rows `items[offsets[i]:offsets[i + 1]]` of public vectors."""
+
+    table: Doubles  # [news, d]: public
+    offsets: Offsets  # [devices + 1]
+    items: Indices  # [clicks]
+
+    def __post_init__(self) -> None:
+        finite(table=self.table)
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.items) or (np.diff(self.offsets) < 0).any():
+            raise BadInput("offsets of packed histories run from 0 to the number of clicks, and never fall")
+        if self.items.size and not (self.items.min() >= 0 and self.items.max() < len(self.table)):
+            raise BadInput(f"a click is on none of the {len(self.table)} public vectors")
+
+    @classmethod
+    def of(cls, history: Doubles) -> ClickHistories:
+        """One device with these vectors."""
+        count = len(history)
+        return cls(history, np.array([0, count], np.int64), np.arange(count, dtype=np.int32))
+
+    def sums(self, table: Doubles) -> Doubles:
+        """Per device the sum of the rows of another table of the same news: [devices, width].
+
+        A device's clicks are added up one after another, so that who else is there changes no bit of its sum.
+        """
+        out = np.zeros((len(self.offsets) - 1, table.shape[1]))
+        owners = np.repeat(np.arange(len(out)), np.diff(self.offsets))
+        np.add.at(out, owners, table[self.items])
+        return out
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Histories in places: an absent click is a place that is not taken, and never becomes a pad."""
+
+    vectors: Doubles  # [devices, slots, d]
+    taken: Bools  # [devices, slots]
+
+    def __post_init__(self) -> None:
+        finite(vectors=self.vectors)
+        if self.vectors.ndim != 3 or self.taken.shape != self.vectors.shape[:2]:
+            raise BadInput(
+                f"vectors have shape {self.vectors.shape} and places {self.taken.shape}: give [devices, slots, width]"
+                " and [devices, slots]"
+            )
+
 
 Noise = Literal["gaussian", "laplace"]
 Normalisation = Literal["relu", "softplus", "simplex"]
@@ -209,7 +259,7 @@ class PrivateAttention(Mechanism[Doubles, Doubles]):
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
-        """The settings of the notes, section 10, proven and as published."""
+        """Five basis vectors, clip norm 0.4 (PrivateRec): proven and as published."""
         return (
             cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=1e-6),
             cls(basis=5, clip_norm=0.4, epsilon=1.0, delta=0.0, noise="laplace"),

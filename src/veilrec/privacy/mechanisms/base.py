@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 
-from veilrec.errors import BadInput, unknown_name
+from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Adjacency, Scope, Trust, Unit

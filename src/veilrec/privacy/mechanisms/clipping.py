@@ -3,20 +3,26 @@
 A cohort's updates come flat, `[n, d]`, or packed: device i owns the entries `offsets[i]:offsets[i + 1]` of
 `values[entries, width]`, beside dense parts `[n, ...]`. The bound always holds for all parts of a device
 together.
+
+What a round takes of the updates of a cohort: only what it is about, and no device's longer than a bound.
+
+Nothing here is random, and everything is done to each device by itself, over a leading cohort dimension.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles, Floats, Offsets
-from veilrec._jit import jit
-from veilrec.errors import BadInput, Diverged
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.errors import BadInput, Diverged, VeilrecError
+from veilrec.core.jit import jit
+from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema, Tensor, copied, entries_at, filled
 from veilrec.privacy.checks import positive, probability
 
 # Scaled values are rounded to 24 bits, so aim this much below the bound: no norm ever exceeds it.
@@ -139,3 +145,105 @@ def published_noise_split(noise_multiplier: float, quantile_share: float) -> tup
     positive(noise_multiplier=noise_multiplier)
     probability(quantile_share=quantile_share)
     return noise_multiplier / math.sqrt(1.0 - quantile_share), noise_multiplier / math.sqrt(quantile_share)
+
+
+# Rows that are projected, and factors, are multiplied out again in single precision, which may make them longer by a
+# few units in the last place; they are clipped so much shorter.
+BELOW_PROJECTED = 1.0 - 2.0**-18
+
+
+class BadUpdate(VeilrecError):
+    """An update that is not within the bounds of its round; nothing of it may reach the sum."""
+
+
+class OutsideRound(BadUpdate):
+    """An update with something that its round is not about."""
+
+
+def upload_norms(uploads: ClientUpdates) -> Doubles:
+    """L2 norm of all that each device sends."""
+    packed = [(rows.offsets, rows.values) for rows in (*uploads.tables.values(), *uploads.entries.values())]
+    products = [factors.product() for factors in uploads.factors.values()]
+    return device_norms(packed, [*uploads.dense.values(), *products])
+
+
+def clip_whole(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+    """Copies in which all that a device sends has at most this L2 norm."""
+    kept = copied(uploads)
+    if kept.factors:
+        return _clip_with_factors(kept, clip_norm * BELOW_PROJECTED)
+    packed = [*kept.tables.values(), *kept.entries.values()]
+    clip_devices([(rows.offsets, rows.values) for rows in packed], list(kept.dense.values()), clip_norm)
+    return kept
+
+
+def _clip_with_factors(kept: ClientUpdates, clip_norm: float) -> ClientUpdates:
+    """The same where some of it are products: they are shortened by their scales, everything else in place."""
+    shorter = clip_factors(upload_norms(kept), clip_norm)
+    for rows in (*kept.tables.values(), *kept.entries.values()):
+        scale_packed(rows.offsets, rows.values, shorter)
+    for values in kept.dense.values():
+        np.multiply(values, shorter.reshape(-1, *(1,) * (values.ndim - 1)), out=values, casting="same_kind")
+    factors = {
+        name: replace(f, scales=(f.scales * shorter[:, np.newaxis]).astype(np.float32))
+        for name, f in kept.factors.items()
+    }
+    return replace(kept, factors=factors)
+
+
+def in_entries(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    """Of tensors that the round is partly about, only those entries."""
+    whole, entries = {}, dict(uploads.entries)
+    for name, values in uploads.dense.items():
+        flat = values.reshape(uploads.count, -1)
+        kept = about.entries(name, flat.shape[1])
+        if kept is None:
+            whole[name] = values
+        else:
+            entries[name] = entries_at(flat, kept)
+    return replace(uploads, dense=whole, entries=entries)
+
+
+def in_directions(uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+    """Rows of tables, only in the directions that the round is about."""
+    tables = {}
+    for name, rows in uploads.tables.items():
+        basis = about.basis(rows.values.shape[1])
+        if basis is not None:
+            left = np.matmul(rows.values, basis, dtype=np.float32)
+            tables[name] = Rows(rows.offsets, rows.index, np.matmul(left, basis.T, dtype=np.float32))
+    return replace(uploads, tables=tables)
+
+
+def as_factors(uploads: ClientUpdates, about: RoundSpec, view: Schema) -> ClientUpdates:
+    """The coordinates in the round's directions instead of the rows."""
+    full, factors = filled(uploads, view), {}
+    for tensor in view.tables:
+        basis = about.basis(tensor.shape[1])
+        if basis is not None:
+            left = full.tables[tensor.name].values.reshape(full.count, *tensor.shape) @ basis
+            ones = np.ones((full.count, basis.shape[1]), np.float32)
+            factors[tensor.name] = Factors(left, ones, np.tile(basis.T, (full.count, 1, 1)))
+    return replace(full, tables={}, factors=factors)
+
+
+def rank_parameters(table: Tensor, rank: int) -> int:
+    """Numbers of a table of rank r, both factors and the scales: r (rows + width + 1)."""
+    return rank * (table.shape[0] + table.shape[1] + 1)
+
+
+def refuse_outside(uploads: ClientUpdates, about: RoundSpec, view: Schema) -> None:
+    """Rows outside of the round cannot be written in its messages; entries and directions can."""
+    for tensor in view.tensors:
+        entries = about.entries(tensor.name, tensor.size)
+        if entries is not None:
+            rows = uploads.entries.get(tensor.name)
+            if tensor.name in uploads.dense or (rows is not None and not np.isin(rows.index, entries).all()):
+                raise OutsideRound(f"the update has entries of {tensor.name} that the round is not about")
+        basis = about.basis(tensor.shape[1]) if tensor.by_row else None
+        if basis is not None:
+            factors = uploads.factors.get(tensor.name)
+            if tensor.name in uploads.tables or tensor.name in uploads.entries:
+                raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")
+            if factors is not None and not (factors.right == basis.T).all():
+                raise OutsideRound(f"the update has directions of {tensor.name} that the round is not about")

@@ -9,9 +9,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilrec._arrays import Doubles, Offsets
-from veilrec.errors import BadInput
-from veilrec.privacy._search import smallest
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.privacy.accounting.gaussian import smallest
 from veilrec.privacy.accounting.renyi import rho_max
 from veilrec.privacy.checks import positive, probability, whole
 from veilrec.privacy.events import PureEvent, ZcdpEvent

@@ -1,21 +1,25 @@
-"""What a device may say of a user's interests instead of a noisy attention vector."""
+"""What a device may say of a user's interests instead of a noisy attention vector.
+
+An answer drawn once per public period and replayed for free.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from typing import ClassVar, Self, get_args
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from veilrec._arrays import Doubles, Offsets
-from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy.checks import finite, positive, vectors, whole
-from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, ResponseEvent
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import BadInput, unknown_name
+from veilrec.privacy.checks import clipped_l1, clipped_l2, finite, on_lattice_l2, pooled_l2, positive, vectors, whole
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, ResponseEvent
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.attention import Noise
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
+from veilrec.privacy.mechanisms.attention import ClickHistories, Noise
+from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.histories import Clicks
 from veilrec.privacy.mechanisms.noise import (
     classical_sigma,
     laplace_scale,
@@ -27,7 +31,6 @@ from veilrec.privacy.mechanisms.noise import (
 from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace
-from veilrec.privacy.sensitivity import clipped_l1, clipped_l2, on_lattice_l2, pooled_l2
 
 
 class InterestResponse(Mechanism[Doubles, Offsets]):
@@ -67,7 +70,7 @@ class InterestResponse(Mechanism[Doubles, Offsets]):
         return (cls(basis=5, epsilon=1.0),)
 
 
-class PooledInterest(Mechanism[Doubles | Clicks, Doubles]):
+class PooledInterest(Mechanism[Doubles | ClickHistories, Doubles]):
     """(1 / slots) * sum over clicks of P clip(r), with Gaussian noise: for one click, 35 times less than the
     diameter.
 
@@ -99,27 +102,27 @@ class PooledInterest(Mechanism[Doubles | Clicks, Doubles]):
         self.claimed_epsilon, self.claimed_delta = epsilon, delta
         self.sigma = lattice_sigma(epsilon, delta, self.sensitivity.value, len(projection))
 
-    def _perturb(self, value: Doubles | Clicks, source: Source) -> Doubles:
+    def _perturb(self, value: Doubles | ClickHistories, source: Source) -> Doubles:
         """The noisy pooled vector `[k]` of one history `[clicks, d]`, or those of many devices, `[devices, k]`."""
         return add_gaussian(self.pooled(value), sigma=self.sigma, source=source)
 
-    def _perturb_many(self, value: Doubles | Clicks, count: int, source: Source) -> Doubles:
+    def _perturb_many(self, value: Doubles | ClickHistories, count: int, source: Source) -> Doubles:
         """The same many times, `[count, k]`."""
         pooled = self.pooled(value)
         same = np.broadcast_to(pooled, (count, *pooled.shape))
         return add_gaussian(same, sigma=self.sigma, source=source)
 
-    def pooled(self, history: Doubles | Clicks) -> Doubles:
+    def pooled(self, history: Doubles | ClickHistories) -> Doubles:
         """The pooled vectors of histories of at most `slots` clicks, before noise."""
-        if isinstance(history, Clicks):
+        if isinstance(history, ClickHistories):
             return self._pooled(history)
         clicks = vectors(self.projection.shape[1], history=history)
         if clicks.ndim != 2:
             raise BadInput(f"history has shape {clicks.shape}: give at most {self.slots} clicks")
-        only: Doubles = self._pooled(Clicks.of(clicks))[0]
+        only: Doubles = self._pooled(ClickHistories.of(clicks))[0]
         return only
 
-    def _pooled(self, clicks: Clicks) -> Doubles:
+    def _pooled(self, clicks: ClickHistories) -> Doubles:
         table = vectors(self.projection.shape[1], table=clicks.table)
         longest = int(np.diff(clicks.offsets).max(initial=0))
         if longest > self.slots:
@@ -227,3 +230,73 @@ class EmbeddingNoise(Mechanism[Doubles, Doubles]):
             cls(dimension=25, clip_norm=1.0, epsilon=1.0, delta=0.0, noise="laplace"),
             cls(dimension=25, clip_norm=1.0, epsilon=1.0, delta=0.0, noise="laplace", calibration="as-published"),
         )
+
+
+Input = TypeVar("Input")
+Answer = NDArray[Any]
+FREE = ComposedEvent(())  # nothing new was learned
+
+
+class AnswerStore(Protocol):
+    """Where a device keeps its last answer; `save` has to be durable before it returns."""
+
+    def load(self, key: str) -> tuple[int, bytes] | None:
+        """The period and the answer that were saved last."""
+
+    def save(self, key: str, period: int, answer: bytes) -> None:
+        """Replace them."""
+
+
+class MemoryAnswerStore:
+    """For simulations and tests: forgotten when the process ends."""
+
+    def __init__(self) -> None:
+        self._saved: dict[str, tuple[int, bytes]] = {}
+
+    def load(self, key: str) -> tuple[int, bytes] | None:
+        """The period and the answer that were saved last."""
+        return self._saved.get(key)
+
+    def save(self, key: str, period: int, answer: bytes) -> None:
+        """Replace them."""
+        self._saved[key] = (period, answer)
+
+
+class Memoised(Generic[Input]):
+    """A mechanism that answers afresh only when the public period changes, whatever happened to the data
+    meanwhile.
+
+    Redrawing when the data change would announce the change with certainty. `key` names the question: another
+    model version is another question, and costs again.
+    """
+
+    def __init__(self, mechanism: Mechanism[Input, Any], store: AnswerStore, *, key: str) -> None:
+        require_complete(mechanism)
+        self.mechanism = mechanism
+        self._store = store
+        self._key = key
+
+    def release(self, value: Input, source: Source, *, period: int) -> Released[Answer]:
+        """The answer of this period: new and charged the first time, the same and free from then on."""
+        saved = self._store.load(self._key)
+        if saved and period < saved[0]:
+            raise BadInput(f"period is {period}, but period {saved[0]} was answered: the public clock never goes back")
+        if saved and period == saved[0]:
+            return Released(_decoded(saved[1]), FREE)
+        fresh = self.mechanism.release(value, source)
+        self._store.save(self._key, period, _encoded(fresh.value))
+        return fresh
+
+
+def _encoded(answer: Answer) -> bytes:
+    header = json.dumps({"dtype": answer.dtype.str, "shape": answer.shape}).encode()
+    return header + b"\n" + np.ascontiguousarray(answer).tobytes()
+
+
+def _decoded(stored: bytes) -> Answer:
+    try:
+        header, data = stored.split(b"\n", 1)
+        layout = json.loads(header)
+        return np.frombuffer(data, np.dtype(layout["dtype"])).reshape(layout["shape"])
+    except (ValueError, KeyError, TypeError):
+        raise BadInput("the stored answer cannot be read: wait for the next period, nothing is sent before") from None

@@ -7,17 +7,16 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from veilrec._arrays import Doubles
-from veilrec.errors import BadInput
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.accountant import delta_of
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.checks import positive, probability, vectors, whole
+from veilrec.privacy.checks import on_lattice_l1, on_lattice_l2, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import RELATIVE_ERROR, UNITS, add_gaussian, add_laplace
-from veilrec.privacy.sensitivity import on_lattice_l1, on_lattice_l2
 
 
 def lattice_delta(event: Event, epsilon: float, dimension: int, *, error: float = RELATIVE_ERROR) -> float:

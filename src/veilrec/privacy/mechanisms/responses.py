@@ -19,14 +19,13 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilrec._arrays import Bools, Doubles, Offsets
-from veilrec.errors import BadInput, unknown_name
-from veilrec.privacy.checks import bits, categories, positive, whole
+from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.core.errors import BadInput, unknown_name
+from veilrec.privacy.checks import BitChange, bits, categories, changed_bits, positive, whole
 from veilrec.privacy.events import Event, NonPrivateEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Unit
 from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Output, Sensitivity
 from veilrec.privacy.randomness import Source
-from veilrec.privacy.sensitivity import BitChange, changed_bits
 
 # The probability of a lie is raised by this, so that float arithmetic never leaves it below the exact value.
 SAFE = 1.0 + 2.0**-50
@@ -309,11 +308,6 @@ def label_only_epsilon(epsilon: float, *, items: int, negatives: int) -> float:
     return max(epsilon, math.log((items - 1) / negatives))
 
 
-def forward_corrected(probabilities: Doubles, *, keep_probability: float, other_probability: float) -> Doubles:
-    """Probabilities of the label as told, from the model's for the click: (p - q) * softmax + q."""
-    return (keep_probability - other_probability) * probabilities + other_probability
-
-
 def _others(around: Offsets, items: int, count: int, source: Source) -> Offsets:
     """`count` distinct items other than the given one, uniformly, for each of `[n]` items."""
     order = source.words(around.size * items).reshape(around.size, items).copy()
@@ -360,7 +354,7 @@ class LabelPermutation(Mechanism[Offsets, Labelled]):
         return PureEvent(self.claimed_epsilon) if self.negatives == self.items - 1 else NonPrivateEvent()
 
     def delta(self, epsilon: float) -> float:
-        """Exact (section 3 of the notes): candidates without the other click give it away."""
+        """Exact, over the enumerated outcomes: candidates without the other click give it away."""
         seen = self.negatives / (self.items - 1)
         weight = math.exp(self.beta)
         excess = weight - math.exp(epsilon)
@@ -421,7 +415,7 @@ class LabelResponse(Mechanism[Offsets, Labelled]):
         return (cls(items=37, negatives=4, epsilon=1.0),)
 
 
-class Labels:
+class LabelPerturbation:
     """One of the two ways to tell labels, for impressions of any length."""
 
     def __init__(self, way: type[LabelPermutation] | type[LabelResponse], *, negatives: int, epsilon: float) -> None:

@@ -1,1 +1,1 @@
-"""A table or figure of a paper: theirs beside ours."""
+"""Tables and figures of papers run again: the paper's numbers beside ours."""

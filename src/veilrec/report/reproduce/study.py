@@ -1,35 +1,44 @@
 """From an experiment to what is to be run: panels with their data, rows in their presets, calibrations and seeds.
 
-Data, packages and settings of all rows are checked here, before the first of them is trained.
+Data, packages and settings of all rows are checked here, before the first row is trained.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilrec._extras import MissingPart, require
-from veilrec._words import counted
+from veilrec._version import __version__
+from veilrec.client.queries import PRIVATE, Serving
+from veilrec.core.errors import BadInput, counted, known_name, unknown_name
+from veilrec.core.extras import MissingPart, require
 from veilrec.data.datasets import find_dataset, full_spec, locate, parse, whereabouts
-from veilrec.device.ways import PRIVATE, Serving
-from veilrec.errors import BadInput, known_name, unknown_name
-from veilrec.evaluate.protocols import PROTOCOLS
+from veilrec.evaluation.protocols import PROTOCOLS
 from veilrec.methods.base import Method, configure, preset_names, ready, setting_names
 from veilrec.methods.registry import METHODS, get
-from veilrec.report.reproduce.experiment import BOTH_PRESETS, CALIBRATIONS, TOTALS, Experiment, Panel, Quick, Row
-from veilrec.report.reproduce.probes import Probe
-from veilrec.runs.request import Request
-from veilrec.runs.trials import Trial, folder_name
+from veilrec.report.reproduce.experiment import (
+    BOTH_PRESETS,
+    CALIBRATIONS,
+    TOTALS,
+    Experiment,
+    ExperimentPanel,
+    ExperimentRow,
+    QuickVersion,
+)
+from veilrec.runs.request import RunRequest
+from veilrec.runs.trials import RunTrial, folder_name, title
 
 _QUICK_POINTS = 5  # of a quick curve
-_NEEDED = ("numba", "polars", "matplotlib", "PIL")  # of every experiment: what it learns with, and what it draws with
+_NEEDED = ("numba", "polars", "matplotlib", "PIL")  # packages of every experiment, for training and for plots
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the user asked for."""
+class StudyOptions:
+    """Options of `veilrec reproduce`."""
 
     seeds: int = 3
     quick: bool = False
@@ -42,15 +51,63 @@ class Options:
     skip_missing: bool = False  # leave out the rows that need what is not on this machine, instead of refusing all
     finished: bool = False  # train nothing: read what is there
 
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of every row."""
+        return (0,) if self.quick else tuple(range(self.seeds))
+
 
 @dataclass(frozen=True)
-class Variant:
-    """A row in one preset and one calibration; no trials where it cannot be run, and then why."""
+class Probe:
+    """A measurement of a trial beside its own result: before training, as it is served, or by another protocol."""
 
-    row: Row
+    trial: RunTrial
+    serving: Serving | None = None  # None, and no protocol: before the first round, which needs no run
+    protocol: str | None = None  # the same model evaluated by another one, whose test items it has not seen
+
+    @property
+    def place(self) -> Path:
+        """File that keeps the measurement; its name changes with everything that decides the result."""
+        mode = self.protocol or ("untrained" if self.serving is None else self.serving.mode)
+        asked = mode if self.serving is None else asdict(self.serving)
+        decisive = json.dumps([__version__, self.trial.folder.name, asked])
+        digest = hashlib.sha256(decisive.encode()).hexdigest()[:8]
+        return self.trial.folder.parent.parent / "measured" / f"{self.trial.folder.name}-{mode}-{digest}.json"
+
+    @property
+    def title(self) -> str:
+        """Short description for progress lines."""
+        if self.protocol is not None:
+            return f"{title(self.trial)}: by {self.protocol}"
+        if self.serving is None:
+            return f"{title(self.trial)}: before the first round"
+        return f"{title(self.trial)}: served by {describe_serving(self.serving)}"
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether there must be a trained model."""
+        return self.serving is not None or self.protocol is not None
+
+
+def describe_serving(serving: Serving) -> str:
+    """Name the serving mode with the options that were set, but for the seed."""
+    options = {name: value for name, value in asdict(serving).items() if name not in ("mode", "seed")}
+    chosen = [
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in options.items()
+        if value is not None
+    ]
+    return " ".join((serving.mode, *chosen))
+
+
+@dataclass(frozen=True)
+class RowVariant:
+    """A row in one preset and one calibration; without trials and with a problem where it cannot be run."""
+
+    row: ExperimentRow
     preset: str
     calibration: str | None
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[RunTrial, ...] = ()
     problem: str = ""
     missing: bool = False  # the problem is a package or file that is not on this machine
     notes: tuple[str, ...] = ()
@@ -58,18 +115,18 @@ class Variant:
 
     @property
     def how(self) -> str:
-        """Preset, calibration and way of serving in words."""
+        """Preset, calibration and serving mode in words."""
         if self.row.untrained:
             return "no training"
         return ", ".join(filter(None, (self.preset, self.calibration, _asked(self.row.serving))))
 
     def places(self) -> list[Path]:
-        """Where its results lie, seed by seed."""
+        """List the places of its results, seed by seed."""
         return [probe.place for probe in self.probes] or [trial.folder for trial in self.trials]
 
 
 def _asked(serving: Serving | None) -> str:
-    """The way of serving, without its numbers: rows that differ in nothing else are one curve."""
+    """Name the serving mode without its numbers: rows that differ in nothing else are one curve."""
     if serving is None:
         return ""
     if serving.mode not in PRIVATE:
@@ -78,29 +135,30 @@ def _asked(serving: Serving | None) -> str:
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """What all rows of a panel are run under."""
+class PanelConditions:
+    """Data, protocol, seeds and choices that all rows of a panel share."""
 
+    experiment: Experiment
+    options: StudyOptions
     data: str
-    protocol: str
-    seeds: tuple[int, ...]
-    presets: tuple[str, ...]  # only these
-    calibrations: tuple[str, ...]  # only these, of methods that have them
-    settings: tuple[str, ...]  # after those of a row
-    quick: Quick | None  # None: at full length
+    protocol: str  # that is trained for
+    measured_by: str | None  # another protocol
     runs: Path  # folder of all runs
-    only_the_end: bool = False  # is evaluated
-    measured_by: str | None = None  # another protocol than the one that is trained for
+
+    @property
+    def quick(self) -> QuickVersion | None:
+        """The quick version; None: at full length."""
+        return self.experiment.quick if self.options.quick else None
 
 
 @dataclass(frozen=True)
 class StudyPanel:
     """A panel with the data that it really runs on, and how that is evaluated."""
 
-    panel: Panel
+    panel: ExperimentPanel
     data: str
     protocol: str
-    variants: tuple[Variant, ...]
+    variants: tuple[RowVariant, ...]
 
 
 @dataclass(frozen=True)
@@ -115,33 +173,36 @@ class Study:
 
     @property
     def protocol(self) -> str:
-        """In words: one, or that of every panel."""
+        """The protocols of all panels in words, each once."""
         return ", ".join(dict.fromkeys(panel.protocol for panel in self.panels))
 
     def left_out(self) -> list[str]:
-        """A line for every row that will not be run, and why."""
+        """Say of every row that will not be run why."""
         every = ((panel, variant) for panel in self.panels for variant in panel.variants if variant.problem)
         return [f"{panel.panel.source}, {v.row.label} ({v.how}): {v.problem}" for panel, v in every]
 
-    def trials(self) -> list[Trial]:
-        """Every run, once."""
+    def trials(self) -> list[RunTrial]:
+        """List every run once."""
         every = (t for panel in self.panels for variant in panel.variants for t in variant.trials)
         return list({trial.folder: trial for trial in every}.values())
 
     def probes(self) -> list[Probe]:
-        """Everything else that is measured, once."""
+        """List every measurement beside the runs' own results once."""
         every = (probe for panel in self.panels for variant in panel.variants for probe in variant.probes)
         return list({probe.place: probe for probe in every}.values())
 
 
-def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
-    """Check what was asked, and find data and packages; nothing is run or written."""
+def make_study(experiment: Experiment, options: StudyOptions, out: Path) -> Study:
+    """Resolve an experiment and the user's options to runs; nothing is run or written.
+
+    Raises:
+        BadInput: An option is unknown, or data or a package is missing.
+    """
     for module in _NEEDED:
         require(f"veilrec reproduce {experiment.name}", module)
     options = _checked(experiment, options)
     notes = [_quick_note(experiment)] if options.quick else []
     chosen = _panels(experiment, options, notes)
-    seeds = (0,) if options.quick else tuple(range(options.seeds))
     panels = []
     for panel, data in chosen:
         dataset = data.partition(":")[0]
@@ -150,18 +211,8 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
             notes.append(
                 f"The paper's numbers are of {panel.published_on}, ours of {dataset}: they cannot be compared."
             )
-        conditions = Conditions(
-            data,
-            panel.trained_for or protocol,
-            seeds,
-            options.presets or experiment.usual_presets,
-            options.calibrations or CALIBRATIONS,
-            options.settings,
-            experiment.quick if options.quick else None,
-            out / "runs",
-            experiment.only_the_end,
-            protocol if panel.trained_for else None,
-        )
+        trained_for, again = (panel.trained_for, protocol) if panel.trained_for else (protocol, None)
+        conditions = PanelConditions(experiment, options, data, trained_for, again, out / "runs")
         rows = [row for row in panel.rows if not options.methods or row.method in options.methods]
         variants = tuple(variant for row in rows for variant in variants_of(row, conditions))
         if variants:
@@ -170,7 +221,7 @@ def make_study(experiment: Experiment, options: Options, out: Path) -> Study:
         raise BadInput(
             f"no row of {experiment.name} is left by --preset, --calibration and --method: leave one of them out"
         )
-    study = Study(experiment, seeds, options.quick, tuple(panels), ())
+    study = Study(experiment, options.all_seeds, options.quick, tuple(panels), ())
     _refuse_missing(study, options)
     return replace(study, notes=tuple(dict.fromkeys((*notes, *_notes_of(study)))))
 
@@ -183,8 +234,8 @@ def _quick_note(experiment: Experiment) -> str:
     return f"Quick: {counted(quick.rounds, 'round')}{epochs} of one seed{without}: to see that it runs, not to quote."
 
 
-def _checked(experiment: Experiment, options: Options) -> Options:
-    """The same options with every name as its list writes it."""
+def _checked(experiment: Experiment, options: StudyOptions) -> StudyOptions:
+    """Check the options and spell every name as its list does."""
     if options.seeds < 1:
         raise BadInput(f"--seeds is {options.seeds}: it must be 1 or more")
     if not experiment.panels:
@@ -208,7 +259,7 @@ def _checked(experiment: Experiment, options: Options) -> Options:
     return options
 
 
-def _nothing_to_train(experiment: Experiment, options: Options) -> Options:
+def _nothing_to_train(experiment: Experiment, options: StudyOptions) -> StudyOptions:
     given = {
         "--data": options.data,
         "--protocol": options.protocol,
@@ -226,17 +277,19 @@ def _setting_names(method: Method[Any]) -> list[str]:
     return [*setting_names(method.config), "rounds"]
 
 
-def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[tuple[Panel, str]]:
+def _panels(experiment: Experiment, options: StudyOptions, notes: list[str]) -> list[tuple[ExperimentPanel, str]]:
     experiment = _asked_protocol(experiment, options.protocol)
     if options.data is not None:
         return [(panel, options.data) for panel in _panels_on(experiment, options.data, options.quick)]
     if options.quick:
-        data = _quick_data(experiment)
-        return [(_quick_panel(panel, experiment.quick), data) for panel in _first(experiment)]
+        quick = experiment.quick
+        real = quick.data if quick.data and whereabouts(find_dataset(quick.data)) is not None else None
+        data = real or quick.synthetic
+        return [(_quick_panel(panel, quick), data) for panel in _first(experiment)]
     found = []
     for panel in experiment.panels:
         try:
-            if find_dataset(panel.dataset).kind != "made up":
+            if find_dataset(panel.dataset).kind != "synthetic":
                 locate(parse(panel.data))
         except BadInput as error:
             if panel.required:
@@ -248,7 +301,7 @@ def _panels(experiment: Experiment, options: Options, notes: list[str]) -> list[
 
 
 def _asked_protocol(experiment: Experiment, protocol: str | None) -> Experiment:
-    """Of panels with protocols of their own, those with the one that was asked for, or the first with it instead."""
+    """Keep the panels of a protocol; where panels have protocols but none has this one, evaluate the first by it."""
     if protocol is None or not any(panel.protocol for panel in experiment.panels):
         return experiment
     panels = tuple(panel for panel in experiment.panels if panel.protocol == protocol)
@@ -258,8 +311,8 @@ def _asked_protocol(experiment: Experiment, protocol: str | None) -> Experiment:
     return replace(experiment, panels=panels)
 
 
-def _quick_panel(panel: Panel, quick: Quick) -> Panel:
-    """Without what small data is too small for, and without the paper's totals, which are of many more rounds."""
+def _quick_panel(panel: ExperimentPanel, quick: QuickVersion) -> ExperimentPanel:
+    """Drop rows that need more data or time, and the paper's totals, which are of many more rounds."""
     rows = (
         replace(row, printed={name: number for name, number in row.printed.items() if name not in TOTALS})
         for row in panel.rows
@@ -270,13 +323,13 @@ def _quick_panel(panel: Panel, quick: Quick) -> Panel:
     return replace(panel, rows=tuple(rows))
 
 
-def _first(experiment: Experiment) -> list[Panel]:
-    """The first panel, and the others on the same data."""
+def _first(experiment: Experiment) -> list[ExperimentPanel]:
+    """Select the first panel and the others on the same data."""
     return [panel for panel in experiment.panels if panel.dataset == experiment.panels[0].dataset]
 
 
-def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Panel]:
-    """The panels of that data set, or the first ones beside other data."""
+def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[ExperimentPanel]:
+    """Select the panels of that data set; for other data, the first ones."""
     asked = parse(data)
     if asked.dataset.kind in ("ratings", "news"):
         locate(asked)
@@ -286,31 +339,28 @@ def _panels_on(experiment: Experiment, data: str, quick: bool) -> list[Panel]:
     return [_quick_panel(panel, experiment.quick) if quick else panel for panel in same]
 
 
-def _quick_data(experiment: Experiment) -> str:
-    quick = experiment.quick
-    if quick.data is not None and whereabouts(find_dataset(quick.data)) is not None:
-        return quick.data
-    return quick.made_up
-
-
-def variants_of(row: Row, conditions: Conditions) -> list[Variant]:
-    """Every way in which a row is run."""
-    presets = [preset for preset in row.presets if preset in conditions.presets]
+def variants_of(row: ExperimentRow, conditions: PanelConditions) -> list[RowVariant]:
+    """Make a variant of a row for each preset and calibration."""
+    options = conditions.options
+    presets = [name for name in row.presets if name in (options.presets or conditions.experiment.usual_presets)]
     if conditions.quick is not None and "tuned" in presets:
         presets = ["tuned"]
     if row.method not in METHODS:
         problem = f"not available: this version has no method {row.method}"
-        return [Variant(row, preset, None, problem=problem) for preset in presets[-1:]]
+        return [RowVariant(row, preset, None, problem=problem) for preset in presets[-1:]]
     method = get(row.method)
     has_them = "calibration" in method.config.model_fields
-    calibrations = [c for c in row.calibrations if c in conditions.calibrations] if has_them else [None]
+    asked = options.calibrations or CALIBRATIONS
+    calibrations = [name for name in row.calibrations if name in asked] if has_them else [None]
     return [
         _variant(method, row, preset, calibration, conditions) for preset in presets for calibration in calibrations
     ]
 
 
-def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None, conditions: Conditions) -> Variant:
-    bare = Variant(row, preset, calibration)
+def _variant(
+    method: Method[Any], row: ExperimentRow, preset: str, calibration: str | None, conditions: PanelConditions
+) -> RowVariant:
+    bare = RowVariant(row, preset, calibration)
     dataset = conditions.data.partition(":")[0]
     if preset not in preset_names(method):
         return replace(bare, problem=f"not available: {method.name} has no preset {preset}")
@@ -327,20 +377,20 @@ def _variant(method: Method[Any], row: Row, preset: str, calibration: str | None
     except (BadInput, MissingPart) as error:
         return replace(bare, problem=f"left out: {error}", missing=True)
     rounds = _rounds(method, row, rounds, conditions.quick)
-    seeds = conditions.seeds[: row.seeds]
+    seeds = conditions.options.all_seeds[: row.seeds]
     trials = tuple(_trial(method, preset, settings, config, rounds, seed, conditions) for seed in seeds)
+    probes: tuple[Probe, ...] = ()
     if row.untrained:
         return replace(bare, probes=tuple(Probe(trial) for trial in trials), notes=notes)
-    if row.serving is None:
-        again = conditions.measured_by
-        probes = tuple(Probe(trial, protocol=again) for trial in trials) if again else ()
-        return replace(bare, trials=trials, notes=notes, probes=probes)
-    probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
+    if row.serving is not None:
+        probes = tuple(Probe(trial, replace(row.serving, seed=trial.request.seed)) for trial in trials)
+    elif conditions.measured_by is not None:
+        probes = tuple(Probe(trial, protocol=conditions.measured_by) for trial in trials)
     return replace(bare, trials=trials, notes=notes, probes=probes)
 
 
 def _settings(
-    method: Method[Any], row: Row, preset: str, calibration: str | None, conditions: Conditions
+    method: Method[Any], row: ExperimentRow, preset: str, calibration: str | None, conditions: PanelConditions
 ) -> tuple[str, ...]:
     settings, quick = row.settings, conditions.quick
     if quick is not None and method.kind == "federated":
@@ -348,13 +398,16 @@ def _settings(
     if (preset, calibration) == ("tuned", "as-published"):
         settings = (*settings, *row.tuned_as_published)
     known = _setting_names(method)
-    settings = (*settings, *(asked for asked in conditions.settings if asked.partition("=")[0].strip() in known))
+    settings = (
+        *settings,
+        *(asked for asked in conditions.options.settings if asked.partition("=")[0].strip() in known),
+    )
     if quick is not None:  # it says how many there are
         settings = tuple(setting for setting in settings if setting.partition("=")[0].strip() != "rounds")
     return settings if calibration is None else (*settings, f"calibration={calibration}")
 
 
-def _rounds(method: Method[Any], row: Row, usual: int, quick: Quick | None) -> int:
+def _rounds(method: Method[Any], row: ExperimentRow, usual: int, quick: QuickVersion | None) -> int:
     if row.rounds is not None or quick is None:
         return row.rounds or usual
     return min(usual, quick.rounds if method.kind == "federated" else quick.epochs)
@@ -367,19 +420,19 @@ def _trial(
     config: Any,
     rounds: int,
     seed: int,
-    conditions: Conditions,
-) -> Trial:
+    conditions: PanelConditions,
+) -> RunTrial:
     every = None if conditions.quick is None else max(1, rounds // _QUICK_POINTS)
-    if conditions.only_the_end:
+    if conditions.experiment.only_the_end:
         every = rounds
-    request = Request(
+    request = RunRequest(
         method.name, conditions.data, seed, conditions.protocol, preset, settings, rounds, evaluate_every=every
     )
-    return Trial(request, conditions.runs / folder_name(request, config, rounds))
+    return RunTrial(request, conditions.runs / folder_name(request, config, rounds))
 
 
-def _refuse_missing(study: Study, options: Options) -> None:
-    """Before anything is computed: rows that need what is not here, and a study of which nothing is left."""
+def _refuse_missing(study: Study, options: StudyOptions) -> None:
+    """Raise where rows need missing data or packages, or where no row can be run."""
     every = [variant for panel in study.panels for variant in panel.variants]
     missing = [variant for variant in every if variant.missing]
     if missing and not options.skip_missing:
@@ -394,13 +447,13 @@ def _refuse_missing(study: Study, options: Options) -> None:
         raise BadInput(f"no row of {study.experiment.name} can be run: {problems}")
 
 
-def _labels(variants: Iterable[Variant]) -> Sequence[str]:
+def _labels(variants: Iterable[RowVariant]) -> Sequence[str]:
     return list(dict.fromkeys(f"{variant.row.label} ({variant.preset})" for variant in variants))
 
 
 def _notes_of(study: Study) -> list[str]:
-    """What the settings of rows bring along, each said once, with the rows that it is about."""
-    about: dict[str, list[Variant]] = {}
+    """Collect the notes that settings of rows bring along, each once, with the rows that it is about."""
+    about: dict[str, list[RowVariant]] = {}
     for panel in study.panels:
         for variant in panel.variants:
             for note in variant.notes:

@@ -1,26 +1,24 @@
-"""Runs of several seeds as one line beside the paper's, and what a reader sees of them: tables, a page, JSON."""
+"""Results as a reader gets them: tables for the terminal, JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from veilrec._words import counted
+from veilrec.core.errors import counted
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.report.machine import provenance
-from veilrec.report.reproduce.experiment import Calculated, Grid, Panel, Printed
-from veilrec.report.reproduce.price import NOT_RUN, price_grids, terms_grid
-from veilrec.report.reproduce.probes import in_words
-from veilrec.report.reproduce.running import Outcome
-from veilrec.report.reproduce.study import Study, StudyPanel, Variant
-from veilrec.report.run_summary import Point
+from veilrec.report.reproduce.experiment import PrintedNumber, ResultTable
+from veilrec.report.reproduce.results import NOT_RUN, PanelResults, ResultLine, SeedValues, StudySummary
+from veilrec.report.reproduce.study import describe_serving
 from veilrec.report.units import byte_scale, spelt
 
-_QUALITY = ("ndcg@10", "auc")  # by which a line is compared with popularity: the first that there is
+FAILED = "failed"
 _NAMES = {
     "paper_params": "M parameters",
     "down_bytes": "bytes down",
@@ -31,178 +29,24 @@ _NAMES = {
 _MOST_METRICS = 5  # in one table, each with the paper's beside it
 _DIVERGED = "diverged"  # as a failed run says it
 _VERSIONS = ("veilrec", "Python", "Libraries")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One number of several runs."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Their mean."""
-        return statistics.fmean(self.values)
-
-    @property
-    def sd(self) -> float | None:
-        """Their standard deviation, from two runs on."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return {"mean": self.mean, "sd": self.sd, "values": list(self.values)}
-
-
-@dataclass(frozen=True)
-class Line:
-    """A variant with what was measured; nothing where `problem` says why."""
-
-    variant: Variant
-    measured: Mapping[str, Measured] = field(default_factory=dict)
-    baselines: Mapping[str, Mapping[str, Measured]] = field(default_factory=dict)
-    guarantee: Guarantee | None = None
-    of_training: Guarantee | None = None  # of a served model, whose own guarantee is that of a query
-    rounds: int | None = None
-    curve: Mapping[str, Sequence[tuple[int, Measured]]] = field(default_factory=dict)
-    problem: str = ""
-
-    @property
-    def name(self) -> str:
-        """The paper's label and how it was run."""
-        return f"{self.variant.row.label} ({self.variant.how})"
-
-
-@dataclass(frozen=True)
-class PanelSummary:
-    """The lines of a panel and the baselines beside them."""
-
-    panel: Panel
-    data: str
-    protocol: str
-    lines: tuple[Line, ...]
-    baselines: Mapping[str, Mapping[str, Measured]]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Everything that a reader gets."""
-
-    study: Study
-    panels: tuple[PanelSummary, ...]
-    notes: tuple[str, ...]
-    calculated: Calculated  # what needed no training
-
-
-def summarise(study: Study, outcomes: Mapping[Path, Outcome]) -> Summary:
-    """Put the runs together, seed by seed."""
-    panels = tuple(_panel(panel, outcomes) for panel in study.panels)
-    found = [note for panel in panels for note in _against_popularity(panel)]
-    presets = {variant.preset for panel in study.panels for variant in panel.variants}
-    notes = (*study.notes, *study.experiment.notes_on(presets), *found)
-    return Summary(study, panels, notes, study.experiment.calculated())
-
-
-def amounts(result: Mapping[str, Any]) -> dict[str, float]:
-    """What a row can show of a run: its metrics, what was sent, and how long it took."""
-    sent = dict(result["communication"])
-    if "seconds" in result:
-        sent["seconds"] = result["seconds"]
-    if "paper_params" in sent:
-        sent["paper_params"] = sent["paper_params"] / 1e6  # the paper's unit
-    return {**result["metrics"], **sent}
-
-
-def _panel(panel: StudyPanel, outcomes: Mapping[Path, Outcome]) -> PanelSummary:
-    lines = tuple(_line(variant, outcomes) for variant in panel.variants)
-    baselines = max((line.baselines for line in lines), key=_seeds_behind, default={})
-    return PanelSummary(panel.panel, panel.data, panel.protocol, lines, baselines)
-
-
-def _seeds_behind(baselines: Mapping[str, Mapping[str, Measured]]) -> int:
-    return max((len(value.values) for values in baselines.values() for value in values.values()), default=0)
-
-
-def _line(variant: Variant, outcomes: Mapping[Path, Outcome]) -> Line:
-    found = [outcomes[place] for place in variant.places()]
-    problem = _problem(variant, found)
-    results = [outcome.result for outcome in found if outcome.result is not None]
-    if not results:
-        return Line(variant, problem=problem)
-    first = results[0]
-    return Line(
-        variant,
-        _collect([amounts(result) for result in results]),
-        {name: _collect([result["baselines"][name] for result in results]) for name in first["baselines"]},
-        Guarantee.from_json(first["guarantee"]),
-        Guarantee.from_json(first["model_guarantee"]) if "model_guarantee" in first else None,
-        first["rounds"] or None,
-        _curve([outcome.points for outcome in found if outcome.result is not None]),
-        problem and f"{problem} ({len(results)} of {len(found)} seeds are shown)",
-    )
-
-
-def _problem(variant: Variant, found: Sequence[Outcome]) -> str:
-    """The first; that some seeds are not run yet is none, as long as there are others."""
-    problems = [variant.problem, *(outcome.problem for outcome in found)]
-    return next(filter(lambda said: said not in ("", NOT_RUN), problems), "") or (
-        NOT_RUN if found and all(outcome.problem for outcome in found) else ""
-    )
-
-
-def _collect(rows: Sequence[Mapping[str, float]]) -> dict[str, Measured]:
-    return {name: Measured(tuple(row[name] for row in rows)) for name in rows[0]}
-
-
-def _curve(runs: Sequence[Sequence[Point]]) -> dict[str, list[tuple[int, Measured]]]:
-    """Metric -> (round, values of all seeds), at the rounds that every seed has been evaluated at."""
-    by_round = [{point.round: point.metrics for point in points} for points in runs]
-    common = sorted(set.intersection(*(set(rounds) for rounds in by_round)))
-    return {
-        name: [(at, Measured(tuple(rounds[at][name] for rounds in by_round))) for at in common]
-        for name in (by_round[0][common[0]] if common else ())
-    }
-
-
-def _against_popularity(panel: PanelSummary) -> list[str]:
-    popularity = panel.baselines.get("popularity", {})
-    metric = next((name for name in _QUALITY if name in popularity), None)
-    if metric is None:
-        return []
-    level = popularity[metric].mean
-    trained = [line for line in panel.lines if line.measured and not line.variant.row.untrained]
-    below = [line for line in trained if line.measured[metric].mean <= level]
-    if not below:
-        return []
-    named = "; ".join(_by_curve(below))
-    return [f"{panel.panel.source}: no better than popularity ({spelt(metric)} {level:.4f}): {named}."]
-
-
-def _by_curve(lines: Sequence[Line]) -> list[str]:
-    """Their names; the points of one curve in a word each: "DPALS, epsilon 0.25, 0.5 (tuned)"."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for line in lines:
-        row = line.variant.row
-        place = row.label.removeprefix(row.family).removeprefix(", ")
-        found.setdefault((row.family, line.variant.how), []).append(place)
-    names = []
-    for (family, how), places in found.items():
-        kind = places[0].rpartition(" ")[0]
-        where = ", ".join(place.removeprefix(f"{kind} ") for place in places)
-        names.append(f"{', '.join(filter(None, (family, f'{kind} {where}'.strip())))} ({how})")
-    return names
+_TERMS = ("epsilon", "delta", "unit", "adjacency", "scope", "trust", "basis", "honest_epsilon", "honest_delta")
+_COLUMNS = (
+    *("data", "protocol", "label", "method", "preset", "calibration", "settings", "reads_order", *_TERMS),
+    *("metric", "seeds", "mean", "sd", "standard_error_over_seeds", "standard_error_over_users", "lowest", "highest"),
+    *("values", "cases", "rounds", "seconds", "up_bytes", "down_bytes", "problem"),
+)
 
 
 def name_of(metric: str) -> str:
-    """A column's heading."""
+    """Spell a metric as the heading of a column."""
     return _NAMES.get(metric) or spelt(metric)
 
 
-def grids(summary: Summary) -> list[Grid]:
-    """Every table of a summary, in order."""
+def grids(summary: StudySummary) -> list[ResultTable]:
+    """Make every table of a summary, in order."""
     tables = []
     if summary.study.experiment.picture == "frontier":
-        tables = [grid for panel in summary.panels for grid in price_grids(panel, summary.study.experiment.metrics)]
+        tables = [_price(panel, metric) for panel in summary.panels for metric in summary.study.experiment.metrics]
         return [*tables, terms_grid(summary.panels)]
     for panel in summary.panels:
         parts = parts_of(summary.study.experiment.metrics)
@@ -211,12 +55,12 @@ def grids(summary: Summary) -> list[Grid]:
 
 
 def parts_of(metrics: Sequence[str]) -> list[Sequence[str]]:
-    """Metrics in as few parts as can be read side by side."""
+    """Split metrics into as few parts as can be read side by side."""
     size = -(-len(metrics) // max(1, -(-len(metrics) // _MOST_METRICS)))
     return [metrics[start : start + size] for start in range(0, len(metrics), max(1, size))]
 
 
-def _results(panel: PanelSummary, summary: Summary, metrics: Sequence[str]) -> Grid:
+def _results(panel: PanelResults, summary: StudySummary, metrics: Sequence[str]) -> ResultTable:
     printed = {m for m in metrics if any(m in line.variant.row.printed for line in panel.lines)}
     head = ["method", "how"]
     for metric in metrics:
@@ -239,11 +83,11 @@ def _results(panel: PanelSummary, summary: Summary, metrics: Sequence[str]) -> G
     title = f"{panel.panel.source} ({where})"
     if summary.study.quick:
         title = ", ".join(filter(None, (f"QUICK, not for quoting: {title}", lengths_of(panel))))
-    return Grid(title, head, rows, frozenset({0, 1}))
+    return ResultTable(title, head, rows, frozenset({0, 1}))
 
 
-def lengths_of(panel: PanelSummary) -> str:
-    """How many rounds and epochs the runs really had."""
+def lengths_of(panel: PanelResults) -> str:
+    """Say how many rounds and epochs the runs really had."""
     found: dict[str, set[int]] = {}
     for line in panel.lines:
         if line.rounds:
@@ -258,8 +102,8 @@ def lengths_of(panel: PanelSummary) -> str:
 def _cells(
     metrics: Sequence[str],
     printed: set[str],
-    ours: Mapping[str, Measured],
-    theirs: Mapping[str, Printed],
+    ours: Mapping[str, SeedValues],
+    theirs: Mapping[str, PrintedNumber],
     otherwise: str = "",
 ) -> list[str]:
     cells = []
@@ -269,7 +113,7 @@ def _cells(
     return cells
 
 
-def _number(metric: str, measured: Measured) -> str:
+def _number(metric: str, measured: SeedValues) -> str:
     if not any(measured.values):
         return "0"
     size, unit = byte_scale(measured.mean) if metric.endswith("_bytes") else (1.0, "")
@@ -278,7 +122,7 @@ def _number(metric: str, measured: Measured) -> str:
     return f"{measured.mean / size:.{digits}f}{spread} {unit}".rstrip()
 
 
-def _privacy(panel: PanelSummary) -> Grid:
+def _privacy(panel: PanelResults) -> ResultTable:
     trained = [line for line in panel.lines if line.of_training is None and line.guarantee is not None]
     served = [line for line in panel.lines if line.of_training is not None]
     rows = [
@@ -288,9 +132,9 @@ def _privacy(panel: PanelSummary) -> Grid:
     ]
     every = [said for line in panel.lines for said in (line.guarantee, line.of_training) if said is not None]
     if all(said.basis == "none" for said in every):
-        rows = []  # nobody claims anything
+        rows = []  # no guarantee is claimed
     title = f"{panel.panel.source}: what is claimed, and what holds"
-    return Grid(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
+    return ResultTable(title, ["method", "how", "claimed", "holds"], rows, frozenset(range(4)))
 
 
 def _stated(guarantee: Guarantee | None) -> tuple[str, str]:
@@ -298,7 +142,7 @@ def _stated(guarantee: Guarantee | None) -> tuple[str, str]:
 
 
 def _once(rows: Iterable[tuple[str, ...]]) -> list[list[str]]:
-    """Rows that state the same as one, under the first label: a model may be asked in many ways."""
+    """Merge rows that state the same under the first label: a model may be served in many modes."""
     labels: dict[tuple[str, ...], list[str]] = {}
     for label, *stated in rows:
         labels.setdefault(tuple(stated), []).append(label)
@@ -310,7 +154,7 @@ def _and_more(names: Sequence[str]) -> str:
 
 
 def claimed(guarantee: Guarantee) -> str:
-    """What the method states, with everything that its epsilon means nothing without."""
+    """Spell out the claimed guarantee with unit, adjacency, scope, trust and basis."""
     if guarantee.basis == "none":
         return "nothing"
     return (
@@ -320,7 +164,7 @@ def claimed(guarantee: Guarantee) -> str:
 
 
 def holds(guarantee: Guarantee) -> str:
-    """The honest value, for the same unit, adjacency, scope and trust."""
+    """Spell out the epsilon that holds for the same unit, adjacency, scope and trust."""
     if guarantee.basis == "none":
         return "nothing"
     if guarantee.basis == "proven":
@@ -331,8 +175,75 @@ def holds(guarantee: Guarantee) -> str:
     return f"({guarantee.honest_epsilon:.4g}, {guarantee.honest_delta:g}) for the same{note}"
 
 
-def problems(summary: Summary) -> list[str]:
-    """A line for every variant that was not (or not wholly) run."""
+def _price(panel: PanelResults, metric: str) -> ResultTable:
+    places = sorted({line.variant.row.at for line in panel.lines if line.variant.row.at is not None})
+    rows = []
+    for name, lines in panel.families().items():
+        by_place = {line.variant.row.at: line for line in lines}
+        cells = [_cell(by_place[place], metric) if place in by_place else "" for place in places]
+        rows.append([name, *cells, "", _seeds_of(lines)])
+    rows += [
+        [line.variant.row.label, *("" for _ in places), _cell(line, metric), _seeds_of([line])]
+        for line in panel.references()
+    ]
+    popularity = panel.baselines.get("popularity", {})
+    if metric in popularity:
+        found = popularity[metric]
+        rows.append(["popularity", *("" for _ in places), _level(found), str(len(found.values))])
+    title = f"{panel.panel.source} ({panel.data.partition(':')[0]}, {panel.protocol}): {spelt(metric)} by epsilon"
+    return ResultTable(title, ["method", *(f"{place:g}" for place in places), "no privacy", "seeds"], rows)
+
+
+def _cell(line: ResultLine, metric: str) -> str:
+    if metric in line.measured:
+        return _level(line.measured[metric])
+    return FAILED if line.problem.startswith(FAILED) else line.problem.partition(":")[0]
+
+
+def _level(found: SeedValues) -> str:
+    return f"{found.mean:.4f}" if found.sd is None else f"{found.mean:.4f} ± {found.sd:.4f}"
+
+
+def _seeds_of(lines: Sequence[ResultLine]) -> str:
+    counts = sorted({line.seeds for line in lines})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def terms(guarantee: Guarantee) -> str:
+    """Spell out unit, adjacency, scope, trust, basis and delta of an epsilon."""
+    return (
+        f"per {guarantee.unit}, {guarantee.adjacency}, {guarantee.scope}, trusting: {guarantee.trust},"
+        f" {guarantee.basis}, delta {guarantee.delta:g}"
+    )
+
+
+def terms_of(panels: Sequence[PanelResults]) -> dict[str, list[str]]:
+    """Group the names of curves by the terms of their epsilons, over all panels."""
+    found: dict[str, dict[str, None]] = {}
+    for name, _, promise in _promising(panels):
+        found.setdefault(terms(promise), {})[name] = None
+    return {meant: list(names) for meant, names in found.items()}
+
+
+def _promising(panels: Sequence[PanelResults]) -> Iterator[tuple[str, ResultLine, Guarantee]]:
+    """Yield the lines of curves that state a guarantee, with the names of their curves."""
+    for name, lines in (curve for panel in panels for curve in panel.families().items()):
+        yield from ((name, line, line.guarantee) for line in lines if line.guarantee is not None)
+
+
+def terms_grid(panels: Sequence[PanelResults]) -> ResultTable:
+    """Make the table of the terms of every epsilon, and of what holds."""
+    every = _promising(panels)
+    rows = list(dict.fromkeys((name, terms(promise), _line_holds(line, promise)) for name, line, promise in every))
+    return ResultTable("What is claimed, and what holds", ["method", "epsilon is", "holds"], rows, frozenset(range(3)))
+
+
+def _line_holds(line: ResultLine, promise: Guarantee) -> str:
+    return "as claimed" if promise.basis == "proven" else f"at epsilon {line.epsilon:g}: {holds(promise)}"
+
+
+def problems(summary: StudySummary) -> list[str]:
+    """Describe every variant that was not, or not wholly, run."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for panel in summary.panels:
         for line in panel.lines:
@@ -343,23 +254,23 @@ def problems(summary: Summary) -> list[str]:
     return [f"{source}, {_and_more(names)}: {problem}" for (source, problem, _), names in found.items()]
 
 
-def failed(summary: Summary) -> bool:
-    """Whether a row was not run, or not with all its seeds.
+def failed(summary: StudySummary) -> bool:
+    """Whether a row failed, or some of its seeds did.
 
-    Those that were left out by request do not count, nor those that diverge as they do with the paper's settings, nor
-    those that are not run yet.
+    Rows do not count that were left out by request, that diverge as they do with the paper's settings, or that are not
+    run yet.
     """
     every = (line for panel in summary.panels for line in panel.lines)
     return any(line.problem not in ("", NOT_RUN) and not (line.variant.missing or _as_known(line)) for line in every)
 
 
-def _as_known(line: Line) -> bool:
+def _as_known(line: ResultLine) -> bool:
     """Whether a row diverged that was expected to."""
     return line.variant.row.diverges and _DIVERGED in line.problem
 
 
-def to_json(summary: Summary, command: str) -> dict[str, Any]:
-    """Everything, for machines."""
+def to_json(summary: StudySummary, command: str) -> dict[str, Any]:
+    """Convert a summary to a JSON object."""
     study, experiment = summary.study, summary.study.experiment
     return {
         "experiment": experiment.name,
@@ -381,7 +292,7 @@ def to_json(summary: Summary, command: str) -> dict[str, Any]:
     }
 
 
-def _panel_json(panel: PanelSummary) -> dict[str, Any]:
+def _panel_json(panel: PanelResults) -> dict[str, Any]:
     return {
         "source": panel.panel.source,
         "published_on": panel.panel.published_on,
@@ -395,7 +306,7 @@ def _panel_json(panel: PanelSummary) -> dict[str, Any]:
     }
 
 
-def _line_json(line: Line) -> dict[str, Any]:
+def _line_json(line: ResultLine) -> dict[str, Any]:
     row, guarantee = line.variant.row, line.guarantee
     return {
         "label": row.label,
@@ -404,7 +315,7 @@ def _line_json(line: Line) -> dict[str, Any]:
         "calibration": line.variant.calibration,
         "settings": list(row.settings),
         "untrained": row.untrained,
-        "serving": None if row.serving is None else in_words(row.serving),
+        "serving": None if row.serving is None else describe_serving(row.serving),
         "rounds": line.rounds,
         "theirs": {
             name: {"value": p.value, "spread": None if p.spread is None else float(p.spread)}
@@ -420,8 +331,68 @@ def _line_json(line: Line) -> dict[str, Any]:
     }
 
 
-def to_markdown(summary: Summary, command: str, picture: str) -> str:
-    """A part of a page: no date and no folder in it, so that the same results give the same text."""
+def error_over_users(line: ResultLine, metric: str) -> float | None:
+    """Binomial standard error over users of a hit rate with one held-out item per user; None for other metrics."""
+    if not metric.startswith("hr@") or metric not in line.measured or "cases" not in line.measured:
+        return None
+    rate = line.measured[metric].mean
+    return math.sqrt(rate * (1.0 - rate) / line.measured["cases"].mean)
+
+
+def to_csv(summary: StudySummary) -> str:
+    """Write a CSV line for every metric of every row, with seeds, errors, seconds and bytes; also for failed rows."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for panel in summary.panels:
+        for line in panel.lines:
+            for metric in summary.study.experiment.metrics:
+                writer.writerow(_csv_row(panel, line, metric))
+    return text.getvalue()
+
+
+def _csv_row(panel: PanelResults, line: ResultLine, metric: str) -> dict[str, Any]:
+    row, promise = line.variant.row, line.guarantee
+    return {
+        "data": panel.data.partition(":")[0],
+        "protocol": panel.protocol,
+        "label": row.label,
+        "method": row.method,
+        "preset": line.variant.preset,
+        "calibration": line.variant.calibration,
+        "settings": " ".join(row.settings),
+        "reads_order": int(row.reads_order),
+        **({name: getattr(promise, name) for name in _TERMS} if promise is not None else {"epsilon": row.at}),
+        "metric": metric,
+        "rounds": line.rounds,
+        "problem": line.problem,
+        **_csv_numbers(line, metric, panel.protocol),
+        **{
+            name: line.measured[name].mean
+            for name in ("cases", "seconds", "up_bytes", "down_bytes")
+            if name in line.measured
+        },
+    }
+
+
+def _csv_numbers(line: ResultLine, metric: str, protocol: str) -> dict[str, Any]:
+    if metric not in line.measured:
+        return {"seeds": 0}
+    found = line.measured[metric]
+    return {
+        "seeds": len(found.values),
+        "mean": found.mean,
+        "sd": found.sd,
+        "standard_error_over_seeds": None if found.sd is None else found.sd / math.sqrt(len(found.values)),
+        "standard_error_over_users": error_over_users(line, metric) if protocol.startswith("loo-") else None,
+        "lowest": min(found.values),
+        "highest": max(found.values),
+        "values": json.dumps(list(found.values)),
+    }
+
+
+def to_markdown(summary: StudySummary, command: str, picture: str) -> str:
+    """Format a summary as Markdown, without dates and folders: the same results give the same text."""
     experiment, study = summary.study.experiment, summary.study
     parts = [f"### {experiment.name}: {experiment.title}", f"`{command}`"]
     if study.quick:
@@ -438,7 +409,7 @@ def to_markdown(summary: Summary, command: str, picture: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(grid: Grid) -> str:
+def _markdown_table(grid: ResultTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -1,0 +1,282 @@
+"""What of a history can be worked out from the numbers of a message: gradient inversion, by method.
+
+In matrix factorisation every row that a device changes moves along its own secret vector, items that it has one way and
+items that it drew the other: the main direction of the message tells the two apart. In news models the gradient of a
+layer is a sum of products whose right sides are vectors of the news that were read: the closed form is their span, and
+a pursuit takes the news one by one that explain most of what is left.
+
+Three adversaries: a server that gets messages one by one, a server that gets only the exact sum of a cohort (secure
+aggregation), and somebody outside, who sees the sum as it is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score
+from veilrec.attacks.rows import (
+    AttackPoint,
+    Lengths,
+    RoundItems,
+    dense_scores,
+    histories_of,
+    item_tensors,
+    named,
+    row_lengths,
+    shortest_row,
+    unit_vectors,
+)
+from veilrec.attacks.subjects import (
+    Observation,
+    ObservedClicks,
+    PublicKnowledge,
+    people_to_attack,
+    public_news,
+    seen_of,
+)
+from veilrec.attacks.witness import WitnessedRound, add_to, updates_of
+from veilrec.client.news_data import OwnImpressions
+from veilrec.core import rng
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
+from veilrec.core.schema import Schema
+from veilrec.privacy.randomness import FastSource
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.simulation.simulation import one_of
+
+View = Literal["message", "secure sum", "released"]
+SEEN: dict[View, str] = {
+    "message": "one device's message, as a server gets it that adds up messages itself",
+    "secure sum": "the sum of a cohort's messages and nothing else: a curious server under secure aggregation",
+    "released": "the same sum with its noise: somebody outside, who sees the models",
+}
+_COHORTS = 6  # that are looked at, on either side
+_STEPS = 40  # of a pursuit
+_DIRECTIONS = 64  # of a layer's gradient that a pursuit looks at
+_WORDS = "words.weight"
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """What was worked out from what one adversary sees."""
+
+    view: View
+    how: str
+    devices: int
+    cohort: int  # messages in a sum; 1 for a single message
+    recovery: Recovery
+
+    @property
+    def by(self) -> str:
+        """By the numbers, and not by which of them are there."""
+        return "values"
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        about = {"view": self.view, "seen": SEEN[self.view], "how": self.how, "devices": self.devices}
+        return about | {"cohort": self.cohort} | self.recovery.to_json()
+
+
+def views_of(plan: Plan) -> tuple[View, ...]:
+    """Who sees something of his own: noise that devices add is in their sum already."""
+    return ("message", "secure sum", "released") if plan.mechanism.noise_on == "sum" else ("message", "secure sum")
+
+
+def invert(place: AttackPoint, *, uploads: int) -> tuple[Inverted, ...]:
+    """Work out the histories of so many devices, by each adversary."""
+    if uploads < 1:
+        raise BadInput(f"uploads is {uploads}: give at least 1")
+    known = public_news(place.plan, place.weights) if isinstance(place.data, OwnImpressions) else None
+    if known is None:
+        targets, own = histories_of(place, uploads)
+    else:
+        targets, own = people_to_attack(place.data, len(known.titles), uploads, place.seed)
+    rounds = place.rounds()
+    scores = _scores(place, rounds, own, known)
+    found = []
+    for view in views_of(place.plan):
+        reader: Any = BestScore("message", "values", own, scores) if scores else LikeOwn("message", "values", own)
+        for seen in _observed(place, rounds, own.devices, view, 0):
+            reader.practise(seen)
+        reader.settle()
+        for seen in _observed(place, rounds, targets.devices, view, 1):
+            reader.read(seen)
+        (finding,) = reader.findings(targets)
+        size = 1 if view == "message" else _cohort_size(place)
+        found.append(Inverted(view, finding.how, finding.uploads, size, finding.recovery))
+    return tuple(found)
+
+
+def _scores(
+    place: AttackPoint, rounds: list[WitnessedRound], own: ObservedClicks, known: PublicKnowledge | None
+) -> dict[str, Score]:
+    """All ways that there are for this model."""
+    scores: dict[str, Score] = {}
+    if known is not None:
+        return _scores_of_news(place.plan.schema, rounds, own, known)
+    for opened in rounds:
+        for tensor in item_tensors(opened, place.n_items):
+            items = RoundItems(named(opened, tensor.name), opened, place.n_items)
+            scores[f"main direction of {items.key}, the side of the few"] = Direction(items, "few")
+            scores[f"main direction of {items.key}, the side of the longest"] = Direction(items, "long")
+            scores[f"length of the rows of {items.key}"] = Lengths(items)
+    return scores
+
+
+def _scores_of_news(
+    schema: Schema, rounds: list[WitnessedRound], own: ObservedClicks, known: PublicKnowledge
+) -> dict[str, Score]:
+    scores: dict[str, Score] = {}
+    titles = known.titles[own.news]
+    for opened in rounds:
+
+        def here(score: Score, opened: WitnessedRound = opened) -> Score:
+            return _OfRound(score, opened)
+
+        told = {tensor.name for tensor in opened.view.tensors}
+        of_layers = dense_scores(Schema(tuple(t for t in schema.tensors if t.name in told)), known, own)
+        scores |= {how: here(score) for how, score in of_layers.items()}
+        for tensor in opened.view.dense:
+            for what, vectors in known.vectors.items():
+                if len(tensor.shape) == 2 and tensor.shape[0] > 1 and tensor.shape[1] == vectors.shape[1]:
+                    pursuit = Pursuit(tensor.name, unit_vectors(vectors[own.news]))
+                    scores[f"pursuit of {what} in {tensor.name}"] = here(pursuit)
+        if _WORDS in told:
+            scores["length of the rows of the title's words"] = here(lambda seen: row_lengths(seen[_WORDS], titles))
+            scores["shortest row of the title's words"] = here(lambda seen: shortest_row(seen[_WORDS], titles))
+    return scores
+
+
+@dataclass(frozen=True)
+class _OfRound:
+    """A score of tensors by their plain names."""
+
+    score: Score
+    opened: WitnessedRound
+
+    def __call__(self, seen: Observation) -> Floats:
+        return self.score({t.name: seen[named(self.opened, t.name)] for t in self.opened.view.tensors})
+
+
+Side = Literal["few", "long"]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """How far every row moves along the main direction of them all, in units of the message."""
+
+    items: RoundItems
+    side: Side
+
+    def __call__(self, seen: Observation) -> Floats:
+        """Of every item."""
+        along = main_direction(seen[self.items.key], self.side)
+        moved = along[along != 0.0]
+        return self.items.of(along / max(float(np.sqrt(np.mean(moved**2))), 1e-30) if len(moved) else along)
+
+
+def main_direction(table: Doubles, side: Side) -> Doubles:
+    """Rows [items, width] along the direction that explains most of them.
+
+    Own items move one way and those that were drawn as negatives the other; which is which, their number tells: there
+    are fewer own ones. Under noise everything moves, and the side of the longest is taken.
+    """
+    if table.shape[1] == 1:
+        return np.asarray(table[:, 0])
+    _, vectors = np.linalg.eigh(table.T @ table)
+    along = table @ vectors[:, -1]
+    forward = (along > 0.0).sum() <= (along < 0.0).sum() if side == "few" else (along**3).sum() >= 0.0
+    return np.asarray(along if forward else -along)
+
+
+@dataclass(frozen=True)
+class Pursuit:
+    """Orthogonal matching pursuit: the news that explain a layer's gradient, one by one; the first score highest."""
+
+    layer: str
+    unit: Floats  # [news, width], vectors of length 1
+
+    def __call__(self, seen: Observation) -> Floats:
+        """Of every news."""
+        _, strength, directions = np.linalg.svd(seen[self.layer], full_matrices=False)
+        strength, directions = strength[:_DIRECTIONS], directions[:_DIRECTIONS]
+        scores = np.zeros(len(self.unit), np.float32)
+        if not strength[0] > 0.0:
+            return scores
+        atoms = (self.unit @ directions.T).astype(np.float64)  # in the span of the gradient's rows
+        lengths = np.maximum(np.linalg.norm(atoms, axis=1, keepdims=True), 1e-9)
+        atoms = atoms / np.maximum(lengths, 0.1)  # what hardly lies in the span explains nothing
+        left = np.diag(strength / strength[0])
+        for step in range(min(_STEPS, len(strength))):
+            explains = np.linalg.norm(atoms @ left.T, axis=1) * (scores == 0.0)
+            best = int(np.argmax(explains))
+            scores[best] = _STEPS - step
+            axis = atoms[best] / max(float(np.linalg.norm(atoms[best])), 1e-12)
+            left = left - np.outer(left @ axis, axis)
+        return scores + np.asarray(lengths[:, 0] / (1.0 + lengths[:, 0]), np.float32)
+
+
+def _cohort_size(place: AttackPoint) -> int:
+    return place.plan.cohort.among(int((place.data.rows.lengths() > 0).sum()))
+
+
+def _observed(
+    place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets, view: View, side: int
+) -> Iterator[Mapping[str, Doubles]]:
+    """What an adversary sees of one device after the other: its message, or the sum of a cohort that it is in."""
+    if view == "message":
+        yield from _messages(place, rounds, devices)
+        return
+    parts = [part for part in np.array_split(devices, min(_COHORTS, len(devices))) if len(part)]
+    for number, part in enumerate(parts):
+        seen = sum_with(place, rounds, part, view, side * _COHORTS + number)
+        for _ in part:
+            yield seen
+
+
+def _messages(place: AttackPoint, rounds: list[WitnessedRound], devices: Offsets) -> Iterator[Mapping[str, Doubles]]:
+    plan = place.plan
+    for begin in range(0, len(devices), plan.devices_at_once):
+        some = devices[begin : begin + plan.devices_at_once]
+        data = place.data.take(some)
+        bounded = [(opened, updates_of(plan, some, data, opened, place.seed)) for opened in rounds]
+        for row, device in enumerate(some):
+            seen: dict[str, Doubles] = {}
+            for opened, updates in bounded:
+                source = FastSource(place.seed, rng.NOISE, opened.about.number, int(device), one_generator=True)
+                parts = seen_of(plan, one_of(updates, row), opened.about, "message", source)
+                seen |= {named(opened, name): values for name, values in parts.items()}
+            yield seen
+
+
+def sum_with(
+    place: AttackPoint, rounds: list[WitnessedRound], inside: Offsets, view: View, number: int
+) -> Mapping[str, Doubles]:
+    """The sum of a cohort that some devices are in; the others are drawn as the plan draws them."""
+    plan = place.plan
+    able = np.flatnonzero(place.data.rows.lengths() > 0).astype(np.int64)
+    drawn = CohortSampler(plan.cohort, able, place.seed + number).draw(number)
+    others = drawn[~np.isin(drawn, inside)][: max(0, _cohort_size(place) - len(inside))]
+    cohort = np.sort(np.concatenate([inside, others]))
+    seen: dict[str, Doubles] = {}
+    for opened in rounds:
+        parts = {tensor.name: np.zeros(tensor.shape) for tensor in opened.view.tensors}
+        for begin in range(0, len(cohort), plan.devices_at_once):
+            some = cohort[begin : begin + plan.devices_at_once]
+            updates = updates_of(plan, some, place.data.take(some), opened, place.seed + number)
+            for tensor in opened.view.tensors:
+                add_to(parts[tensor.name], updates, tensor)
+        source = FastSource(place.seed, rng.NOISE, number, opened.about.number, one_generator=True)
+        if view == "released":
+            plan.mechanism.protect(parts, opened.about, source)
+        elif plan.mechanism.noise_on == "message":
+            noise = plan.mechanism.noise_of_messages(opened.view, np.ones(len(cohort)), source.generator())
+            for name, values in noise.items():
+                parts[name] += values
+        seen |= {named(opened, name): values for name, values in parts.items()}
+    return seen

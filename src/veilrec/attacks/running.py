@@ -1,0 +1,298 @@
+"""Attacks on the uploads of news models, and on the queries of their users.
+
+Attacks on what a training sends and releases, by method and calibration: who was in it, and what they have.
+
+Trainings in which some devices lie: what becomes of everybody's lists, by attack, share and defence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from veilrec.attacks.inversion import Inverted, invert
+from veilrec.attacks.membership import Kind, Membership, MembershipEffort, ceiling_of, find_members
+from veilrec.attacks.poisoning import (
+    Defence,
+    MaliciousClients,
+    Poison,
+    PoisonedSimulation,
+    Poisoning,
+    choose_target,
+    exposure_of,
+    learns_promotion,
+    lying_data,
+    popular_items,
+)
+from veilrec.attacks.recovery import AttackFinding
+from veilrec.attacks.repeated_queries import COUNTS, QueryNoise, RecoveryCurve, average_queries, best_guess
+from veilrec.attacks.rows import AttackPoint, recover_clicks, recover_rows
+from veilrec.attacks.subjects import AttackSubject, Populations
+from veilrec.core import rng
+from veilrec.core.arrays import Csr, Doubles
+from veilrec.core.errors import BadInput, Diverged
+from veilrec.evaluation.evaluator import judge
+from veilrec.privacy.guarantee import Trust
+from veilrec.runs.evaluation import refuse_changed_data
+from veilrec.runs.request import read_trained
+from veilrec.runs.saved import SavedModel, open_model
+from veilrec.simulation.simulation import Seeds
+
+_USERS = 500  # test users whose interests are looked for, at most
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """A subject, and what was found."""
+
+    subject: AttackSubject
+    rounds: int  # of each device, taken together
+    findings: tuple[AttackFinding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The first finding, which is the one that the method's statement is about, and all of them."""
+        s = self.subject
+        about = {"attack": "gradient-rows", "method": s.method, "calibration": s.calibration, "model": s.trained}
+        terms = {"padding": s.padding, "claimed": s.claimed.to_json(), "data": s.data, "rounds": self.rounds}
+        every = [finding.to_json() for finding in self.findings]
+        return about | self.findings[0].to_json() | terms | {"findings": every}
+
+
+def attack_uploads(subject: AttackSubject, *, uploads: int, rounds: int = 1, seed: int = 0) -> Attacked:
+    """Look for clicked news in what a subject's devices send."""
+    with subject.named():
+        found = recover_clicks(
+            subject.plan, subject.devices, subject.weights, uploads=uploads, rounds=rounds, seed=seed
+        )
+    return Attacked(subject, rounds, found)
+
+
+@dataclass(frozen=True)
+class QueryAttack:
+    """A run whose users' queries were averaged."""
+
+    folder: Path
+    method: str
+    data: str
+    users: int
+    interests: int
+    chance: float  # of naming the right interest without a query
+    asking: QueryNoise
+    curves: tuple[RecoveryCurve, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `veilrec attack repeated-queries --json`."""
+        a = self.asking
+        return {
+            "attack": "repeated-queries",
+            "run": str(self.folder),
+            "method": self.method,
+            "data": self.data,
+            "users": self.users,
+            "interests": self.interests,
+            "chance": self.chance,
+            "calibration": a.calibration,
+            "noise": a.noise,
+            "clip_norm": a.clip_norm,
+            "curves": [curve.to_json() for curve in self.curves],
+        }
+
+
+def attack_queries(
+    folder: Path, populations: Populations, asking: QueryNoise, *, counts: Sequence[int] = COUNTS, seed: int = 0
+) -> QueryAttack:
+    """Average the queries of a run's test users."""
+    trained, model = read_trained(folder), open_model(folder)
+    scorer = _with_interests(model)
+    population = populations.load(trained.data)
+    refuse_changed_data(folder, trained, model, population)
+    attention = attention_of_test_users(scorer, trained.split(population).test.impressions, seed)
+    curves = average_queries(attention, asking, counts=counts, seed=seed)
+    users, interests = attention.shape
+    return QueryAttack(folder, trained.method, trained.data, users, interests, best_guess(attention), asking, curves)
+
+
+def clip_norm_of(folder: Path) -> float:
+    """The bound on attention that a run's model was trained with."""
+    return float(_with_interests(open_model(folder)).model.sizes.attention_clip)
+
+
+def _with_interests(model: SavedModel) -> Any:
+    scorer: Any = model.for_anybody
+    if not hasattr(getattr(scorer, "model", None), "padded_attention"):
+        raise BadInput(
+            f"{model.folder} is a run of {model.method}, whose model has no basis vectors, so that its devices send no"
+            " attention: train one that has, such as privaterec, and give its folder"
+        )
+    return scorer
+
+
+def attention_of_test_users(scorer: Any, impressions: Any, seed: int) -> Doubles:
+    """Attention over the basis of test users with a history, some of them: [users, B]."""
+    import torch
+
+    if impressions is None:
+        raise BadInput("the run's protocol asks about no impressions: train with --protocol mind")
+    _, first = np.unique(impressions.users, return_index=True)  # one history a user
+    rows = np.unique(impressions.history_of[first]).astype(np.int64)
+    rows = rows[impressions.histories.lengths()[rows] > 0]
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed])))
+    rows = np.sort(generator.permutation(rows)[:_USERS])
+    if not len(rows):
+        raise BadInput("no test user has clicked anything before: there are no interests to find")
+    items, mask = _padded(impressions.histories.take(rows), scorer.longest)
+    with torch.inference_mode():
+        past = scorer.states[torch.from_numpy(items)]
+        found = scorer.model.attention(scorer.model.whole_user(past, torch.from_numpy(mask)))
+    attention = found.numpy().astype(np.float64)
+    return np.asarray(attention / attention.sum(axis=1, keepdims=True))
+
+
+def _padded(histories: Csr, longest: int) -> tuple[Any, Any]:
+    """The latest clicks of every history: [users, longest] and which are real."""
+    width = max(1, min(longest, int(histories.lengths().max(initial=0))))
+    items, mask = np.zeros((len(histories), width), np.int64), np.zeros((len(histories), width), np.bool_)
+    for row in range(len(histories)):
+        latest = histories.row(row)[-width:]
+        items[row, : len(latest)], mask[row, : len(latest)] = latest, True
+    return items, mask
+
+
+_HIDDEN: dict[Trust | None, tuple[str, ...]] = {  # what nobody sees
+    "server sees only noisy sums": ("update", "message", "secure sum"),
+    "server sees only sums": ("update", "message"),
+}
+
+
+class Found(Protocol):
+    """One finding of an attack."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one attack found in one subject."""
+
+    attack: str
+    subject: AttackSubject
+    findings: Sequence[Found]
+    about: dict[str, Any] = field(default_factory=dict)  # of all findings
+
+    def to_json(self) -> dict[str, Any]:
+        """The first finding, which is the one that the method's statement is about, and all of them."""
+        s = self.subject
+        named = {"attack": self.attack, "method": s.method, "calibration": s.calibration, "model": s.trained}
+        terms = {"claimed": s.claimed.to_json(), "data": s.data, **self.about}
+        return named | self.findings[0].to_json() | terms | {"findings": [f.to_json() for f in self.findings]}
+
+
+def attack_members(subject: AttackSubject, *, effort: MembershipEffort, kinds: Sequence[Kind], seed: int = 0) -> Result:
+    """Train a subject with canaries among its devices; a run is trained again, with its own settings and data."""
+    plan, split = subject.plan, subject.split
+    found: list[Membership] = []
+    with subject.named():
+        for kind in kinds:
+            found += find_members(
+                plan, subject.devices, split.train, split.n_items, subject.claimed, effort=effort, kind=kind, seed=seed
+            )
+    ceiling = asdict(ceiling_of(plan)) if subject.claimed.basis == "proven" else None
+    return Result("membership", subject, found, {"rounds": plan.rounds, "ceiling": ceiling})
+
+
+def place_of(subject: AttackSubject, seed: int) -> AttackPoint:
+    """Where a subject's devices are attacked."""
+    split = subject.split
+    return AttackPoint(subject.plan, subject.devices, split.train, subject.weights, split.n_items, seed)
+
+
+def attack_rows(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
+    """Look for the items that a subject's devices have in the rows that they send."""
+    with subject.named():
+        found = recover_rows(place_of(subject, seed), uploads=uploads)
+    return Result("row-support", subject, _seen_by_somebody(subject, found))
+
+
+def attack_messages(subject: AttackSubject, *, uploads: int, seed: int = 0) -> Result:
+    """Work out histories from the numbers of messages, of their sums, and of what is released."""
+    with subject.named():
+        found = invert(place_of(subject, seed), uploads=uploads)
+    return Result("inversion", subject, _seen_by_somebody(subject, found))
+
+
+def _seen_by_somebody(subject: AttackSubject, found: Sequence[AttackFinding] | Sequence[Inverted]) -> Sequence[Found]:
+    """Where messages are masked, nobody sees one by itself; where devices add the noise, nobody sees a sum without."""
+    hidden = _HIDDEN.get(subject.claimed.trust, ())
+    return [one for one in found if one.view not in hidden]
+
+
+SHARES = (0.001, 0.01, 0.05)
+
+
+def attack_poisoning(
+    subject: AttackSubject,
+    *,
+    poisons: Sequence[Poison],
+    shares: Sequence[float],
+    defences: Sequence[Defence],
+    rounds: int | None = None,
+    seed: int = 0,
+) -> Result:
+    """Train a subject again and again: once where nobody lies, then with every attack against every defence."""
+    for share in shares:
+        if not 0.0 < share < 0.5:
+            raise BadInput(f"--share is {share:g}: it is the share of devices that lie, above 0 and below 0.5")
+    if rounds is not None and rounds < 1:
+        raise BadInput(f"--rounds is {rounds}: give at least 1")
+    with subject.named():
+        found = tuple(_trained(subject, poisons, shares, defences, rounds, seed))
+    return Result("poisoning", subject, found, {"rounds": min(rounds or subject.plan.rounds, subject.plan.rounds)})
+
+
+def _trained(
+    subject: AttackSubject,
+    poisons: Sequence[Poison],
+    shares: Sequence[float],
+    defences: Sequence[Defence],
+    rounds: int | None,
+    seed: int,
+) -> Iterator[Poisoning]:
+    for defence in defences:
+        yield _one(subject, None, defence, 0.0, rounds, seed)
+        for poison in poisons:
+            for share in shares:
+                yield _one(subject, poison, defence, share, rounds, seed)
+
+
+def _one(
+    subject: AttackSubject, poison: Poison | None, defence: Defence, share: float, rounds: int | None, seed: int
+) -> Poisoning:
+    plan, data, split = subject.plan, subject.devices, subject.split
+    generator = np.random.default_rng([seed, rng.COHORT, 1])
+    able = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+    count = max(1, round(share * len(able))) if poison is not None else 0
+    lying = np.sort(generator.permutation(able)[:count])
+    target = choose_target(data, split.n_items)
+    told, liars = data, None
+    if poison is not None:
+        liars = MaliciousClients(lying, poison, target, popular_items(data, split.n_items, target))
+        by_learning = learns_promotion(plan, data)
+        told = lying_data(data, split.n_items, liars, generator, by_learning=by_learning)
+    training = PoisonedSimulation(plan, told, split.train, Seeds.all_from(seed), liars, defence)
+    for number in range(min(rounds or plan.rounds, plan.rounds)):
+        training.step(number)
+    model = training.model()
+    metric, worst = ("auc", 0.5) if subject.reads_news else ("hr@10", 0.0)
+    try:
+        judged = judge(split.test, split.train, model)
+        quality = float(np.mean(judged.values[metric][~np.isin(judged.users, lying)]))
+        honest = generator.permutation(np.setdiff1d(able, lying))
+        exposure = exposure_of(model, split.train, honest, target)
+    except Diverged:  # the attack has won: nothing can be ranked any more
+        quality, exposure = worst, 1.0
+    return Poisoning(poison, defence, share, count, training.refused, exposure, quality, metric)

@@ -1,0 +1,424 @@
+"""Claims, and ways to attack them: each draws what it needs under both inputs of a worst-case pair and says what that
+proves.
+
+What an output says for the first input of a worst pair against the second, and the attacks made of that.
+
+Either as one number, such as the ratio of densities, or by a table of the probabilities of all outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+from veilrec.audit.bounds import (
+    calibration_p_value,
+    epsilon_exact,
+    epsilon_from_coordinates,
+    epsilon_from_counts,
+    epsilon_from_gaussian_scores,
+    epsilon_from_guesses,
+    epsilon_from_ratios,
+    epsilon_from_sampled_scores,
+    epsilon_from_scores,
+    independence_p_value,
+    reach,
+    separated,
+)
+from veilrec.core.arrays import Bools, Doubles, Offsets
+from veilrec.privacy.events import SampledEvent
+from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.randomness import SeededSource, Source
+
+T = TypeVar("T", bound=np.generic)
+Side: TypeAlias = Literal[0, 1]
+"""Which input of the pair."""
+Draw: TypeAlias = Callable[[Side, int, Source], Any]
+"""Draws so many outputs under one input."""
+Kind = Literal["proven", "known-bad", "planted"]
+Outcome = Literal["holds", "refuted"]
+Method = Literal["counts", "Gaussian", "hockey stick", "enumeration", "support", "one run", "coordinates"]
+
+_CHUNK = 50_000  # draws at a time, so that wide outputs stay small in memory
+
+
+@dataclass(frozen=True)
+class AttackEffort:
+    """What one attack may use: its seed, how many times its own number of draws, and its share of false alarms."""
+
+    seed: tuple[int, ...]
+    effort: int
+    alpha: float
+
+    def source(self, name: str, side: Side) -> SeededSource:
+        """A stream of its own for every attack and side."""
+        return SeededSource(*self.seed, zlib.crc32(name.encode()), side)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an attack has proven."""
+
+    lower_bound: float
+    method: Method
+    reach: float  # what it proves of an event that happens half the time or never
+    no_epsilon: bool = False  # the outputs show something that no epsilon allows
+    broken: bool = False  # the draws do not follow the law that the attack builds on
+
+
+class Attack(ABC):
+    """One test of one claim."""
+
+    @abstractmethod
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Attack, and report the bound on epsilon at delta."""
+
+
+@dataclass(frozen=True)
+class Scores(Attack):
+    """A number per output, high for the first input; `law` says what is known of it.
+
+    any: nothing, so thresholds are counted; gaussian: the noise in it is Gaussian; ratio: it is the log-likelihood
+    ratio of the stated law, which is put on trial before it is believed.
+    """
+
+    draw: Callable[[Side, int, Source], Doubles]
+    draws: int
+    law: Literal["any", "gaussian", "ratio"] = "any"
+    sampled: SampledEvent | None = None  # where the person is part of the message only by chance
+
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Score draws of both inputs."""
+        count = self.draws * allowance.effort
+        first, second = _both_sides(self.draw, count, name, allowance)
+        if self.law == "gaussian":
+            return Evidence(self._gaussian(first, second, delta, allowance.alpha), "Gaussian", math.inf)
+        if self.law == "ratio":
+            believed = calibration_p_value(first, second) > allowance.alpha
+            bound = epsilon_from_ratios(first, delta=delta, alpha=allowance.alpha) if believed else 0.0
+            return Evidence(bound, "hockey stick", math.inf, broken=not believed)
+        bound = epsilon_from_scores(first, second, delta=delta, alpha=allowance.alpha)
+        return Evidence(bound, "counts", reach(count // 2, alpha=allowance.alpha, delta=delta))
+
+    def _gaussian(self, first: Doubles, second: Doubles, delta: float, alpha: float) -> float:
+        if self.sampled is None:
+            return epsilon_from_gaussian_scores(first, second, delta=delta, alpha=alpha)
+        return epsilon_from_sampled_scores(first, second, event=self.sampled, delta=delta, alpha=alpha)
+
+
+@dataclass(frozen=True)
+class Coordinates(Attack):
+    """A score for each of several coordinates with noise of their own, `[n, k]`; for claims of delta 0."""
+
+    draw: Callable[[Side, int, Source], Doubles]
+    draws: int
+
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Score every coordinate of draws of both inputs."""
+        if delta != 0.0:
+            raise ValueError(f"delta is {delta}: this attack is on claims of delta 0")
+        count = self.draws * allowance.effort
+        first, second = _both_sides(self.draw, count, name, allowance)
+        most = first.shape[1] * reach(first.size // 2, alpha=allowance.alpha)
+        if min(independence_p_value(scores) for scores in (first, second)) <= allowance.alpha / 2:
+            return Evidence(0.0, "coordinates", most, broken=True)
+        return Evidence(epsilon_from_coordinates(first, second, alpha=allowance.alpha), "coordinates", most)
+
+
+@dataclass(frozen=True)
+class SupportEvent(Attack):
+    """Something about the support of the output: what is there, not how likely it is."""
+
+    draw: Callable[[Side, int, Source], Bools]
+    draws: int
+
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Count the event on both sides; the likelier side is chosen on the first halves."""
+        count = self.draws * allowance.effort
+        first, second = _both_sides(self.draw, count, name, allowance)
+        half = count // 2
+        if first[:half].sum() < second[:half].sum():
+            first, second = second, first
+        hits, others = int(first[half:].sum()), int(second[half:].sum())
+        trials = count - half
+        bound = epsilon_from_counts(hits, trials, others, trials, delta=delta, alpha=allowance.alpha)
+        return Evidence(
+            bound,
+            "support",
+            reach(trials, alpha=allowance.alpha, delta=delta),
+            no_epsilon=separated(hits, others, trials, delta=delta, alpha=allowance.alpha),
+        )
+
+
+@dataclass(frozen=True)
+class OutcomeTable(Attack):
+    """All outputs of a discrete mechanism with their probabilities, and draws that must follow them."""
+
+    first: Doubles
+    second: Doubles
+    draw: Callable[[Side, int, Source], Offsets]  # -> numbers of outputs, in the order of the tables
+    draws: int
+
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Exact, if the code draws from the tables (chi-square); otherwise nothing is proven."""
+        count = self.draws * allowance.effort
+        drawn = _both_sides(self.draw, count, name, allowance)
+        fits = (fit_p_value(*pair) for pair in zip(drawn, (self.first, self.second), strict=True))
+        if min(fits) <= allowance.alpha / 2:
+            return Evidence(0.0, "enumeration", math.inf, broken=True)
+        exact = epsilon_exact(self.first, self.second, delta=delta)
+        # Exact but for rounding: 1e-9 is not a refutation.
+        return Evidence(exact * (1.0 - 1e-9), "enumeration", math.inf, no_epsilon=exact == math.inf)
+
+
+@dataclass(frozen=True)
+class Guesses(Attack):
+    """One output made of many independent bits; each is guessed from it."""
+
+    correct: Callable[[int, Source], int]  # (number of bits, source) -> how many guesses were right
+    bits: int
+
+    def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
+        """Guess every bit."""
+        bits = self.bits * allowance.effort
+        right = self.correct(bits, allowance.source(name, 0))
+        bound = epsilon_from_guesses(right, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        most = epsilon_from_guesses(bits, bits, delta=delta, canaries=bits, alpha=allowance.alpha)
+        return Evidence(bound, "one run", most)
+
+
+def fit_p_value(drawn: Offsets, table: Doubles) -> float:
+    """How surprising draws are if they follow a table of probabilities (chi-square, rare outputs together)."""
+    seen = np.bincount(drawn, minlength=len(table)).astype(np.float64)
+    if len(seen) > len(table) or seen[table == 0.0].any():
+        return 0.0
+    expected = table * len(drawn)
+    rare = expected < 5.0
+    seen = np.append(seen[~rare], seen[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    kept = expected > 0.0
+    statistic = float(np.sum((seen[kept] - expected[kept]) ** 2 / expected[kept]))
+    return float(chdtrc(max(1, int(kept.sum()) - 1), statistic))
+
+
+def _both_sides(
+    draw: Callable[[Side, int, Source], NDArray[T]], count: int, name: str, allowance: AttackEffort
+) -> tuple[NDArray[T], NDArray[T]]:
+    return (_chunked(draw, 0, count, allowance.source(name, 0)), _chunked(draw, 1, count, allowance.source(name, 1)))
+
+
+def _chunked(draw: Callable[[Side, int, Source], NDArray[T]], side: Side, count: int, source: Source) -> NDArray[T]:
+    sizes = [_CHUNK] * (count // _CHUNK) + ([count % _CHUNK] if count % _CHUNK else [])
+    return np.concatenate([draw(side, size, source) for size in sizes])
+
+
+@dataclass(frozen=True)
+class ClaimCase:
+    """What is claimed of one release, and how it is attacked."""
+
+    name: str
+    kind: Kind
+    calibration: Literal["proven", "as-published", "planted"]
+    unit: Unit
+    adjacency: Adjacency
+    claimed_epsilon: float
+    delta: float
+    attacks: tuple[Attack, ...]
+    scope: Scope = "per message"
+    trust: Trust = "nobody"
+    size: str = ""  # of the instance that is attacked
+    why: str = ""  # what is wrong with a known-bad or planted one
+
+    @property
+    def key(self) -> str:
+        """What tells it from all other cases."""
+        claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency}"
+        return f"{self.name} {self.calibration} {self.size} {claim}"
+
+    @property
+    def basis(self) -> Basis:
+        """What the claim rests on; that of a planted bug rests on nothing."""
+        bases: dict[str, Basis] = {"proven": "proven", "as-published": "as published", "planted": "none"}
+        return bases[self.calibration]
+
+    @property
+    def expected(self) -> Outcome:
+        """What an audit that works says of it."""
+        return "holds" if self.kind == "proven" else "refuted"
+
+
+MANY, SOME = 200_000, 12_000  # draws a side; of exact samplers, which are slow
+_NUMBERS = 4_000_000  # noisy numbers a side, in the attacks that need the most draws
+_LARGE = 5.0  # an epsilon that counts can no longer reach
+_WIDE = 7  # from so many moving coordinates on, the largest loss of Laplace noise is too rare to be seen
+
+Outputs = NDArray[Any]
+Score = Callable[[Outputs], Doubles]
+Strategy = Callable[[Any], tuple[Attack, ...]]
+"""The attacks that a mechanism of one kind has to withstand."""
+
+
+def draws_of(mechanism: Mechanism[Any, Any]) -> Draw:
+    """Independent releases of either input of the worst pair."""
+    pair = mechanism.worst_pair()
+    return lambda side, count, source: mechanism.release_many(pair[side], count, source).value
+
+
+def scored(draw: Draw, score: Callable[[Any], Any]) -> Draw:
+    """Draws, each as one number."""
+    return lambda side, count, source: score(draw(side, count, source))
+
+
+def projection(first: Outputs, second: Outputs) -> Score:
+    """Along the line from one input to the other: all that Gaussian noise leaves to see."""
+    direction = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    unit = direction / np.linalg.norm(direction)
+    return lambda outputs: np.asarray(outputs @ unit)
+
+
+def gaussian_ratio(first: Doubles, second: Doubles, sigma: float) -> Score:
+    """ln of the ratio of densities: (|y - second|^2 - |y - first|^2) / (2 sigma^2)."""
+    slope = (first - second) / sigma**2
+    middle = (first + second) / 2
+    return lambda outputs: np.asarray((outputs - middle) @ slope)
+
+
+def laplace_ratios(first: Doubles, second: Doubles, scale: float) -> Score:
+    """ln of the ratio of densities of each moving coordinate: (|y - second| - |y - first|) / scale.
+
+    Many outputs have the same ratio. It is rounded, so that they also have the same number.
+    """
+    moves = first != second
+
+    def score(outputs: Outputs) -> Doubles:
+        kept = outputs.reshape(-1, *first.shape)[:, moves]
+        return np.asarray(np.round((np.abs(kept - second[moves]) - np.abs(kept - first[moves])) / scale, 9))
+
+    return score
+
+
+def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
+    """The sum over the coordinates: the ratio of the densities of whole outputs."""
+    ratios = laplace_ratios(first, second, scale)
+    return lambda outputs: np.asarray(np.round(ratios(outputs).sum(axis=1), 7))
+
+
+def padded_ratio(
+    first: Doubles, second: Doubles, pad: Doubles, *, pad_probability: float, log_density: Callable[[Outputs], Doubles]
+) -> Score:
+    """ln of (p f(y - pad) + (1 - p) f(y - first)) / (p f(y - pad) + (1 - p) f(y - second))."""
+
+    def score(outputs: Outputs) -> Doubles:
+        to_pad, to_first, to_second = (log_density(outputs - centre) for centre in (pad, first, second))
+        absent, present = np.log(pad_probability), np.log1p(-pad_probability)
+        under_first = np.logaddexp(absent + to_pad, present + to_first)
+        under_second = np.logaddexp(absent + to_pad, present + to_second)
+        return np.asarray(np.round(under_first - under_second, 9))
+
+    return score
+
+
+def bit_ratio(first: Bools, second: Bools, *, one_if_one: float, one_if_zero: float) -> Score:
+    """ln of the ratio of probabilities over independent bits, given P[1 | 1] and P[1 | 0]."""
+    under_first = np.where(first, one_if_one, one_if_zero)
+    under_second = np.where(second, one_if_one, one_if_zero)
+    if_one = np.log(under_first / under_second)
+    if_zero = np.log((1.0 - under_first) / (1.0 - under_second))
+    return lambda outputs: np.round(outputs @ if_one + ~outputs @ if_zero, 9)
+
+
+def gaussian_attacks(draw: Draw, first: Doubles, second: Doubles, *, sigma: float, claim: float) -> tuple[Attack, ...]:
+    """Counts, and the Gaussian trade-off, along the line between two centres; and a third opinion on large claims."""
+    along = scored(draw, projection(first, second))
+    draws = _NUMBERS // max(first.size, 5)
+    attacks = Scores(along, draws // 4), Scores(along, draws, "gaussian")
+    if claim < _LARGE:
+        return attacks
+    return *attacks, Scores(scored(draw, gaussian_ratio(first, second, sigma)), draws // 4, "ratio")
+
+
+def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float) -> tuple[Attack, ...]:
+    """Counts of the likelihood ratio between two centres, and of each coordinate's where many move."""
+    draws = _NUMBERS // max(first.size, 20)
+    whole, ratios = laplace_ratio(first, second, scale), laplace_ratios(first, second, scale)
+    if np.count_nonzero(first != second) < _WIDE:
+        return (Scores(scored(draw, whole), draws),)
+    return Scores(scored(draw, whole), draws // 4), Coordinates(scored(draw, ratios), draws)
+
+
+def number_of_bits(outputs: Bools) -> Offsets:
+    """Each row of bits as a number, the first bit counting most: the order of `bit_response`."""
+    return np.asarray(outputs @ (1 << np.arange(outputs.shape[-1])[::-1]), np.int64)
+
+
+def number_of_set(categories: int, size: int) -> Callable[[Bools], Offsets]:
+    """The place of each set, given as bits, in the order of `subset_selection`."""
+    weights = 1 << np.arange(categories)
+    places = np.full(2**categories, -1, np.int64)
+    for place, chosen in enumerate(combinations(range(categories), size)):
+        places[weights[list(chosen)].sum()] = place
+    return lambda outputs: places[outputs @ weights]
+
+
+def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
+    """Every category keeps itself with e^eps / (e^eps + C - 1), and becomes each other with 1 / (e^eps + C - 1)."""
+    table = np.full(categories, 1.0)
+    table[value] = math.exp(epsilon)
+    return np.asarray(table / table.sum())
+
+
+def bit_response(bits: tuple[int, ...], epsilon_per_bit: float) -> Doubles:
+    """All 2^m outputs of randomised response on m bits, in binary order."""
+    keep = 1.0 / (1.0 + math.exp(-epsilon_per_bit))
+    table = np.ones(1)
+    for bit in bits:
+        table = np.outer(table, (1.0 - keep, keep) if bit else (keep, 1.0 - keep)).ravel()
+    return table
+
+
+def subset_selection(categories: int, width: int, epsilon: float, *, value: int) -> Doubles:
+    """All sets of `width` categories, in the order of itertools: e^eps to 1 for those that hold the value."""
+    table = np.array(
+        [math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)]
+    )
+    return np.asarray(table / table.sum())
+
+
+def label_permutation(candidates: int, negatives: int, beta: float, *, click: int) -> Doubles:
+    """DPL (PrivateRec): the click and k uniform others are shown as a set, and one of them is named as the click.
+
+    Outputs (S, y) in the order of itertools: sets of k + 1, then members.
+    """
+    sets = 1.0 / math.comb(candidates - 1, negatives)
+    top = math.exp(beta)
+    return np.array(
+        [
+            (sets * (top if y == click else 1.0) / (top + negatives)) if click in shown else 0.0
+            for shown, y in _shown(candidates, negatives)
+        ]
+    )
+
+
+def response_first(candidates: int, negatives: int, epsilon: float, *, click: int) -> Doubles:
+    """The sound order: k-ary response names y first, then k others are drawn around it."""
+    named = k_ary_response(candidates, epsilon, value=click)
+    sets = 1.0 / math.comb(candidates - 1, negatives)
+    return np.array([sets * named[y] for _, y in _shown(candidates, negatives)])
+
+
+def _shown(candidates: int, negatives: int) -> list[tuple[tuple[int, ...], int]]:
+    return [
+        (shown, y)
+        for shown, place in product(combinations(range(candidates), negatives + 1), range(negatives + 1))
+        for y in (shown[place],)
+    ]

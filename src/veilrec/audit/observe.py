@@ -1,0 +1,422 @@
+"""A plan watched at work: what is added up, what noise lands on it, and what the server then gives away.
+
+Nothing is done here that the plan's own mechanisms do not do: they are called, and what went in and came out is
+written down. A run can also be repeated from a script of protected sums, on other data: whatever then differs in the
+released models got there past the noise.
+
+One finding of an audit, and the statistics that decide it: each states how often it is wrong by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammainccinv, gammaincinv, kolmogorov, ndtr, stdtr
+
+from veilrec.client.local_training import LocalData
+from veilrec.core.arrays import Csr, Doubles, Floats, Offsets, offsets_of
+from veilrec.core.plan import Plan
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema
+from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
+from veilrec.privacy.mechanisms.sums import UpdateMechanism
+from veilrec.privacy.randomness import Source
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.simulation.simulation import Seeds, Simulation
+
+Sums = dict[str, Doubles]
+Run = TypeVar("Run", bound=Simulation)
+Protect = Callable[[MutableMapping[str, Doubles], RoundSpec], None]
+"""What is done to the sums of a round instead of adding noise."""
+
+
+@dataclass(frozen=True)
+class SeenSums:
+    """The sums of a round, before and after the noise."""
+
+    about: RoundSpec
+    before: Sums
+    after: Sums
+
+    def inside(self, name: str) -> Offsets | slice:
+        """The places of a flattened tensor that the round is about."""
+        entries = self.about.entries(name, self.before[name].size)
+        return slice(None) if entries is None else entries
+
+    def noise(self, name: str) -> Doubles:
+        """What was added to the places that the round is about."""
+        return np.asarray((self.after[name] - self.before[name]).reshape(-1)[self.inside(name)])
+
+    def outside(self, name: str) -> int:
+        """How many places that the round is not about hold anything."""
+        mask = np.ones(self.before[name].size, np.bool_)
+        mask[self.inside(name)] = False
+        held = (self.before[name].reshape(-1) != 0.0) | (self.after[name].reshape(-1) != 0.0)
+        return int(np.count_nonzero(held & mask))
+
+
+@dataclass(frozen=True)
+class SeenReports:
+    """What devices told before a round, and the counts as they were used."""
+
+    devices: Offsets
+    told: Offsets  # [devices, items]: how often each device counts for each item
+    protected: Doubles
+
+
+@dataclass
+class ObservedRun:
+    """A run, as it was seen."""
+
+    sums: list[SeenSums] = field(default_factory=list)
+    # Of the bounded updates, some devices at a time, and what they count for where the bound is learnt.
+    norms: list[tuple[RoundSpec, Doubles]] = field(default_factory=list)
+    counts: list[Floats] = field(default_factory=list)
+    messages: list[tuple[ClientUpdates, ClientUpdates, RoundSpec]] = field(
+        default_factory=list
+    )  # bounded, and as it was sent
+    shared: list[tuple[Mapping[str, Floats], Doubles | Offsets]] = field(default_factory=list)  # noise drawn at once
+    reports: list[SeenReports] = field(default_factory=list)
+    released: list[dict[str, Floats]] = field(default_factory=list)  # the model after every round
+    keeps_state: bool = False
+
+    def largest_norm(self, clip_norm: float | None = None) -> float:
+        """Of everything that any device sent, over all tensors together; as if every round had this bound."""
+
+        def scale(about: RoundSpec) -> float:
+            return 1.0 if clip_norm is None or about.clip_norm is None else clip_norm / abs(about.clip_norm)
+
+        return float(max((norms.max() * scale(about) for about, norms in self.norms if len(norms)), default=0.0))
+
+
+class _WatchedUpdates:
+    """The mechanism of a plan, with a witness; `instead` replaces the noise on sums."""
+
+    def __init__(self, mechanism: UpdateMechanism, seen: ObservedRun, instead: Protect | None) -> None:
+        self._mechanism, self._seen, self._instead = mechanism, seen, instead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mechanism, name)
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        bounded = self._mechanism.bound(uploads, about)
+        self._seen.norms.append((about, norms_of(bounded)))
+        if BOUND in bounded.dense:
+            self._seen.counts.append(bounded.dense[BOUND].ravel())
+        return bounded
+
+    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+        sent = self._mechanism.perturb(bounded, about, source)
+        self._seen.messages.append((bounded, sent, about))
+        return sent
+
+    def noise_of_messages(
+        self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
+    ) -> dict[str, Floats]:
+        noise = self._mechanism.noise_of_messages(view, weights, generator)
+        self._seen.shared.append((noise, weights))
+        return noise
+
+    def protect(self, sums: MutableMapping[str, Doubles], about: RoundSpec, source: Source) -> None:
+        before = _copied(sums)
+        if self._instead is None:
+            self._mechanism.protect(sums, about, source)
+        else:
+            self._instead(sums, about)
+        self._seen.sums.append(SeenSums(about, before, _copied(sums)))
+
+
+class _WatchedReports:
+    """The reports of a plan, with a witness who sees every device's by itself."""
+
+    def __init__(self, mechanism: ItemReports, seen: ObservedRun, script: list[SeenReports] | None) -> None:
+        self._mechanism, self._seen, self._script = mechanism, seen, script
+        self._devices, self._told = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mechanism, name)
+
+    def count(self, data: Csr, devices: Offsets, *, seed: int, period: int) -> Offsets:
+        return self._each(
+            data, devices, lambda one, device: self._mechanism.count(one, device, seed=seed, period=period)
+        )
+
+    def count_each(self, data: Csr, devices: Offsets, source_of: SourceOf) -> Offsets:
+        return self._each(data, devices, lambda one, device: self._mechanism.count_each(one, device, source_of))
+
+    def _each(self, data: Csr, devices: Offsets, count: Callable[[Csr, Offsets], Offsets]) -> Offsets:
+        told = [count(data.take(np.array([row])), devices[row : row + 1]) for row in range(len(devices))]
+        self._devices, self._told = devices, np.array(told)
+        return np.asarray(self._told.sum(axis=0))
+
+    def protect(self, counts: Offsets, source: Source) -> Doubles:
+        if self._script is None:
+            protected = self._mechanism.protect(counts, source)
+        else:
+            protected = self._script[len(self._seen.reports)].protected
+        self._seen.reports.append(SeenReports(self._devices, self._told, protected))
+        return protected
+
+
+def watch(
+    plan: Plan,
+    data: LocalData,
+    histories: Csr,
+    seeds: Seeds,
+    rounds: int,
+    *,
+    script: ObservedRun | None = None,
+    quiet: bool = False,
+    removed: int | None = None,
+) -> ObservedRun:
+    """A few rounds of a plan under watch.
+
+    With a script, sums and counts after the noise are those of another run; quiet, sums get no noise.
+    """
+    seen = ObservedRun()
+    instead = _from(script) if script is not None else _no_noise if quiet else None
+    mechanism = cast(UpdateMechanism, _WatchedUpdates(plan.mechanism, seen, instead))
+    reports = plan.reports
+    if reports is not None:
+        told = None if script is None else script.reports
+        reports = replace(reports, mechanism=cast(ItemReports, _WatchedReports(reports.mechanism, seen, told)))
+    watched = replace(plan, mechanism=mechanism, reports=reports)
+    simulation: Simulation = simulate(watched, data, histories, seeds, removed=removed)
+    seen.keeps_state = bool(simulation.private)
+    for number in range(rounds):
+        simulation.step(number)
+        seen.released.append({name: value.copy() for name, value in simulation.server.weights.items()})
+    return seen
+
+
+def simulate(
+    plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
+) -> Simulation:
+    """A simulation, or the same without some devices' data: they still count, are drawn, and then are not there."""
+    return simulate_as(Simulation, plan, data, histories, seeds, removed=removed)
+
+
+def simulate_as(
+    kind: type[Run], plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
+) -> Run:
+    """The same with a simulation of another kind."""
+    if removed is None:
+        return kind(plan, data, histories, seeds)
+    everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+    simulation = kind(plan, _without(data, np.atleast_1d(removed)), histories, seeds)
+    simulation.sampler = _Without(plan.cohort, everybody, seeds.cohorts, secret=seeds.secret, removed=removed)
+    return simulation
+
+
+def _without(data: LocalData, removed: Offsets) -> LocalData:
+    """The same data with nothing in some rows; ratings lie beside items."""
+    lengths = data.rows.lengths()
+    kept = np.repeat(~np.isin(np.arange(len(lengths)), removed), lengths)
+    lengths[removed] = 0
+    changed: dict[str, Any] = {"rows": Csr(offsets_of(lengths), data.rows.items[kept])}
+    ratings = getattr(data, "ratings", None)
+    if ratings is not None:
+        changed["ratings"] = ratings[kept]
+    return cast(LocalData, replace(cast(Any, data), **changed))
+
+
+class _Without(CohortSampler):
+    """Cohorts of everybody, less some."""
+
+    def __init__(self, *arguments: Any, removed: int | Offsets, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._removed = np.atleast_1d(removed)
+
+    def draw(self, round_number: int) -> Offsets:
+        devices = super().draw(round_number)
+        left: Offsets = devices[~np.isin(devices, self._removed)]
+        return left
+
+
+def _from(script: ObservedRun) -> Protect:
+    by_number = {sums.about.number: sums.after for sums in script.sums}
+
+    def protect(sums: MutableMapping[str, Doubles], about: RoundSpec) -> None:
+        for name, total in sums.items():
+            total[...] = by_number[about.number][name]
+
+    return protect
+
+
+def _no_noise(sums: MutableMapping[str, Doubles], about: RoundSpec) -> None:
+    return
+
+
+def _copied(sums: Mapping[str, Doubles]) -> Sums:
+    return {name: total.copy() for name, total in sums.items()}
+
+
+def norms_of(uploads: ClientUpdates) -> Doubles:
+    """L2 norm of each device's update, added up here and not where it is clipped; what it counts for is no part."""
+    squares = np.zeros(uploads.count)
+    packed = (*uploads.tables.values(), *uploads.entries.values())
+    for rows in packed:
+        device = np.repeat(np.arange(uploads.count), np.diff(rows.offsets))
+        np.add.at(squares, device, (rows.values.astype(np.float64) ** 2).sum(axis=1))
+    dense = (values for name, values in uploads.dense.items() if name != BOUND)
+    whole = (*dense, *(factors.product() for factors in uploads.factors.values()))
+    for values in whole:
+        squares += (values.astype(np.float64).reshape(uploads.count, -1) ** 2).sum(axis=1)
+    return np.asarray(np.sqrt(squares))
+
+
+ALPHA = 1e-6  # how often a statistical check fails although all is well, at most
+_FEWEST = 8  # numbers from which on a correlation is worth anything
+_STEP = 2.0**-19  # of a standard deviation: nearer than this to nothing twice in a row, noise never is
+
+Value = float | int | str
+
+
+@dataclass(frozen=True)
+class AuditCheck:
+    """What was measured, what it has to be, and whether it is."""
+
+    name: str
+    measured: Value
+    relation: Literal["is", "at least", "at most"]
+    expected: Value
+    holds: bool
+    where: str = ""  # in which tensor, round or way of drawing it was the worst
+    false_alarm_rate: float = 0.0
+    allowed: tuple[float, ...] = ()  # as far as it may be by chance: one limit, or the lower and the upper one
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; what is no number in JSON as a word."""
+        values = {name: _word(value) for name, value in vars(self).items()}
+        return {key: value for key, value in values.items() if key not in ("where", "allowed") or value}
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def is_equal(name: str, measured: Value, expected: Value, where: str = "") -> AuditCheck:
+    """Without chance: one value and no other."""
+    return AuditCheck(name, measured, "is", expected, bool(measured == expected), where)
+
+
+def at_most(name: str, measured: float, expected: float, where: str = "") -> AuditCheck:
+    """Without chance: not above a limit; what is not a number is."""
+    return AuditCheck(name, measured, "at most", expected, bool(measured <= expected), where)
+
+
+def at_least(name: str, measured: float, expected: float, where: str = "") -> AuditCheck:
+    """Without chance: not below a limit; what is not a number is."""
+    return AuditCheck(name, measured, "at least", expected, bool(measured >= expected), where)
+
+
+def spread_at_least(name: str, noise: Doubles, sigma: float, where: str, *, alpha: float = ALPHA) -> AuditCheck:
+    """Whether Gaussian noise has at least this standard deviation (chi-square, one-sided)."""
+    measured = float(np.sqrt(np.mean(noise**2))) if len(noise) else 0.0
+    p_value = float(chdtr(len(noise), float(np.sum((noise / sigma) ** 2)))) if len(noise) else 0.0
+    lowest = sigma * math.sqrt(2.0 * float(gammaincinv(len(noise) / 2.0, alpha)) / len(noise)) if len(noise) else sigma
+    return AuditCheck(name, measured, "at least", sigma, p_value > alpha, where, alpha, (lowest,))
+
+
+def spread_is_one(name: str, noise: Doubles, where: str) -> AuditCheck:
+    """Whether noise of any law has the standard deviation 1, to a twentieth and what chance explains."""
+    measured = float(np.std(noise))
+    kurtosis = float(np.mean(((noise - noise.mean()) / measured) ** 4)) if measured > 0.0 else 1.0
+    limit = 0.05 + 5.0 * math.sqrt((kurtosis - 1.0) / len(noise)) / 2.0  # beyond 5 standard errors: 6e-7
+    return AuditCheck(name, measured, "is", 1.0, abs(measured - 1.0) < limit, where, ALPHA, (1.0 - limit, 1.0 + limit))
+
+
+def is_gaussian(name: str, noise: Doubles, where: str) -> AuditCheck:
+    """Whether noise has the shape that the proof counts on (Kolmogorov and Smirnov, with its own spread)."""
+    ordered = np.sort(noise / max(float(np.sqrt(np.mean(noise**2))), 1e-300))
+    n = len(ordered)
+    theory = ndtr(ordered)
+    distance = float(max(np.max(np.arange(1, n + 1) / n - theory), np.max(theory - np.arange(n) / n)))
+    limit = 2.7 / math.sqrt(n)  # kolmogorov(2.7) = 9e-7; with a fitted spread it is rarer still
+    return AuditCheck(
+        name, distance, "at most", limit, float(kolmogorov(math.sqrt(n) * distance)) > ALPHA, where, ALPHA
+    )
+
+
+def bare(first: Doubles, second: Doubles, sigma: float) -> int:
+    """How many places got nothing in two draws of noise."""
+    return int(np.count_nonzero((np.abs(first) <= _STEP * sigma) & (np.abs(second) <= _STEP * sigma)))
+
+
+def repeats(noises: Sequence[tuple[str, Doubles]], sigma: float) -> list[str]:
+    """Pairs of noises that have something to do with each other: correlated, or the same numbers.
+
+    The correlation of two Gaussian samples follows Student's t exactly; all pairs share ALPHA.
+    """
+    pairs = len(noises) * (len(noises) - 1) // 2
+    found = []
+    for i, (name, first) in enumerate(noises):
+        for other, second in noises[:i]:
+            n = min(len(first), len(second))
+            if n < 2:
+                continue
+            a, b = first[:n], second[:n]
+            if np.all(np.abs(a - b) <= _STEP * sigma) or (n >= _FEWEST and _correlated(a, b) < ALPHA / pairs):
+                found.append(f"{other} and {name}")
+    return found
+
+
+def _correlated(first: Doubles, second: Doubles) -> float:
+    """How surprising the correlation of two independent samples is."""
+    a, b = first - first.mean(), second - second.mean()
+    size = math.sqrt(float(a @ a) * float(b @ b))
+    if size == 0.0:
+        return 1.0
+    r = min(abs(float(a @ b)) / size, 1.0 - 1e-15)
+    return float(2.0 * stdtr(len(a) - 2, -r * math.sqrt((len(a) - 2) / (1.0 - r * r))))
+
+
+def rate_at_most(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
+    """Whether something happens no more often than this (binomial, one-sided)."""
+    p_value = 1.0 if rate >= 1.0 or hits == 0 else float(bdtrc(hits - 1, trials, rate))
+    most = _most_hits(trials, rate, ALPHA) / max(trials, 1)
+    return AuditCheck(name, hits / max(trials, 1), "at most", rate, p_value > ALPHA, where, ALPHA, (most,))
+
+
+def rate_at_least(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
+    """Whether something happens no more seldom than this (binomial, one-sided)."""
+    p_value = float(bdtr(hits, trials, rate))
+    fewest = (trials - _most_hits(trials, 1.0 - rate, ALPHA)) / max(trials, 1)  # the others happen at most so often
+    return AuditCheck(name, hits / max(trials, 1), "at least", rate, p_value > ALPHA, where, ALPHA, (fewest,))
+
+
+def nobody_more_often(name: str, hits: Offsets, trials: int, rate: float) -> AuditCheck:
+    """Whether the one who is drawn most often is drawn no more often than chance explains; all share ALPHA."""
+    most = int(hits.max())
+    p_value = 1.0 if rate >= 1.0 or most == 0 else float(bdtrc(most - 1, trials, rate))
+    limit = _most_hits(trials, rate, ALPHA / len(hits)) / trials
+    return AuditCheck(name, most / trials, "at most", rate, p_value > ALPHA / len(hits), "", ALPHA, (limit,))
+
+
+def _most_hits(trials: int, rate: float, alpha: float) -> int:
+    """The largest number of hits that is no surprise: as many or more have a chance above alpha."""
+    if rate >= 1.0:
+        return trials
+    low, high = 0, trials + 1  # no hit is never a surprise; more than all always are
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if float(bdtrc(middle - 1, trials, rate)) > alpha else (low, middle)
+    return low
+
+
+def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
+    """Whether the sizes of cohorts vary as those of independent coins do (chi-square, both sides)."""
+    statistic = float(np.sum((sizes - sizes.mean()) ** 2)) / variance
+    p_value = 2.0 * min(float(chdtr(len(sizes) - 1, statistic)), float(chdtrc(len(sizes) - 1, statistic)))
+    # sizes have one degree of freedom less than there are, and np.var divides by all
+    halves = (
+        float(gammaincinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
+        float(gammainccinv((len(sizes) - 1) / 2.0, ALPHA / 2.0)),
+    )
+    low, high = (2.0 * variance * half / len(sizes) for half in halves)
+    return AuditCheck(name, float(np.var(sizes)), "is", variance, p_value > ALPHA, "", ALPHA, (low, high))

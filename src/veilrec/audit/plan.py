@@ -1,0 +1,393 @@
+"""An audit of the very plan that trains: its sums, messages, reports, cohorts and accounting against its statement.
+
+The plan runs as it is, with the noise of a secret and with that of a seed, under watch. What the stated guarantee needs
+is worked out here once more, from epsilon, delta, rounds, cohorts, unit and adjacency; what the plan's own mechanism
+says of its noise is compared with that and with what was measured, and is never taken on trust. It can refute a
+statement, and does not prove one: see docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilrec.audit.observe import (
+    ALPHA,
+    AuditCheck,
+    ObservedRun,
+    at_least,
+    at_most,
+    is_equal,
+    nobody_more_often,
+    norms_of,
+    rate_at_most,
+    sizes_vary,
+    watch,
+)
+from veilrec.audit.plan_local import local_checks
+from veilrec.audit.plan_messages import ReportedCounts, comparison_checks, message_checks, report_checks, told_by
+from veilrec.audit.plan_sums import (
+    coverage_checks,
+    firsts,
+    learnt_bound_checks,
+    measured_in_all,
+    nodes_of_a_person,
+    noise_checks,
+    published_bound_checks,
+    spread_of,
+    tree_checks,
+)
+from veilrec.client.local_training import LocalData
+from veilrec.client.news_data import OwnImpressions
+from veilrec.core.arrays import Csr, Doubles, Floats, Offsets
+from veilrec.core.errors import VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Rows, from_vectors
+from veilrec.privacy.accounting import delta_of, epsilon_of, noise_for
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, SampledEvent, repeated
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.reports import MadeOfReports
+from veilrec.privacy.mechanisms.schedules import ScheduledSum, TreeSum
+from veilrec.privacy.samplers import UNITS
+from veilrec.simulation.simulation import Seeds, Simulation
+
+_SLACK = 0.002  # noise is chosen to spend at least 0.9995 of epsilon
+
+
+def audit_plan(
+    plan: Plan,
+    data: LocalData,
+    histories: Csr,
+    guarantee: Guarantee,
+    *,
+    rounds: int = 3,
+    drawn: int = 1000,
+    seed: int = 0,
+) -> tuple[AuditCheck, ...]:
+    """Everything that can be checked of a plan and its statement on this data, over a few rounds.
+
+    Cohorts are `drawn` many times. Everything is decided by the seed; see `Check.false_alarm_rate`.
+    """
+    run = _Run(plan, data, histories, max(rounds, _until_every_tensor(plan)), seed)
+    if guarantee.basis == "proven":
+        return tuple(_proven(run, guarantee, drawn))
+    secret, seeded = run.secret(0), run.seeded(0)
+    if guarantee.basis == "as published" and plan.mechanism.noise_on == "sum":
+        key = secret_of(seed, 2)
+        return tuple(published_bound_checks(plan, secret.sums[0], guarantee, run.devices, key, seed))
+    told = told_by(plan, data.rows, [secret], [seeded])
+    return tuple(message_checks(plan, secret, seeded, told, guarantee))
+
+
+def _until_every_tensor(plan: Plan) -> int:
+    """So many rounds that each kind of them was seen, where rounds are about different tensors."""
+    if not isinstance(plan.mechanism, ScheduledSum):
+        return 0
+    kinds = [about.tensors for about in announced(plan)]
+    return 1 + max(kinds.index(kind) for kind in kinds)
+
+
+def announced(plan: Plan) -> list[RoundSpec]:
+    """What rounds are about, where that is decided before the first."""
+    return [plan.agenda.next(number, plan.start, None) for number in range(plan.rounds)]
+
+
+def secret_of(seed: int, *numbers: int) -> bytes:
+    """A secret for an audit, which everybody may know."""
+    return hashlib.sha256(f"audit {seed} {numbers}".encode()).digest()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A plan on some data."""
+
+    plan: Plan
+    data: LocalData
+    histories: Csr
+    rounds: int
+    seed: int
+
+    def secret(self, number: int) -> ObservedRun:
+        """With noise that a secret names."""
+        return self._watched(Seeds.all_from(self.seed, secret_of(self.seed, number)))
+
+    def seeded(self, number: int) -> ObservedRun:
+        """With the noise of a seed, from fast generators."""
+        return self._watched(Seeds(self.seed, self.seed, self.seed + 1 + number))
+
+    def _watched(self, seeds: Seeds) -> ObservedRun:
+        return watch(self.plan, self.data, self.histories, seeds, self.rounds)
+
+    def replayed(self, script: ObservedRun) -> ObservedRun:
+        """With everybody's data, draws and cohorts changed, and the protected sums and counts as they were."""
+        generator = np.random.default_rng(self.seed)
+        everybody = np.flatnonzero(self.data.rows.lengths() > 0)
+        chosen = np.arange(len(self.data.rows))
+        chosen[everybody] = generator.choice(everybody, len(everybody))
+        other = Seeds.all_from(self.seed + 17, secret_of(self.seed, 17))
+        return watch(self.plan, self.data.take(chosen), self.histories, other, self.rounds, script=script)
+
+    @property
+    def devices(self) -> int:
+        """How many can take part."""
+        return int((self.data.rows.lengths() > 0).sum())
+
+
+def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]:
+    if isinstance(run.plan.mechanism, MadeOfReports):
+        if not isinstance(run.data, OwnImpressions):
+            raise TypeError("messages are made of reports on impressions")
+        seen = run.secret(0)
+        yield from local_checks(run.plan, run.data, run.histories, guarantee, rounds=run.rounds, seed=run.seed)
+        yield from _bound_checks(run.plan, RoundSpec(0), seen.largest_norm())
+        return
+    if run.plan.mechanism.noise_on != "sum":
+        yield is_equal("noise lands on", run.plan.mechanism.noise_on, "sum")
+        return
+    secret, seeded = [run.secret(0), run.secret(1)], [run.seeded(0), run.seeded(1)]
+    told = told_by(run.plan, run.data.rows, secret, seeded)
+    account = RunAccount(run.plan, guarantee, run.devices, secret[0].keeps_state, told)
+    key = secret_of(run.seed, 2)
+    measured, counted = measured_in_all(run.plan, secret[0].sums, key, run.seed)
+    spread, runs = spread_of(measured["secret"]), (*secret, *seeded)
+    needed = account.needed_sigma(guess=spread)
+    yield from noise_checks(run.plan, secret, seeded, measured, needed)
+    yield from coverage_checks(run.plan, runs, spread, key)
+    yield is_equal("numbers of the model that data reaches past the noise", *_past_the_noise(run, secret[0]))
+    for first in (sums.about for sums in firsts(secret[0].sums)):
+        yield from _bound_checks(run.plan, first, max(seen.largest_norm(first.clip_norm) for seen in runs))
+    if run.plan.bound_rule is not None:
+        yield from learnt_bound_checks(run.plan, runs, counted, needed, key)
+    if isinstance(run.plan.mechanism, TreeSum):
+        yield from tree_checks(run.plan, _cohorts(run, key, run.plan.rounds), needed, key)
+    else:
+        yield from _cohort_checks(run, account, drawn)
+    if told is not None:
+        yield from report_checks(run.plan, told, secret, seeded, guarantee)
+    yield from comparison_checks(run.plan, run.data, run.histories, guarantee, run.seed)
+    yield from _account_checks(run.plan, account, guarantee, needed, measured)
+
+
+@dataclass(frozen=True)
+class RunAccount:
+    """What a run costs, worked out from its statement, its cohorts and what was seen of its reports."""
+
+    plan: Plan
+    guarantee: Guarantee
+    devices: int
+    keeps_state: bool
+    told: ReportedCounts | None
+
+    @property
+    def rate(self) -> float:
+        """The chance to be in a round that accounting may count on."""
+        cohort, told = self.plan.cohort, self.plan.reports is not None and self.plan.reports.who == "cohort"
+        rate = min(1.0, (cohort.size or self.devices) / self.devices)
+        whole = cohort.sampling == "poisson" and self.guarantee.adjacency == "add-remove"
+        part = cohort.sampling == "fixed" and self.guarantee.adjacency == "replace-one" and not self.keeps_state
+        return rate if (whole or part) and not told else 1.0
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one unit moves a sum: an update comes or goes, or turns into another one."""
+        return self._moved(getattr(self.plan.mechanism, "clip_norm", math.inf))
+
+    def _moved(self, most: float) -> float:
+        comes_or_goes = self.guarantee.unit == "user" and self.guarantee.adjacency == "add-remove"
+        return most if comes_or_goes else 2.0 * most
+
+    @property
+    def count_mu(self) -> float:
+        """What the count of updates within the bound costs beside them: b - 1/2 comes or goes, or turns round."""
+        if self.plan.bound_rule is None:
+            return 0.0
+        sigma: float = getattr(self.plan.mechanism, "count_standard_deviation", 0.0)
+        return self._moved(0.5) / sigma + 1.0 / UNITS if sigma > 0.0 else math.inf
+
+    def event(self, sigma: float) -> Event:
+        """The whole run with this noise on its sums, and with the reports as they were seen."""
+        mu, sampling = math.hypot(self.sensitivity / sigma, self.count_mu), self.plan.cohort.sampling
+        one: Event = GaussianEvent(mu)
+        times = self.plan.rounds
+        if isinstance(self.plan.mechanism, TreeSum):
+            times = self.plan.cohort.most_turns(self.plan.rounds, self.devices)
+            one = GaussianEvent(mu * math.sqrt(nodes_of_a_person(self.plan.mechanism.steps)))
+        if self.rate < 1.0:
+            one = SampledEvent(mu, self.rate, "poisson" if sampling == "poisson" else "fixed")
+            if self.guarantee.unit != "user":
+                one = replace(one, sampling="padding")
+        rounds = repeated(one, times)
+        if isinstance(self.plan.mechanism, ScheduledSum):
+            rounds = ComposedEvent(tuple((self._scheduled(about, sigma), 1) for about in announced(self.plan)))
+        return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
+
+    def _scheduled(self, about: RoundSpec, sigma: float) -> Event:
+        """One round, by the bound that it announces; one that announces none may be as long as any."""
+        largest: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
+        mu = self._moved(largest if about.clip_norm is None else min(largest, about.clip_norm)) / sigma
+        if self.rate == 1.0:
+            return GaussianEvent(mu)
+        return SampledEvent(mu, self.rate, "poisson" if self.plan.cohort.sampling == "poisson" else "fixed")
+
+    @property
+    def reports(self) -> ComposedEvent | None:
+        """What reports cost as often as they were seen; that one costs what it says is checked beside."""
+        if self.plan.reports is None or self.told is None:
+            return None
+        return repeated(self.plan.reports.mechanism.event(), self.told.times)
+
+    def needed_sigma(self, guess: float) -> float:
+        """The standard deviation that the claimed epsilon needs on every sum."""
+        epsilon, delta = claim(self.guarantee)
+        if not math.isfinite(self.sensitivity + self.count_mu):
+            return math.inf  # nothing is bounded
+        if epsilon_of(self.event(math.inf), delta) >= epsilon:
+            return math.inf  # the reports or the count alone spend it all
+        at = guess if math.isfinite(guess) and guess > 0.0 else self.sensitivity
+        return noise_for(self.event, epsilon, delta, guess=at) * (1.0 - _SLACK)
+
+
+def claim(guarantee: Guarantee) -> tuple[float, float]:
+    """The epsilon and delta of a statement that makes one."""
+    if guarantee.epsilon is None or guarantee.delta is None:
+        raise ValueError("nothing is claimed")
+    return guarantee.epsilon, guarantee.delta
+
+
+def _past_the_noise(run: _Run, seen: ObservedRun) -> tuple[int, int]:
+    """How many released numbers change with everybody's data while the protected sums and counts stay the same."""
+    replayed = run.replayed(seen)
+    pairs = zip(seen.released, replayed.released, strict=True)
+    return sum(_different(one[name], other[name]) for one, other in pairs for name in one), 0
+
+
+def _different(one: Floats, other: Floats) -> int:
+    return int(np.count_nonzero(one.view(np.uint32) != other.view(np.uint32)))
+
+
+def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCheck]:
+    """The bound on an update, over all tensors together: as it was met, and as somebody would try to get past it."""
+    mechanism = plan.mechanism
+    limit: float = getattr(mechanism, "clip_norm", math.inf)
+    if about.clip_norm is not None:
+        limit = min(limit, about.clip_norm) if plan.bound_rule is None else about.clip_norm
+    yield at_most("largest norm of an update of a device", seen, limit)
+    yield at_most("largest norm of an update that is made to be large", _largest_of_hostile(plan, about, limit), limit)
+    for what, value in (("NaN", math.nan), ("infinity", math.inf)):
+        yield at_most(f"norm of what is left of an update with {what}", _norm(plan, about, value, spread=False), limit)
+    fits = mechanism.bound(_hostile(plan, about, np.array([limit]), spread=True), about)
+    yield is_equal("a message that is twice as long as the bound", _checked(plan, about, _times(fits, 2.0)), "refused")
+    yield is_equal("a message with NaN in it", _checked(plan, about, _times(fits, math.nan)), "refused")
+
+
+def _times(uploads: ClientUpdates, factor: float) -> ClientUpdates:
+    """The same messages with every number of the updates multiplied."""
+
+    def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
+
+    return replace(
+        uploads,
+        tables=scaled(uploads.tables),
+        entries=scaled(uploads.entries),
+        dense={n: values * np.float32(1.0 if n == BOUND else factor) for n, values in uploads.dense.items()},
+        factors={n: replace(f, scales=f.scales * np.float32(factor)) for n, f in uploads.factors.items()},
+    )
+
+
+def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
+    """Updates of these sizes: in every number, or in the first of every tensor."""
+    view = about.view(plan.schema)
+    size = sum(tensor.size for tensor in view.tensors)
+    vectors = np.zeros((len(sizes), size))
+    if spread:
+        vectors[:] = sizes[:, np.newaxis]
+    else:
+        starts = np.cumsum([0, *(tensor.size for tensor in view.tensors[:-1])])
+        vectors[:, starts] = sizes[:, np.newaxis]
+    return from_vectors(vectors, view)
+
+
+def _largest_of_hostile(plan: Plan, about: RoundSpec, limit: float) -> float:
+    """Over all tensors together; what is refused does no harm."""
+    sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
+    return max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
+
+
+def _norm(plan: Plan, about: RoundSpec, size: float, *, spread: bool) -> float:
+    """Of what is left of an update once it is bounded: 0 where it is refused, infinite where it is no number."""
+    try:
+        with np.errstate(all="ignore"):
+            norms = norms_of(plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about))
+    except VeilrecError:
+        return 0.0
+    return float(norms.max()) if np.isfinite(norms).all() else math.inf
+
+
+def _checked(plan: Plan, about: RoundSpec, uploads: ClientUpdates) -> str:
+    try:
+        plan.mechanism.check(uploads, about)
+    except VeilrecError:
+        return "refused"
+    return "passed on"
+
+
+def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[AuditCheck]:
+    """How often devices take part, against what the mechanism accounts for, and that against what it may."""
+    accounted = getattr(run.plan.mechanism, "taking_part", None)
+    if accounted is None:
+        yield is_equal("the chance to take part that is accounted for", "none stated", "some")
+        return
+    yield at_least("the chance to take part that is accounted for", accounted.rate, account.rate)
+    yield at_least("rounds that are accounted for", accounted.rounds, run.plan.rounds)
+    if account.rate < 1.0:
+        drawn_by = [_cohorts(run, secret_of(run.seed, number), drawn) for number in (4, 5)]
+        same = bool(np.array_equal(*drawn_by))
+        yield is_equal("cohorts of two secrets", "the same" if same else "different", "different")
+    for way, secret in (("secret", secret_of(run.seed, 4)), ("seeded", None)):
+        cohorts = _cohorts(run, secret, drawn)
+        hits = cohorts.sum(axis=0)
+        rate = accounted.rate
+        yield rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
+        yield nobody_more_often("how often the most drawn device takes part", hits, drawn, rate)
+        if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
+            sizes = cohorts.sum(axis=1)
+            yield sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
+        elif accounted.sampling == "fixed":
+            sizes = np.unique(cohorts.sum(axis=1))
+            yield is_equal("sizes of cohorts", " ".join(map(str, sizes)), str(accounted.cohort))
+
+
+def _cohorts(run: _Run, secret: bytes | None, drawn: int) -> Any:
+    """Who was in each of many rounds."""
+    simulation = Simulation(run.plan, run.data, run.histories, Seeds.all_from(run.seed, secret))
+    everybody = np.flatnonzero(run.data.rows.lengths() > 0)
+    members: Offsets = np.zeros((drawn, len(run.data.rows)), np.int64)
+    for number in range(drawn):
+        members[number, simulation.sampler.draw(number)] = 1
+    return members[:, everybody]
+
+
+def _account_checks(
+    plan: Plan, account: RunAccount, guarantee: Guarantee, needed: float, measured: dict[str, dict[str, Doubles]]
+) -> Iterator[AuditCheck]:
+    """The statement, the mechanism and the composed event say the same, and it adds up."""
+    epsilon, delta = claim(guarantee)
+    mechanism = plan.mechanism
+    yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
+    yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
+    moved = account.sensitivity
+    yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, moved)
+    yield at_least("standard deviation that the officer is told", mechanism.facts().get("sigma", 0.0), needed)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    numbers = sum(len(noise) for noise in measured["secret"].values())
+    most = spread_of(measured["secret"]) * (1.0 + 5.0 / math.sqrt(2.0 * numbers))  # beyond 5 standard errors: 3e-7
+    spent = epsilon_of(account.event(most), delta) if most > 0.0 else math.inf
+    charged = epsilon_of(plan.event(), delta)
+    check = at_least("epsilon that is charged, beside what the measured noise costs", charged, spent * (1.0 - _SLACK))
+    yield replace(check, false_alarm_rate=ALPHA)

@@ -1,0 +1,266 @@
+"""An audit of noise in shares: what a device puts under masks, against what the statement needs of all together.
+
+Everything is taken from whole shares, as a device makes them: noise is the share of an update of nothing, and what an
+update moves is the difference of two shares with the same noise. How much noise the sum needs, how many devices are
+counted on to add theirs, and what a round costs is worked out here once more, from the statement, `least` and `silent`.
+
+`veilrec audit METHOD --shares`: audit a plan with distributed noise, as a federation runs it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilrec.audit.bounds import epsilon_from_gaussian_scores
+from veilrec.audit.canary import ALPHA as CANARY_ALPHA
+from veilrec.audit.canary import Canary
+from veilrec.audit.method import FULL, QUICK, MethodAudit, fitting, small_problem, tiny_plan
+from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian, repeats
+from veilrec.audit.observe import spread_at_least as spread
+from veilrec.audit.plan import RunAccount, announced, claim, secret_of
+from veilrec.audit.plan_sums import NUMBERS
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.fixed_point import FixedPoint
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
+from veilrec.federation.distributed_noise import guarantee_of, terms_of, with_distributed_noise
+from veilrec.federation.making import least_of_shares
+from veilrec.methods.base import configure, promised
+from veilrec.methods.private import devices_with_data
+from veilrec.methods.registry import get
+from veilrec.privacy.accounting import delta_of, epsilon_of
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares, overflow_chance
+from veilrec.privacy.randomness import KeyedSource
+
+_SLACK = 0.002  # as in audits of noise that a server adds
+_CUT = 1e-3  # of the bound: what cutting to the lattice may add
+_FEWEST_DRAWS = 40
+_DEVICES, _ROUNDS = 3, 3  # whose noises are compared with each other
+_LARGE = 1e6  # times the bound: what somebody sends who wants to be seen
+_OVERFLOW = 1e-9  # chance of a round that its own noise voids
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A plan with noise in shares, as the audit sees it."""
+
+    plan: Plan
+    mechanism: DistributedNoiseSum
+    seed: int
+
+    def lattice(self, about: RoundSpec) -> FixedPoint:
+        """The whole numbers of a round."""
+        return self.plan.lattice(about)
+
+    def share(self, uploads: ClientUpdates, about: RoundSpec, *key: int) -> Offsets:
+        """What a device puts under masks, with the noise of a key."""
+        return self.mechanism.share(uploads, about, self.lattice(about), KeyedSource(secret_of(self.seed), *key)).value
+
+    def nothing(self, about: RoundSpec) -> ClientUpdates:
+        """An update of nothing."""
+        return self.same(about, 0.0)
+
+    def same(self, about: RoundSpec, value: float) -> ClientUpdates:
+        """An update with the same number everywhere."""
+        view = about.view(self.plan.schema.learnt)
+        return from_vectors(np.full((1, sum(tensor.size for tensor in view.tensors)), value), view)
+
+    def noise(self, about: RoundSpec, *key: int) -> dict[str, Doubles]:
+        """One device's noise, in the units of the model, on what the round is about."""
+        lattice, drawn = self.lattice(about), self.share(self.nothing(about), about, *key)
+        parts = {}
+        for name, place in lattice.places.items():
+            part = drawn[place].astype(np.float64) * lattice.steps[name]
+            entries = about.entries(name, part.size)
+            parts[name] = part if entries is None else part[entries]
+        return parts
+
+    def moved(self, uploads: ClientUpdates, about: RoundSpec) -> float:
+        """How far an update moves a sum: 0 where it is refused, infinite where nothing is sure."""
+        lattice = self.lattice(about)
+        try:
+            with np.errstate(all="ignore"):
+                apart = self.share(uploads, about, 1, 7) - self.share(self.nothing(about), about, 1, 7)
+        except VeilrecError:
+            return 0.0
+        squares = sum(float(np.sum((apart[at] * lattice.steps[name]) ** 2)) for name, at in lattice.places.items())
+        return math.sqrt(squares)
+
+
+def honest_of(least: int, silent: float) -> int:
+    """Devices of the fewest that are counted on to add their share, and to keep it to themselves."""
+    return max(1, least - math.floor(silent * least + 1e-12))
+
+
+def share_checks(
+    plan: Plan, guarantee: Guarantee, *, least: int, silent: float, devices: int, seed: int = 0
+) -> tuple[AuditCheck, ...]:
+    """Everything that can be checked of shares, for sums of `least` devices of whom a part may be silent."""
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, DistributedNoiseSum):
+        return (is_equal("noise lands on", mechanism.noise_on, "share"),)
+    shared = Shared(plan, mechanism, seed)
+    # Who takes part is seen, so that nothing is won by being drawn.
+    open_plan = replace(plan, mechanism=mechanism.inner, cohort=replace(plan.cohort, size=0), reports=None)
+    account = RunAccount(open_plan, guarantee, devices, keeps_state=True, told=None)
+    needed = account.needed_sigma(guess=mechanism.inner.sigma)
+    honest = honest_of(least, silent)
+    found = [
+        *_noise_checks(shared, needed, honest),
+        *_bound_checks(shared),
+        *_account_checks(shared, account, guarantee, needed, least, honest),
+    ]
+    return tuple(found)
+
+
+def _kinds(plan: Plan) -> list[RoundSpec]:
+    """The first round of every kind."""
+    found: dict[object, RoundSpec] = {}
+    for about in announced(plan):
+        found.setdefault((about.tensors, about.rank), about)
+    return list(found.values())
+
+
+def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditCheck]:
+    each = needed / math.sqrt(honest)
+    kinds = _kinds(shared.plan)
+    share = ALPHA / max(1, sum(len(shared.lattice(about).places) for about in kinds))
+    for about in kinds:
+        size = sum(part.size for part in shared.noise(about, 2).values())
+        draws = max(_FEWEST_DRAWS, math.ceil(NUMBERS / max(1, size)))
+        drawn = [shared.noise(about, 3, about.number, draw) for draw in range(draws)]
+        name = "standard deviation of a device's share of the noise"
+        for tensor in drawn[0]:
+            noise = np.concatenate([one[tensor] for one in drawn])
+            yield spread(name, noise, each, f"{tensor}, round {about.number}", alpha=share)
+        together = np.concatenate([part for one in drawn for part in one.values()])[:NUMBERS]
+        yield is_gaussian("distance of a share's noise from a Gaussian", together, f"round {about.number}")
+        bared = sum(bare(drawn[0][tensor], drawn[1][tensor], each) for tensor in drawn[0])
+        yield is_equal("numbers of a share without noise", bared, 0, f"round {about.number}")
+    about = kinds[0]
+    named = [
+        (f"device {device} in round {number}", np.concatenate(list(noise.values())))
+        for device in range(_DEVICES)
+        for number in range(_ROUNDS)
+        for noise in (shared.noise(replace(about, number=number), 4, device, number),)
+    ]
+    found = repeats(named, each)
+    yield AuditCheck(
+        "pairs of shares that repeat each other", len(found), "is", 0, not found, "".join(found[:1]), ALPHA
+    )
+
+
+def _bound_checks(shared: Shared) -> Iterator[AuditCheck]:
+    """The bound on what a device moves, whatever it has learnt."""
+    for about in _kinds(shared.plan):
+        limit = shared.mechanism.inner.clip_norm
+        if about.clip_norm is not None:
+            limit = min(limit, about.clip_norm)
+        sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, limit)
+        most = max(shared.moved(shared.same(about, size), about) for size in sizes)
+        where = f"round {about.number}"
+        yield at_most("how far an update that is made to be large moves a sum", most, limit * (1.0 + _CUT), where)
+        for what, value in (("NaN", math.nan), ("infinity", math.inf)):
+            moved = shared.moved(shared.same(about, value), about)
+            yield at_most(f"how far an update with {what} moves a sum", moved, limit * (1.0 + _CUT), where)
+
+
+def _account_checks(
+    shared: Shared, account: RunAccount, guarantee: Guarantee, needed: float, least: int, honest: int
+) -> Iterator[AuditCheck]:
+    plan, mechanism = shared.plan, shared.mechanism
+    epsilon, delta = claim(guarantee)
+    yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
+    yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
+    yield is_equal("whom the statement trusts", str(guarantee.trust), "server sees only noisy sums")
+    yield is_equal("devices without which no sum is opened", mechanism.shares.least, least)
+    yield at_most("devices whose noise is counted on", mechanism.shares.honest, honest)
+    yield at_least("how far one unit moves a sum, as accounted for", mechanism.sensitivity.value, account.sensitivity)
+    told = mechanism.facts().get("share_sigma", 0.0) * math.sqrt(honest)
+    yield at_least("standard deviation of a sum that the officer is told", told, needed)
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    charged = epsilon_of(plan.event(), delta)
+    spent = epsilon_of(account.event(needed / (1.0 - _SLACK)), delta)
+    yield at_least("epsilon that is charged, beside what the noise costs", charged, spent * (1.0 - 2.0 * _SLACK))
+    chance = overflow_chance(least, mechanism.dimension)
+    yield at_most("chance of a round that its own noise voids", chance, _OVERFLOW)
+
+
+def share_canary(plan: Plan, guarantee: Guarantee, *, least: int, silent: float, runs: int, seed: int = 0) -> Canary:
+    """One round, many times over, of the fewest devices, of whom only those add noise that are counted on.
+
+    One of them sends the largest update that there is, or nothing in its place (its opposite, where the statement is
+    about replacing); who looks knows its direction. What that proves is held against what a round may cost.
+    """
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, DistributedNoiseSum):
+        return Canary(math.inf, 1.0 - CANARY_ALPHA, 0, 1, "none", holds=False)
+    shared, about, honest = Shared(plan, mechanism, seed), announced(plan)[0], honest_of(least, silent)
+    lattice = shared.lattice(about)
+    steps = np.concatenate([np.full(at.stop - at.start, lattice.steps[name]) for name, at in lattice.places.items()])
+    far = _LARGE * mechanism.inner.clip_norm
+    turns = guarantee.adjacency != "add-remove" or guarantee.unit != "user"
+    sides = (shared.same(about, far), shared.same(about, -far if turns else 0.0))
+    apart = shared.share(sides[0], about, 5) - shared.share(sides[1], about, 5)
+    direction = apart * steps / max(float(np.linalg.norm(apart * steps)), 1e-300)
+
+    def score(side: int, run: int) -> float:
+        total = shared.share(sides[side], about, 6, side, run, 0).astype(np.float64)
+        for other in range(1, honest):
+            total += shared.share(shared.nothing(about), about, 6, side, run, other)
+        return float(total * steps @ direction)
+
+    scores = [np.array([score(side, run) for run in range(runs)]) for side in (0, 1)]
+    _, delta = claim(guarantee)
+    lower = epsilon_from_gaussian_scores(scores[0], scores[1], delta=delta, alpha=CANARY_ALPHA)
+    allowed = epsilon_of(mechanism.event_in(about), delta) + 2.0 * mechanism.draws_error
+    return Canary(lower, 1.0 - CANARY_ALPHA, runs, 1, "Gaussian noise", bool(lower <= allowed))
+
+
+_FEDERATION = bytes(32)
+
+
+def audit_with_shares(
+    name: str, *, quick: bool, silent: float = 0.0, seed: int = 0, settings: Sequence[str] = (), data: str | None = None
+) -> MethodAudit:
+    """Attack what devices put under masks, for as few of them as a sum of that plan needs."""
+    started = time.perf_counter()
+    method, effort = get(name), QUICK if quick else FULL
+    if method.plan is None:
+        raise BadInput(f"{method.name} learns where all data is, and sends no messages: audit a federated method")
+    config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
+    problem = small_problem(method, effort.users, rounds, data)
+    config = fitting(config, devices_with_data(problem))
+    plan = method.plan(config, problem)
+    least = least_of_shares(plan)
+    shared, guarantee = _turned(plan, promised(method, config, problem), NoiseShares(least, silent), method.name)
+    checks = share_checks(shared, guarantee, least=least, silent=silent, devices=devices_with_data(problem), seed=seed)
+    few, tiny = tiny_plan(method, settings, data)
+    people = devices_with_data(tiny)
+    claimed = promised(method, config, tiny)
+    small, claim = _turned(few, claimed, NoiseShares(people, silent), method.name)
+    runs = effort.runs // (1 if tiny.news is None else 2)
+    found = share_canary(small, claim, least=people, silent=silent, runs=runs, seed=seed)
+    label = f"{method.name} with noise in shares" + ("" if data is None else f" on {data}")
+    checks = (*checks, _opened(shared, least))
+    return MethodAudit(label, guarantee, checks, found, time.perf_counter() - started)
+
+
+def _turned(plan: Plan, guarantee: Guarantee, shares: NoiseShares, name: str) -> tuple[Plan, Guarantee]:
+    if guarantee.basis != "proven" or guarantee.delta is None:
+        raise BadInput(f"--shares is for methods that prove something, and {name} does not: leave it out")
+    turned = replace(with_distributed_noise(plan, shares), comparison=None)
+    return turned, guarantee_of(turned, guarantee.delta)
+
+
+def _opened(plan: Plan, least: int) -> AuditCheck:
+    """What helpers are told of a round."""
+    terms = terms_of(plan, plan.agenda.next(0, plan.start, None), _FEDERATION)
+    return at_least("devices without which helpers open no sum", terms.least, least)

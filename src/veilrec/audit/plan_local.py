@@ -1,0 +1,383 @@
+"""The part of an audit that is about messages made of local reports: attention and labels that a device makes noisy.
+
+The learner and the mechanisms are those of the plan. They run with a witness between them, who writes down what was
+told; and with a liar, who tells something that has nothing to do with anybody: a message that then still changes with
+the history or the clicks of its device knows more than what was told.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+from scipy.special import chdtr, gammaincinv, kolmogorov
+
+from veilrec.audit.observe import ALPHA, AuditCheck, at_most, bare, is_equal, rate_at_most, repeats
+from veilrec.client.federated import examples_if_asked
+from veilrec.client.local_training import Cohort, OwnSources
+from veilrec.client.news_data import HEAD, OwnImpressions, blocks_of
+from veilrec.core.arrays import Csr, Doubles, Indices, Offsets
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec
+from veilrec.privacy.accounting import delta_of, epsilon_of
+from veilrec.privacy.events import ComposedEvent, LaplaceEvent
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.reports import MadeOfReports
+from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.simulation.simulation import Seeds, Simulation, one_of
+from veilrec.wire import messages
+
+_NUMBERS, _LABELS = 50_000, 20_000  # that the plan's mechanisms are asked for once more
+_SLACK = 0.002
+_FAR_BEYOND = 50.0  # a claim: one vector refutes it alone, and nothing has to be composed
+_EXTRA = 3_000  # rounds that no run reaches
+_DEVICES = 40  # whose messages are compared
+_REPEATS = 60  # vectors of noise that are compared with each other
+_STRONG = 1e3  # times the basis vectors of the start: almost all attention is on one of them
+_LONGEST = 12  # history that somebody else has
+_USER_ENCODER = ("clicks.", "newcomer", "pad")  # what a model reads histories with, and nothing else
+
+
+@dataclass
+class Heard:
+    """What devices told, call by call: in a run with a secret a call is of one device."""
+
+    attention: list[Doubles] = field(default_factory=list)  # as it is
+    released: list[Doubles] = field(default_factory=list)
+    clicks: list[Offsets] = field(default_factory=list)
+    items: list[Offsets] = field(default_factory=list)
+    told: list[Offsets] = field(default_factory=list)  # places: the label, then the other candidates
+
+    @property
+    def most(self) -> int:
+        """Of vectors, or of labels, in a call."""
+        return max((len(part) for part in (*self.released, *self.told)), default=0)
+
+
+class _Attention:
+    """The noise on attention, with a witness; or a liar."""
+
+    def __init__(self, noise: Any, heard: Heard, *, liar: bool) -> None:
+        self._noise, self._heard, self._liar = noise, heard, liar
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._noise, name)
+
+    def add(self, attention: Doubles, source: Source) -> Doubles:
+        """Written down."""
+        if self._liar:
+            generator = np.random.default_rng([7, len(self._heard.released)])
+            released = generator.uniform(0.0, 1.0, np.shape(attention))
+        else:
+            released = self._noise.add(attention, source)
+        self._heard.attention.append(np.array(attention))
+        self._heard.released.append(np.array(released))
+        return released
+
+
+class _Labels:
+    """The labels, with a witness; or a liar."""
+
+    def __init__(self, labels: Any, heard: Heard, *, liar: bool) -> None:
+        self._labels, self._heard, self._liar = labels, heard, liar
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._labels, name)
+
+    def release(self, clicks: Offsets, items: Offsets, source: Source) -> Offsets:
+        """Written down."""
+        if self._liar:
+            places = (np.arange(1 + self._labels.negatives) + len(self._heard.told)) % items[:, np.newaxis]
+            told = np.where(np.arange(1 + self._labels.negatives) < items[:, np.newaxis], places, -1)
+        else:
+            told = self._labels.release(clicks, items, source)
+        self._heard.clicks.append(np.array(clicks))
+        self._heard.items.append(np.array(items))
+        self._heard.told.append(np.array(told))
+        return told
+
+
+def _overheard(plan: Plan, heard: Heard, *, liar: bool = False) -> Plan:
+    """The plan with a witness beside its noise."""
+    learner: Any = copy.copy(plan.learner)
+    noise = learner.noise
+    learner.noise = replace(
+        noise, attention=_Attention(noise.attention, heard, liar=liar), labels=_Labels(noise.labels, heard, liar=liar)
+    )
+    return replace(plan, learner=learner)
+
+
+def local_checks(
+    plan: Plan, data: OwnImpressions, histories: Csr, guarantee: Guarantee, *, rounds: int, seed: int
+) -> Iterator[AuditCheck]:
+    """What the statement needs of everything that devices tell, against what they were heard to tell."""
+    mechanism, noise = cast(MadeOfReports, plan.mechanism), getattr(plan.learner, "noise", None)
+    mine = noise is not None and noise.attention is mechanism.attention and noise.labels is mechanism.labels
+    yield is_equal("what devices learn from", "what is accounted for" if mine else "else", "what is accounted for")
+    if noise is None:
+        return
+    runs = {
+        "secret": _run(plan, data, histories, Seeds.all_from(seed, _secret(seed, 0)), rounds),
+        "seeded": _run(plan, data, histories, Seeds.all_from(seed), rounds),
+    }
+    samples = runs["secret"].most
+    yield at_most("impressions that a message tells of", samples, mechanism.samples)
+    scale = math.inf
+    for way, heard in runs.items():
+        asked = _asked(plan, way, seed)
+        yield from _noise_checks(plan, way, heard, asked)
+        yield from _label_checks(plan, way, heard, asked)
+        scale = min(scale, float(np.mean(np.abs(_noise(plan, asked)))))
+    yield from _moves(plan, seed)
+    yield from _replayed(plan, data, seed)
+    yield from _account(plan, data, guarantee, samples, scale, seed)
+
+
+def _secret(seed: int, number: int) -> bytes:
+    return hashlib.sha256(f"reports {seed} {number}".encode()).digest()
+
+
+def _run(plan: Plan, data: OwnImpressions, histories: Csr, seeds: Seeds, rounds: int) -> Heard:
+    """Some rounds, as they are simulated."""
+    heard = Heard()
+    simulation = Simulation(_overheard(plan, heard), data, histories, seeds)
+    for number in range(rounds):
+        simulation.step(number)
+    return heard
+
+
+def _asked(plan: Plan, way: str, seed: int) -> Heard:
+    """The plan's own mechanisms, asked many times: the whole attention on one basis vector, impressions of any size."""
+    noise = cast(Any, plan.learner).noise
+    heard, draws = Heard(), -(-_NUMBERS // noise.attention.basis)
+    sources: dict[str, Source] = {"secret": KeyedSource(_secret(seed, 1), _EXTRA), "seeded": FastSource(seed, _EXTRA)}
+    attention = np.zeros((draws, noise.attention.basis))
+    attention[:, 0] = 1.0
+    _Attention(noise.attention, heard, liar=False).add(attention, sources[way])
+    generator = np.random.default_rng(seed)
+    items = generator.integers(2, 30, _LABELS)
+    clicks = (generator.random(_LABELS) * items).astype(np.int64)
+    _Labels(noise.labels, heard, liar=False).release(clicks, items, sources[way])
+    return heard
+
+
+def _clipped(attention: Doubles, norm: float) -> Doubles:
+    """Worked out here once more."""
+    lengths = np.sqrt((attention**2).sum(axis=-1, keepdims=True))
+    return np.asarray(attention * np.minimum(1.0, norm / np.maximum(lengths, 1e-300)))
+
+
+def _noise(plan: Plan, heard: Heard) -> Doubles:
+    """What was added to attention: [vectors, B]."""
+    noise = cast(MadeOfReports, plan.mechanism).attention
+    parts = [
+        released - _clipped(attention, noise.clip_norm)
+        for attention, released in zip(heard.attention, heard.released, strict=True)
+    ]
+    return np.concatenate([np.zeros((0, noise.basis)), *parts])
+
+
+def _farthest(basis: int, norm: float) -> float:
+    """L1 distance of clipped attention vectors, at most: one even on some basis vectors, one on all others."""
+    return max(min(1.0, norm * math.sqrt(k)) + min(1.0, norm * math.sqrt(basis - k)) for k in range(1, max(basis, 2)))
+
+
+def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[AuditCheck]:
+    """Laplace noise on every number that is told, of the size that is charged for, and never twice the same."""
+    mechanism = cast(MadeOfReports, plan.mechanism)
+    charged, attention = mechanism.attention.event(), mechanism.attention
+    epsilon = charged.epsilon if isinstance(charged, LaplaceEvent) else 0.0
+    needed = _farthest(attention.basis, attention.clip_norm) / epsilon * (1.0 - _SLACK) if epsilon > 0.0 else math.inf
+    told, more = _noise(plan, heard), _noise(plan, asked)
+    yield _scale_at_least("mean size of the noise on attention", told.ravel(), needed, f"{way}, in rounds")
+    yield _scale_at_least("mean size of the noise on attention", more.ravel(), needed, f"{way}, asked again")
+    yield _is_laplace("distance of that noise from Laplace's", more.ravel(), way)
+    half = len(told) // 2
+    yield is_equal("numbers of attention without noise", bare(told[:half], told[half : 2 * half], needed), 0, way)
+    found = repeats([(f"vector {n}", vector) for n, vector in enumerate(told[:_REPEATS])], needed)
+    yield AuditCheck("vectors of noise that repeat each other", len(found), "is", 0, not found, way, ALPHA)
+
+
+def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> AuditCheck:
+    """Whether Laplace noise has at least this mean size: twice the sum over the scale is chi-square, exactly."""
+    measured = float(np.mean(np.abs(noise))) if len(noise) else 0.0
+    p_value = float(chdtr(2 * len(noise), 2.0 * float(np.sum(np.abs(noise))) / scale)) if len(noise) else 0.0
+    lowest = scale * float(gammaincinv(len(noise), ALPHA)) / len(noise) if len(noise) else scale
+    return AuditCheck(name, measured, "at least", scale, p_value > ALPHA, where, ALPHA, (lowest,))
+
+
+def _is_laplace(name: str, noise: Doubles, where: str) -> AuditCheck:
+    """The shape that the proof counts on (Kolmogorov and Smirnov, with its own size)."""
+    ordered = np.sort(noise / max(float(np.mean(np.abs(noise))), 1e-300))
+    tail, n = 0.5 * np.exp(-np.abs(ordered)), len(ordered)
+    theory = np.where(ordered < 0.0, tail, 1.0 - tail)
+    distance = float(max(np.max(np.arange(1, n + 1) / n - theory), np.max(theory - np.arange(n) / n)))
+    holds = float(kolmogorov(math.sqrt(n) * distance)) > ALPHA
+    return AuditCheck(name, distance, "at most", 2.7 / math.sqrt(n), holds, where, ALPHA)
+
+
+def _label_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[AuditCheck]:
+    """Labels are true, and clicks are among the candidates, no more often than their epsilon allows.
+
+    Of n items that are treated alike, epsilon allows the click e^eps / (e^eps + n - 1) of what they have together.
+    That chances differ makes sums of them no more spread than those of their mean (Hoeffding 1956).
+    """
+    epsilon = epsilon_of(cast(MadeOfReports, plan.mechanism).labels.event(), 0.0)
+    for where, one in ((f"{way}, in rounds", heard), (f"{way}, asked again", asked)):
+        clicks, items = np.concatenate(one.clicks), np.concatenate(one.items)
+        told = np.concatenate(one.told)
+        share = 1.0 / (1.0 + (items - 1) * math.exp(-epsilon))
+        true = int(np.count_nonzero(told[:, 0] == clicks))
+        yield rate_at_most("labels that are true", true, len(clicks), float(np.mean(share)), where)
+        candidates = (told >= 0).sum(axis=1)
+        among = int(np.count_nonzero((told == clicks[:, np.newaxis]).any(axis=1)))
+        allowed = float(np.mean(np.minimum(1.0, candidates * share)))
+        yield rate_at_most("clicks that are among the candidates", among, len(clicks), allowed, where)
+
+
+def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:
+    """With one noise, what two attention vectors are told as differs by what the noise has to hide."""
+    attention = cast(Any, plan.learner).noise.attention
+    basis = attention.basis
+    extremes = [np.repeat([1.0, 0.0], [k, basis - k]) for k in range(1, basis)]
+    vectors = np.array([side / side.sum() for one in extremes for side in (one, 1.0 - one)])
+    told = np.array([attention.add(one[np.newaxis], KeyedSource(_secret(seed, 2), _EXTRA))[0] for one in vectors])
+    apart = float(np.abs(told[:, np.newaxis] - told).sum(axis=-1).max())
+    yield at_most("how far a history moves what it is told as", apart, attention.sensitivity.value * (1.0 + 1e-9))
+
+
+def _replayed(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditCheck]:
+    """With everything that is told the same, messages of other histories and clicks are the same, byte for byte."""
+    devices = np.flatnonzero(data.rows.lengths() > 0)[:_DEVICES].astype(np.int64)
+    some = data.take(devices)
+    sent = [_messages(plan, devices, one, seed) for one in (some, another(some, seed))]
+    different = sum(first != second for first, second in zip(sent[0][0], sent[1][0], strict=True))
+    yield is_equal("messages that change with more than what was told", different, 0, f"of {len(devices)}")
+    yield is_equal("numbers of the user encoder that a message moves", sent[0][1] + sent[1][1], 0)
+
+
+def _messages(plan: Plan, devices: Offsets, data: OwnImpressions, seed: int) -> tuple[list[bytes], int]:
+    """What the devices send when a liar tells for them, and how much of it is about the user encoder."""
+    about, made = RoundSpec(0), _overheard(plan, Heard(), liar=True)
+    own = OwnSources(lambda device: KeyedSource(_secret(seed, 3), _EXTRA, device))
+    learned = made.learner.learn(Cohort(devices, data, {}, seed, own), dict(plan.start), about)
+    uploads = plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about)
+    view = about.view(plan.schema)
+    moved = sum(
+        int(np.count_nonzero(values)) for name, values in uploads.dense.items() if name.startswith(_USER_ENCODER)
+    )
+    return [messages.encode_update(one_of(uploads, place), view) for place in range(len(devices))], moved
+
+
+def another(data: OwnImpressions, seed: int) -> OwnImpressions:
+    """Neighbours of everybody: what was shown stays, and every history and all clicks are others."""
+    generator = np.random.default_rng([seed, 5])
+    n_items = int(data.rows.items.max(initial=0)) + 1
+    rows: list[Indices] = []
+    for row in range(len(data.rows)):
+        parts = [_other_block(past, shown, generator, n_items) for past, shown in _shown(data.rows.row(row))]
+        rows.append(np.concatenate([np.zeros(0, np.int32), *parts]))
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return OwnImpressions(Csr(offsets, np.concatenate([np.zeros(0, np.int32), *rows])))
+
+
+def _shown(row: Indices) -> Iterator[tuple[Indices, Indices]]:
+    for past, clicks, others in blocks_of(row):
+        yield past, np.concatenate([clicks, others])
+
+
+def _other_block(past: Indices, shown: Indices, generator: np.random.Generator, n_items: int) -> Indices:
+    known = np.union1d(past, shown)
+    length = int(generator.integers(0, _LONGEST))
+    history = generator.choice(known if len(known) > 1 else np.arange(n_items), length).astype(np.int32)
+    mixed = generator.permutation(shown)
+    clicks = int(generator.integers(1, len(mixed)))
+    head = np.array([length, clicks, len(mixed) - clicks], np.int32)
+    return np.concatenate([head[:HEAD], history, mixed]).astype(np.int32)
+
+
+def scores_of_reports(plan: Plan, data: OwnImpressions, *, runs: int, seed: int) -> tuple[Doubles, Doubles]:
+    """How much more likely all that a device told is of its own data than of a neighbour's: when it is, and is not.
+
+    The server sends a model that tells histories apart as well as it can, and looks at the device where they lie
+    farthest apart.
+    """
+    weights = dict(plan.start) | {"basis": plan.start["basis"] * np.float32(_STRONG)}
+    devices = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+    sides = (data, another(data, seed))
+
+    def told(side: OwnImpressions, device: int, number: int, key: bytes) -> Heard:
+        heard, only = Heard(), np.array([device], np.int64)
+        learner: Any = _overheard(plan, heard).learner
+        own = OwnSources(lambda one: KeyedSource(key, number, one))
+        learner.ready(Cohort(only, side.take(only), {}, seed, own), weights, RoundSpec(number))
+        return heard
+
+    def clean(device: int, number: int) -> list[tuple[Doubles, Offsets]]:
+        heard = [told(side, device, number, _secret(seed, 6)) for side in sides]
+        norm = cast(MadeOfReports, plan.mechanism).attention.clip_norm
+        return [(_clipped(one.attention[0], norm), one.clicks[0]) for one in heard]
+
+    def apart(device: int) -> float:
+        (first, _), (second, _) = clean(device, 0)
+        return float(np.abs(first - second).sum())
+
+    device = int(max(devices.tolist(), key=apart))
+    truths = [clean(device, number) for number in range(plan.rounds)]
+    scores = []
+    for place, side in enumerate(sides):
+        drawn = [
+            sum(
+                _likelier(plan, told(side, device, number, _secret(seed, 8 + 2 * run + place)), truths[number])
+                for number in range(plan.rounds)
+            )
+            for run in range(runs)
+        ]
+        scores.append(np.array(drawn, np.float64))
+    return scores[0], scores[1]
+
+
+def _likelier(plan: Plan, heard: Heard, truths: list[tuple[Doubles, Offsets]]) -> float:
+    """The logarithm of how many times likelier what was told is of the first truth than of the second."""
+    mechanism = cast(MadeOfReports, plan.mechanism)
+    epsilon = epsilon_of(mechanism.labels.event(), 0.0)
+    of = [
+        epsilon * float(np.count_nonzero(heard.told[0][:, 0] == click))
+        - float(np.abs(heard.released[0] - attention).sum()) / mechanism.attention.scale
+        for attention, click in truths
+    ]
+    return of[0] - of[1]
+
+
+def _account(
+    plan: Plan, data: OwnImpressions, guarantee: Guarantee, samples: int, scale: float, seed: int
+) -> Iterator[AuditCheck]:
+    """All that a device is heard to tell in a whole run costs no more than was promised."""
+    mechanism, epsilon, delta = cast(MadeOfReports, plan.mechanism), guarantee.epsilon or 0.0, guarantee.delta or 0.0
+    yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
+    yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
+    yield is_equal("whom the mechanism trusts", mechanism.trust, str(guarantee.trust))
+    yield at_most("delta of the composed run at the claimed epsilon", delta_of(plan.event(), epsilon), delta)
+    turns = max(_turns(plan, data, secret, seed) for secret in (None, _secret(seed, 4)))
+    told = turns * samples
+    farthest = _farthest(mechanism.attention.basis, mechanism.attention.clip_norm)
+    most = scale * (1.0 + 5.0 / math.sqrt(_NUMBERS))  # beyond 5 standard errors: 3e-7
+    vector = LaplaceEvent(farthest / max(most, 1e-300))
+    spent = vector.epsilon
+    if vector.epsilon < epsilon + _FAR_BEYOND:
+        event = ComposedEvent(((vector, told), (mechanism.labels.event(), told)))
+        spent = epsilon_of(event, delta) * (1.0 - _SLACK)
+    name = "epsilon of all that a device tells, from the noise that was measured"
+    yield replace(at_most(name, spent, epsilon, f"{turns} turns"), false_alarm_rate=ALPHA)
+
+
+def _turns(plan: Plan, data: OwnImpressions, secret: bytes | None, seed: int) -> int:
+    """How often somebody takes part in a whole run."""
+    sampler = Simulation(plan, data, data.rows, Seeds.all_from(seed, secret)).sampler
+    drawn: Sequence[Offsets] = [sampler.draw(number) for number in range(plan.rounds)]
+    return int(np.bincount(np.concatenate(drawn), minlength=1).max())

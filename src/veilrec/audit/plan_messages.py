@@ -1,0 +1,408 @@
+"""The part of an audit that is about messages with noise of their own: what a paper claims, and what it comes to.
+
+Such a claim is not expected to hold. The audit holds when the statement beside it is true: when the noise that was
+measured gives the honest epsilon that is printed, or none that is finite.
+
+The part of an audit that is about reports: what devices tell before a round, how often, and what covers it.
+
+The part of an audit that is about the last comparison: who judges, how far one of them moves it, and its noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilrec.audit.observe import (
+    ALPHA,
+    AuditCheck,
+    ObservedRun,
+    SeenReports,
+    at_least,
+    at_most,
+    bare,
+    is_equal,
+    is_gaussian,
+    rate_at_least,
+    rate_at_most,
+    repeats,
+    spread_at_least,
+    spread_is_one,
+)
+from veilrec.client.local_training import LocalData
+from veilrec.client.validation import Validator
+from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Offsets
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, filled, from_vectors, to_vectors
+from veilrec.privacy.accounting import epsilon_of, epsilon_renyi
+from veilrec.privacy.accounting.gaussian import mu_for
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.model_selection import STANDARD_ERRORS
+from veilrec.privacy.mechanisms.reports import ItemReports, VoteReports
+from veilrec.privacy.randomness import FastSource, KeyedSource, Source
+from veilrec.server.server import SelectionOutcome
+from veilrec.simulation.simulation import Seeds, Simulation
+
+_NUMBERS = 100_000
+_EXTRA = 2_000  # periods that no run reaches
+
+
+@dataclass(frozen=True)
+class ReportedCounts:
+    """What the reports of a run tell, as it was seen."""
+
+    times: int  # how many different ones a device gives in a whole run
+    noise: dict[str, Doubles]  # on the counts, by where it comes from; empty: bits are turned round instead
+    lies: dict[str, tuple[int, int, int, int]]  # of bits: made up, of how many; left out, of how many
+
+
+def told_by(
+    plan: Plan, data: Csr, secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun]
+) -> ReportedCounts | None:
+    """What was seen of reports."""
+    reports = plan.reports
+    if reports is None:
+        return None
+    first = secret[0].reports[0]
+    times = plan.rounds if max(_different(seen.reports) for seen in (*secret, *seeded)) > 1 else 1
+    if isinstance(reports.mechanism.event(), GaussianEvent):
+        return ReportedCounts(times, _measured(reports.mechanism, first), {})
+    lies = {way: _lies(data, [one for seen in runs for one in seen.reports]) for way, runs in _ways(secret, seeded)}
+    return ReportedCounts(times, {}, lies)
+
+
+def _ways(
+    secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun]
+) -> tuple[tuple[str, Sequence[ObservedRun]], ...]:
+    return ("secret", secret), ("seeded", seeded)
+
+
+def _different(reports: Sequence[SeenReports]) -> int:
+    """How many different things one device, or the counts, said."""
+    said: dict[int, set[bytes]] = {}
+    for one in reports:
+        for device, told in zip(one.devices.tolist(), one.told, strict=True):
+            said.setdefault(device, set()).add(told.tobytes())
+    return max(len({one.protected.tobytes() for one in reports}), *(len(different) for different in said.values()))
+
+
+def _changed(plan: Plan, guarantee: Guarantee) -> int:
+    """How many bits one unit changes."""
+    length = plan.reports.mechanism.length if plan.reports is not None else 0
+    if guarantee.unit != "click":
+        return length
+    return 1 if guarantee.adjacency == "add-remove" else min(2, length)
+
+
+def _audit_reports_moved(plan: Plan, guarantee: Guarantee) -> float:
+    """How far one unit moves the counts: a device's items come or go, or turn into others."""
+    people = 1 if guarantee.adjacency == "add-remove" else 2
+    return math.sqrt(people * _most_squared(plan))
+
+
+def _most_squared(plan: Plan) -> int:
+    """The squared norm of what one device adds to the counts, at most: so many items, or one vote."""
+    mechanism = plan.reports.mechanism if plan.reports is not None else None
+    if isinstance(mechanism, VoteReports):
+        return 1
+    most: int = getattr(mechanism, "most_items", getattr(mechanism, "length", 0))
+    return most
+
+
+def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
+    """Noise on counts: the plan's own mechanism, asked again and again."""
+    counts = first.told.sum(axis=0)
+    draws = max(2, math.ceil(_NUMBERS / len(counts)))
+    sources: dict[str, list[Source]] = {
+        "secret": [KeyedSource(b"an audit's own secret", _EXTRA + draw) for draw in range(draws)],
+        "seeded": [FastSource(1, _EXTRA + draw, one_generator=True) for draw in range(draws)],
+    }
+    return {
+        way: np.concatenate([mechanism.protect(counts, source) - counts * mechanism.step for source in drawn])
+        for way, drawn in sources.items()
+    }
+
+
+def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[int, int, int, int]:
+    """Bits that were made up, of how many zeros, and left out, of how many ones; each different report once."""
+    made_up = zeros = left_out = ones = 0
+    seen: set[tuple[int, bytes]] = set()
+    for one in reports:
+        for device, told in zip(one.devices.tolist(), one.told, strict=True):
+            if (device, told.tobytes()) in seen:
+                continue
+            seen.add((device, told.tobytes()))
+            own: Bools = np.zeros(len(told), np.bool_)
+            own[data.row(device)] = True
+            made_up += int(told[~own].sum())
+            zeros += int(np.count_nonzero(~own))
+            left_out += int(np.count_nonzero(told[own] == 0))
+            ones += int(np.count_nonzero(own))
+    return made_up, zeros, left_out, ones
+
+
+def report_checks(
+    plan: Plan, told: ReportedCounts, secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun], guarantee: Guarantee
+) -> Iterator[AuditCheck]:
+    """Noise or lies as many as are charged for, as often as is charged for, on no more items than may count."""
+    reports = plan.reports
+    if reports is None:
+        return
+    event = reports.mechanism.event()
+    yield at_least("times that a device's report is charged for", _charged(plan, event), told.times)
+    if not told.noise:
+        least = epsilon_of(event, 0.0) / _changed(plan, guarantee)
+        needed = math.exp(-least) / (1.0 + math.exp(-least))
+        for way, (made_up, zeros, left_out, ones) in told.lies.items():
+            yield rate_at_least("bits of a report that are made up", made_up, zeros, needed, way)
+            yield rate_at_least("bits of a report that are left out", left_out, ones, needed, way)
+        return
+    step, what = reports.mechanism.step, "squared votes" if isinstance(reports.mechanism, VoteReports) else "items"
+    largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
+    yield at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
+    mu = event.mu if isinstance(event, GaussianEvent) else 0.0
+    sigma = _audit_reports_moved(plan, guarantee) / mu if mu > 0.0 else math.inf
+    for way, noise in told.noise.items():
+        yield spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
+        first, second = noise.reshape(-1, reports.mechanism.length)[:2]
+        yield is_equal("counts without noise", bare(first, second, sigma), 0, way)
+    for way, runs in _ways(secret, seeded):
+        noises = [
+            (f"counts {number} of run {run}", one.protected - one.told.sum(axis=0) * step)
+            for run, seen in enumerate(runs)
+            for number, one in enumerate(seen.reports)
+        ]
+        found = repeats(noises, sigma)
+        where = f"{way}: {found[0]}" if found else way
+        yield AuditCheck("noises on counts that repeat each other", len(found), "is", 0, not found, where, ALPHA)
+
+
+def _charged(plan: Plan, event: Event) -> int:
+    """How many reports the composed run counts."""
+    whole = replace(plan, comparison=None).event()
+    parts = whole.parts if isinstance(whole, ComposedEvent) else ((whole, 1),)
+    return sum(count for part, count in parts if part == event)
+
+
+_NEAR = 0.03  # of an epsilon that rests on measured noise
+_USUAL = 0.2  # of the number of items of a sub-model, which the statement takes from one draw of the reports
+_LAPLACE = 4.5  # kurtosis between that of Gaussian noise, 3, and that of Laplace noise, 6
+_NOTHING = 2.0**-19  # of a standard deviation
+_BY_CHANCE = 1e-5  # how often noise is nearer to nothing than that, at most
+_MESSAGES = 300  # that are looked at
+_ENOUGH = 500  # numbers, for the spread of noise of any law
+
+
+def message_checks(
+    plan: Plan, secret: ObservedRun, seeded: ObservedRun, told: ReportedCounts | None, guarantee: Guarantee
+) -> Iterator[AuditCheck]:
+    """What a statement says of messages that are in the clear, or noisy as a paper has it."""
+    cost = plan.mechanism.event()
+    if guarantee.basis == "none":
+        yield is_equal("what the statement promises", "nothing", "nothing")
+        yield is_equal("epsilon of an update", _word(epsilon_of(cost, 1e-6)), "none is finite")
+        return
+    if plan.mechanism.is_linear:  # noise that is added before learning does not cover what is sent
+        yield is_equal("epsilon of a message", _word(epsilon_of(cost, 1e-6)), "none is finite")
+        stated = "none is finite" if guarantee.honest_epsilon is None else _word(guarantee.honest_epsilon)
+        yield is_equal("honest epsilon of the statement", stated, "none is finite")
+        refuted = epsilon_of(cost, 1e-6) > (guarantee.epsilon or 0.0)
+        yield is_equal("the paper's claim", "refuted" if refuted else "not refuted", "refuted")
+        return
+    noise = _noise(plan, secret)
+    sent = np.concatenate([part.ravel() for part in noise.values()])
+    spread = max(float(np.std(part)) for part in noise.values())
+    nothing = int(np.count_nonzero(np.abs(sent) <= _NOTHING * spread))
+    yield rate_at_most("numbers that are sent without noise", nothing, len(sent), _BY_CHANCE, "")
+    delta = guarantee.honest_delta if guarantee.honest_delta is not None else guarantee.delta or 0.0
+    epsilon = _epsilon(plan, secret, noise, delta)
+    name = "epsilon of a message, from the noise that was measured"
+    if guarantee.honest_epsilon is None:
+        yield is_equal(name, _word(epsilon), "none is finite")
+    else:
+        honest, share = guarantee.honest_epsilon, _NEAR if told is None else _USUAL
+        near, allowed = abs(epsilon / honest - 1.0) < share, (honest * (1.0 - share), honest * (1.0 + share))
+        yield AuditCheck(name, epsilon, "is", honest, near, f"at delta {delta:g}", 1e-6, allowed)
+    claimed = guarantee.epsilon or 0.0
+    yield is_equal("the paper's claim", "refuted" if epsilon > claimed else "not refuted", "refuted", f"{claimed:g}")
+    yield from _shortcut(noise, seeded)
+    if told is not None:
+        yield from report_checks(plan, told, [secret], [seeded], guarantee)
+
+
+def _word(epsilon: float) -> str:
+    return f"{epsilon:.4g}" if math.isfinite(epsilon) else "none is finite"
+
+
+def _noise(plan: Plan, seen: ObservedRun) -> dict[str, Doubles]:
+    """What was added to the numbers that messages carry, by tensor: [numbers] or, where all are sent, [n, size]."""
+    parts: dict[str, list[Doubles]] = {}
+    for number, (bounded, sent, about) in enumerate(seen.messages[:_MESSAGES]):
+        view, noisy = about.view(plan.schema), sent
+        if sent.factors:  # what follows the noise is not noise
+            inner: Any = plan.mechanism
+            noisy = inner.inner.perturb(bounded, about, KeyedSource(b"an audit's own secret", number))
+        before, after = to_vectors(filled(bounded, view), view), to_vectors(noisy, view)
+        start = 0
+        for tensor in view.tensors:
+            place = slice(start, start + tensor.size)
+            start += tensor.size
+            difference = (after - before)[:, place]
+            if tensor.name in noisy.entries:
+                difference = difference[:, noisy.entries[tensor.name].index]
+            parts.setdefault(tensor.name, []).append(difference)
+    return {name: np.concatenate([one.ravel() for one in some]) for name, some in parts.items()}
+
+
+def _chosen_by_data(messages: Sequence[tuple[ClientUpdates, ClientUpdates, RoundSpec]]) -> bool:
+    """Whether messages of one round differ in which numbers they carry."""
+    for name in {name for _, sent, _ in messages for name in sent.entries}:
+        places = {sent.entries[name].index.tobytes() for _, sent, about in messages if about.number == 0}
+        if len(places) > 1:
+            return True
+    return False
+
+
+def _epsilon(plan: Plan, seen: ObservedRun, noise: dict[str, Doubles], delta: float) -> float:
+    """Of one message, and of one report where there are any; infinite where the data chooses what is sent."""
+    moved = _moved(plan, seen.messages[0][2])
+    if _chosen_by_data(seen.messages) or any(float(np.std(noise[name])) == 0.0 for name in moved):
+        return math.inf
+    report: list[tuple[Event, int]] = [] if plan.reports is None else [(plan.reports.mechanism.event(), 1)]
+    together = np.concatenate([noise[name] / np.std(noise[name]) for name in moved])
+    if float(np.mean(together**4)) < _LAPLACE:
+        squares = sum(float(np.sum((distance / np.std(noise[name])) ** 2)) for name, distance in moved.items())
+        return epsilon_of(ComposedEvent((*report, (GaussianEvent(math.sqrt(squares)), 1))), delta)
+    losses = np.concatenate([distance / float(np.mean(np.abs(noise[name]))) for name, distance in moved.items()])
+    pure = epsilon_of(ComposedEvent((*report, (LaplaceEvent(float(losses.sum())), 1))), 0.0)
+    if delta == 0.0:
+        return pure
+    kinds, counts = np.unique(np.round(losses, 9), return_counts=True)
+    each = [(LaplaceEvent(float(kind)), int(count)) for kind, count in zip(kinds, counts, strict=True)]
+    return min(pure, epsilon_renyi(ComposedEvent((*report, *each)), delta))
+
+
+def _moved(plan: Plan, about: RoundSpec) -> dict[str, Doubles]:
+    """How far the two updates of the worst pair lie apart once they are bounded, in every number of a message."""
+    view = about.view(plan.schema)
+    pair = [_narrowed(vector, plan.schema.learnt, view) for vector in plan.mechanism.worst_pair()]
+    bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), about)
+    first, second = to_vectors(bounded, view)
+    moved, start = {}, 0
+    for tensor in view.tensors:
+        moved[tensor.name] = np.abs(first - second)[start : start + tensor.size]
+        start += tensor.size
+    return moved
+
+
+def _narrowed(vector: Doubles, schema: Schema, view: Schema) -> Doubles:
+    """The first rows of every table, as many as a round has."""
+    parts, start = [], 0
+    for whole, part in zip(schema.tensors, view.tensors, strict=True):
+        parts.append(vector[start : start + whole.size][: part.size])
+        start += whole.size
+    return np.concatenate(parts)
+
+
+def _shortcut(noise: dict[str, Doubles], seeded: ObservedRun) -> Iterator[AuditCheck]:
+    """A simulation may draw the noise of all messages of a round at once: it has to be as much."""
+    drawn: dict[str, Doubles] = {}  # as if one message had had it, in standard deviations of one that had
+    for name, of_message in noise.items():
+        shared = [
+            (total[name] / math.sqrt(float(np.sum(weights.astype(np.float64) ** 2)))).ravel()
+            for total, weights in seeded.shared
+            if name in total
+        ]
+        spread = float(np.std(of_message))
+        if shared and spread > 0.0:
+            drawn[name] = np.concatenate(shared) / spread
+    if not drawn:
+        return
+    together = {"all tensors": np.concatenate(list(drawn.values()))}
+    for name, values in (drawn | together).items():
+        if len(values) >= _ENOUGH:
+            yield spread_is_one("noise of a simulation that draws it at once", values, name)
+
+
+_DRAWS = 600  # of the noise, by the run itself
+_SLACK = 0.002  # of the noise, as for sums
+_FAR = 8.0  # standard deviations that no noise reaches
+_A_LITTLE = 1e-6
+
+
+@dataclass(frozen=True)
+class _Says:
+    """Judges who all say the same, whatever they see."""
+
+    judge: Validator[Any]
+    gain: float
+
+    def devices(self, data: LocalData) -> Offsets:
+        return self.judge.devices(data)
+
+    def gains(self, data: LocalData, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
+        return np.full(len(data.rows), self.gain)
+
+
+def comparison_checks(
+    plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int
+) -> Iterator[AuditCheck]:
+    """What the statement needs of the comparison, against what a run of it does with judges that we control."""
+    comparison = plan.comparison
+    if comparison is None or guarantee.epsilon is None or guarantee.delta is None:
+        return
+    mechanism, judges = comparison.mechanism, comparison.judge.devices(data)
+    both = np.intersect1d(judges, np.flatnonzero(data.rows.lengths() > 0))
+    yield is_equal("devices that learn and judge", len(both), 0, f"{len(judges)} judge")
+    moved = mechanism.clip * (1.0 if guarantee.adjacency == "add-remove" else 2.0)
+    needed = moved / mu_for(guarantee.epsilon, guarantee.delta) * (1.0 - _SLACK)
+    yield is_equal("adjacency of the comparison", mechanism.adjacency, str(guarantee.adjacency))
+    yield at_least("how far one judge moves the sum, as accounted for", mechanism.sensitivity.value, moved)
+    if not len(judges):
+        return
+    run = _Run(plan, data, histories, seed, len(judges))
+    for way, secret in (("secret", True), ("seeded", False)):
+        noise = np.array([run.verdict(0.0, number, secret=secret).gain for number in range(_DRAWS)]) * len(judges)
+        yield spread_at_least("standard deviation of the noise on the judges' sum", noise, needed, way)
+        yield is_gaussian("distance of that noise from a Gaussian", noise, way)
+    limit = len(judges) * mechanism.clip + _FAR * mechanism.sigma
+    for gain in (1e6, -1e6, math.inf, math.nan):
+        said = abs(run.verdict(gain, 0, secret=True).gain) * len(judges)
+        yield at_most(f"sum of judges who all say {gain:g}", said, limit)
+    yield from _decisions(run, mechanism.clip, mechanism.sigma)
+
+
+class _Run:
+    """A plan's own comparison, made again and again."""
+
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int, judges: int) -> None:
+        self._simulation = Simulation(plan, data, histories, Seeds.all_from(seed))
+        self._comparison: Any = plan.comparison
+        self._seed = seed
+        self.judges = judges
+
+    def verdict(self, gain: float, number: int, *, secret: bool) -> SelectionOutcome:
+        """With judges who all say the same."""
+        made = self._simulation
+        key = hashlib.sha256(f"comparison {self._seed} {number}".encode()).digest() if secret else None
+        made.seeds = Seeds.all_from(self._seed + number, key)
+        made.plan = replace(made.plan, comparison=replace(self._comparison, judge=_Says(self._comparison.judge, gain)))
+        made.compare()
+        if made.verdict is None:
+            raise ValueError("a plan with a comparison came to no verdict")
+        return made.verdict
+
+
+def _decisions(run: _Run, clip: float, sigma: float) -> Iterator[AuditCheck]:
+    """Training is kept where the noisy mean gain exceeds what was promised, and only there."""
+    threshold = STANDARD_ERRORS * math.sqrt(run.judges * clip**2 + sigma**2) / run.judges
+    gains = (-clip, 0.0, 0.5 * threshold, threshold, 1.5 * threshold, 2.0 * threshold, clip)
+    found = [run.verdict(gain, number, secret=True) for number, gain in enumerate(gains)]
+    wrong = sum((one.kept == "trained") != (one.gain > threshold * (1.0 + _A_LITTLE)) for one in found)
+    yield is_equal("comparisons that keep a model against their own threshold", wrong, 0)

@@ -1,0 +1,315 @@
+"""How each mechanism is attacked: on its worst pair, with the score that sees the most, by tests that reach it.
+
+How the mechanisms on updates and reports are attacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veilrec.audit.claims import (
+    MANY,
+    SOME,
+    Attack,
+    Guesses,
+    OutcomeTable,
+    Scores,
+    Strategy,
+    SupportEvent,
+    bit_ratio,
+    bit_response,
+    draws_of,
+    gaussian_attacks,
+    k_ary_response,
+    laplace_attacks,
+    laplace_ratio,
+    number_of_bits,
+    number_of_set,
+    padded_ratio,
+    projection,
+    scored,
+    subset_selection,
+)
+from veilrec.core.arrays import Doubles, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec, from_vectors, to_vectors
+from veilrec.privacy.events import SampledEvent
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
+from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
+from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
+from veilrec.privacy.mechanisms.local import (
+    ElementwiseLaplace,
+    NoisyMessage,
+    RowwiseLaplace,
+    UpdateLaplace,
+    UpdateNoise,
+)
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.noise import Gaussian, Laplace
+from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
+from veilrec.privacy.mechanisms.responses import (
+    KaryResponse,
+    Labelled,
+    LabelPermutation,
+    LabelResponse,
+    RandomisedResponse,
+    SubsetSelection,
+    UnaryEncoding,
+)
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.randomness import Source, uniforms
+
+
+def _update_strategies_gaussian(mechanism: UpdateNoise) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.scale, claim=mechanism.claimed_epsilon)
+
+
+def _update_strategies_laplace(mechanism: NoisyMessage) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.scale)
+
+
+def _low_rank(mechanism: LowRank) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.inner.scale)
+
+
+def _cohort_sum(mechanism: CohortSum | DistributedNoiseSum) -> tuple[Attack, ...]:
+    first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    along = scored(draws_of(mechanism), projection(first, second))
+    event = mechanism.event()
+    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+
+
+def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
+    """One person moves the sum and the count; each part is weighed by its noise."""
+    schema, about = mechanism.schema, RoundSpec(0)
+    first, second = (
+        to_vectors(mechanism.bound(from_vectors(value, schema), about), schema).sum(axis=0)
+        for value in mechanism.worst_pair()
+    )
+    sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, about)) for tensor in schema.tensors])
+    along = scored(draws_of(mechanism), projection((first - second) / sigma**2, np.zeros(len(sigma))))
+    event = mechanism.event()
+    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+
+
+def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
+    """The sums of all nodes that the first round is in, from the sums of the rounds: each has noise of its own."""
+    first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    nodes = [2**level for level in range(mechanism.steps.bit_length())]  # they end at these rounds, and begin at 1
+    times = [sum(number < end for end in nodes) for number in range(mechanism.steps)]  # that a round is in one
+    weights = np.concatenate([count * (first - second) for count in times])
+    along = scored(draws_of(mechanism), projection(weights, np.zeros(len(weights))))
+    return (Scores(along, MANY, "gaussian"),)
+
+
+def _histogram(mechanism: ItemHistogram | VoteReports) -> tuple[Attack, ...]:
+    first, second = (mechanism.weigh(people).sum(axis=0) * mechanism.step for people in mechanism.worst_pair())
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
+
+
+def _gain_sum(mechanism: GainSum) -> tuple[Attack, ...]:
+    first, second = (np.atleast_1d(gains.sum()) for gains in mechanism.worst_pair())
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
+
+
+def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[Attack, ...]:
+    def sends_the_first(updates: Doubles) -> Any:
+        return updates[:, 0] != 0.0
+
+    return (SupportEvent(scored(draws_of(mechanism), sends_the_first), SOME),)
+
+
+OF_UPDATES: dict[type, Strategy] = {
+    UpdateNoise: _update_strategies_gaussian,
+    ElementwiseLaplace: _update_strategies_laplace,
+    RowwiseLaplace: _update_strategies_laplace,
+    UpdateLaplace: _update_strategies_laplace,
+    LowRank: _low_rank,
+    TreeSum: _tree_sum,
+    AdaptiveSum: _adaptive_sum,  # before what it is made of
+    CohortSum: _cohort_sum,
+    DistributedNoiseSum: _cohort_sum,
+    ItemHistogram: _histogram,
+    VoteReports: _histogram,
+    GainSum: _gain_sum,
+    LargestEntries: _tells_where,
+    SentEntries: _tells_where,
+    SparseDeep: _tells_where,
+}
+
+
+def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
+    """The attacks that a mechanism has to withstand; one that nobody knows how to attack may not be audited."""
+    for kind, strategy in _STRATEGIES.items():
+        if isinstance(mechanism, kind):
+            return strategy(mechanism)
+    raise BadInput(
+        f"no attack is known on {type(mechanism).__name__}, so its claim cannot be audited: add one to"
+        " audit/strategies.py"
+    )
+
+
+def _gaussian(mechanism: Gaussian) -> tuple[Attack, ...]:
+    return gaussian_attacks(
+        draws_of(mechanism), *mechanism.worst_pair(), sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
+    )
+
+
+def _laplace(mechanism: Laplace) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.scale)
+
+
+def _discrete_gaussian(mechanism: DiscreteGaussian) -> tuple[Attack, ...]:
+    # Only the first number differs; the others carry noise of their own that says nothing.
+    support, masses = discrete_gaussian_masses(float(mechanism.variance))
+    shift = int(mechanism.worst_pair()[1][0])
+    first, second = np.append(masses, np.zeros(shift)), np.append(np.zeros(shift), masses)
+    draw = scored(draws_of(mechanism), lambda outputs: outputs[:, 0] - support[0])
+    return (OutcomeTable(first, second, draw, SOME // mechanism.dimension),)
+
+
+def _discrete_laplace(mechanism: DiscreteLaplace) -> tuple[Attack, ...]:
+    first, second = (value.astype(np.float64) for value in mechanism.worst_pair())
+    score = laplace_ratio(first, second, float(mechanism.scale))
+    return (Scores(scored(draws_of(mechanism), score), SOME),)
+
+
+def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    keep = mechanism.keep_probability
+    score = bit_ratio(first, second, one_if_one=keep, one_if_zero=1.0 - keep)
+    attacks: list[Attack] = [Scores(scored(draws_of(mechanism), score), MANY // 4)]
+    if mechanism.changed <= 4:
+        moving = first != second
+        one, other = (bit_response(tuple(value[moving]), mechanism.epsilon_per_bit) for value in (first, second))
+        draw = scored(draws_of(mechanism), lambda outputs: number_of_bits(outputs[:, moving]))
+        attacks.append(OutcomeTable(one, other, draw, SOME))
+    if mechanism.changed == 1:
+        attacks.append(Guesses(_guessed_bits(mechanism), MANY))
+    return tuple(attacks)
+
+
+def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]:
+    """Every bit is a canary: the guess is what was told."""
+
+    def correct(bits: int, source: Source) -> int:
+        rows = bits // mechanism.length
+        truth = (uniforms(source, rows * mechanism.length) < 0.5).reshape(rows, mechanism.length)
+        return int(np.count_nonzero(mechanism.release(truth, source).value == truth))
+
+    return correct
+
+
+def _unary_encoding(mechanism: UnaryEncoding) -> tuple[Attack, ...]:
+    score = bit_ratio(
+        *mechanism.worst_pair(), one_if_one=mechanism.keep_probability, one_if_zero=mechanism.noise_probability
+    )
+    return (Scores(scored(draws_of(mechanism), score), MANY),)
+
+
+def _k_ary(mechanism: KaryResponse | InterestResponse) -> tuple[Attack, ...]:
+    response = mechanism if isinstance(mechanism, KaryResponse) else mechanism.response
+    first, second = (k_ary_response(response.categories, mechanism.claimed_epsilon, value=value) for value in (0, 1))
+    draw = draws_of(mechanism)
+    return OutcomeTable(first, second, draw, MANY), Scores(scored(draw, _first_or_second), MANY)
+
+
+def _first_or_second(told: Offsets) -> Doubles:
+    return np.asarray((told == 0).astype(np.float64) - (told == 1))
+
+
+def _subset_selection(mechanism: SubsetSelection) -> tuple[Attack, ...]:
+    first, second = (
+        subset_selection(mechanism.categories, mechanism.size, mechanism.claimed_epsilon, value=value)
+        for value in (0, 1)
+    )
+    draw = draws_of(mechanism)
+    held = scored(draw, lambda sets: sets[:, 0].astype(np.float64) - sets[:, 1])
+    place = number_of_set(mechanism.categories, mechanism.size)
+    return OutcomeTable(first, second, scored(draw, place), MANY), Scores(held, MANY)
+
+
+def _labels(mechanism: LabelPermutation | LabelResponse) -> tuple[Attack, ...]:
+    draw = draws_of(mechanism)
+
+    def rules_out_the_second(told: Labelled) -> Any:
+        return ~(told.candidates == 1).any(axis=-1)
+
+    return (
+        Scores(scored(draw, lambda told: _first_or_second(told.label)), MANY),
+        SupportEvent(scored(draw, rules_out_the_second), MANY // 4),
+    )
+
+
+def _attention(mechanism: PrivateAttention) -> tuple[Attack, ...]:
+    noise, claim = mechanism.noise, mechanism.claimed_epsilon
+    first, second = (clip_flat(value, noise.clip_norm) for value in mechanism.worst_pair())
+    if noise.noise == "gaussian":
+        return gaussian_attacks(draws_of(mechanism), first, second, sigma=noise.scale, claim=claim)
+    return laplace_attacks(draws_of(mechanism), first, second, scale=noise.scale)
+
+
+def _padded_attention(mechanism: PaddedAttention) -> tuple[Attack, ...]:
+    noise, draw = mechanism.noise, draws_of(mechanism)
+    empty = np.tile(mechanism.pad, (mechanism.slots, 1))
+    first, second, pad = (
+        clip_flat(mechanism.attention(history), noise.clip_norm) for history in (*mechanism.worst_pair(), empty)
+    )
+    if noise.noise == "gaussian":
+        event = SampledEvent(0.0, 1.0 - mechanism.pad_probability, "padding")
+        along = scored(draw, projection(first, second))
+        return (Scores(along, 4 * MANY, "gaussian", sampled=event),)
+    score = padded_ratio(
+        first,
+        second,
+        pad,
+        pad_probability=mechanism.pad_probability,
+        log_density=lambda offsets: -np.abs(offsets).sum(axis=1) / noise.scale,
+    )
+    return (Scores(scored(draw, score), MANY),)
+
+
+def _pooled_interest(mechanism: PooledInterest) -> tuple[Attack, ...]:
+    first, second = (mechanism.pooled(history) for history in mechanism.worst_pair())
+    return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.sigma, claim=mechanism.claimed_epsilon)
+
+
+def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
+    draw, claim = draws_of(mechanism), mechanism.claimed_epsilon
+    first, second = mechanism.worst_pair()
+    if mechanism.noise == "gaussian":
+        return gaussian_attacks(draw, first, second, sigma=mechanism.scale, claim=claim)
+    return laplace_attacks(draw, first, second, scale=mechanism.scale)
+
+
+_STRATEGIES: dict[type, Strategy] = {
+    **OF_UPDATES,
+    Gaussian: _gaussian,
+    Laplace: _laplace,
+    DiscreteGaussian: _discrete_gaussian,
+    DiscreteLaplace: _discrete_laplace,
+    RandomisedResponse: _randomised_response,
+    UnaryEncoding: _unary_encoding,
+    KaryResponse: _k_ary,
+    InterestResponse: _k_ary,
+    SubsetSelection: _subset_selection,
+    LabelPermutation: _labels,
+    LabelResponse: _labels,
+    PrivateAttention: _attention,
+    PaddedAttention: _padded_attention,
+    PooledInterest: _pooled_interest,
+    EmbeddingNoise: _embedding_noise,
+}

@@ -1,0 +1,525 @@
+"""A real device: the bytes of a round in, one message out, and all that it keeps sealed on its own disk.
+
+What a folder holds
+- `key`: 32 random bytes that only the owner can read. Whoever wants the folder and its key in different places gives
+  another path.
+- `ledger` and `ledger.seq`: what was spent (`veilrec.privacy.ledger`), and in the same database, all sealed with the
+  key: who the device is and the seed of its draws, what its learner keeps, the last message, the last report.
+
+What is promised
+- A message leaves only after its charge, what the learner then keeps, and the message itself are on disk, in one
+  transaction. Whenever the device is killed, it answers the same round with the same bytes, or has not answered it.
+- A round is answered once. Asking again gives the same bytes, free of charge; a round before the last one answered is
+  refused. So nobody gets two noises on the same update.
+- A report is drawn and paid for once a period. Under masks a sum of reports is answered once, with the same bytes ever
+  after; another sum gets the same report under other masks, and costs nothing more: one of them is released.
+- A device learns or judges, and never does both. A judge answers once, whichever models it is asked about.
+- A model that overflows on a device's data is answered like any other, with an update of zeros: silence would tell.
+- A budget that is gone, a broadcast that is not one of this plan, and a ledger that cannot be trusted: nothing leaves.
+- A plan whose messages no epsilon covers needs `unprotected=True`, once, when the device is made. The ledger counts
+  such messages, and states nothing from then on.
+
+What a device does with the bytes of a round: read the model, learn, and make its answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from veilrec.client.local_training import Cohort, LocalData, LocalTrainer, OwnSources, places
+from veilrec.client.validation import Validator
+from veilrec.core.arrays import Bools, Floats, Offsets
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.fixed_point import MOST_EXAMPLES
+from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema
+from veilrec.core.seal import Seal, key_in
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import TRUSTS
+from veilrec.privacy.ledger import AccountReport, Ledger, Transaction, statement
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.reports import ItemReports
+from veilrec.privacy.mechanisms.sums import UpdateMechanism
+from veilrec.privacy.randomness import SecureSource, Source
+from veilrec.wire import messages, rounds
+
+_LARGEST = 2.0**60  # its square is still a number in single precision, in which norms are taken
+
+
+def examples_if_asked(uploads: ClientUpdates, tell_examples: bool) -> ClientUpdates:
+    """Leave the number of examples out of the messages unless the aggregation needs it; no more than it takes."""
+    if not tell_examples or uploads.examples is None:
+        return replace(uploads, examples=None)
+    return replace(uploads, examples=np.minimum(uploads.examples, MOST_EXAMPLES))
+
+
+def nothing_if_overflown(uploads: ClientUpdates) -> ClientUpdates:
+    """The message of one device; of zeros where a number is none, or too large to be squared.
+
+    Whoever sends the model can make it overflow for some data alone: a device that then fell silent would tell that it
+    has such data, as often as it is asked, and pay for nothing.
+    """
+    packed = (*uploads.tables.values(), *uploads.entries.values())
+    factors = (part for f in uploads.factors.values() for part in (f.left, f.scales, f.right))
+    numbers = (*(rows.values for rows in packed), *uploads.dense.values(), *factors)
+    if all((np.abs(values) <= _LARGEST).all() for values in numbers):
+        return uploads
+
+    def zeros(parts: Mapping[str, Rows]) -> dict[str, Rows]:
+        return {name: Rows(rows.offsets, rows.index, np.zeros_like(rows.values)) for name, rows in parts.items()}
+
+    dense = {name: np.zeros_like(values) for name, values in uploads.dense.items()}
+    products = {
+        name: Factors(np.zeros_like(f.left), np.zeros_like(f.scales), np.zeros_like(f.right))
+        for name, f in uploads.factors.items()
+    }
+    tables, entries = zeros(uploads.tables), zeros(uploads.entries)
+    return replace(uploads, tables=tables, entries=entries, dense=dense, factors=products)
+
+
+def weights_of(model: ClientUpdates, schema: Schema) -> dict[str, Floats]:
+    """The tensors of a model that has every row of `schema`; a kernel must never look up a row that did not come."""
+    tables = {name: rows.values for name, rows in model.tables.items()}
+    weights = tables | {name: values[0] for name, values in model.dense.items()}
+    for tensor in schema.tensors:
+        if tensor.name not in weights or weights[tensor.name].shape != tensor.shape:
+            raise messages.BadMessage(f"the model that came lacks {tensor.name} or a part of it")
+    return weights
+
+
+NoiseOf = Callable[[int], Source]
+"""The source of a message's noise, or of that of its learning, by its round; or of a report's by its period."""
+
+Make = Callable[[ClientUpdates, RoundSpec, Schema, Source], tuple[bytes, Event]]
+"""From what was learnt, for a round whose tables have the rows of a schema, to the bytes that leave and their cost."""
+
+Mask = Callable[[Offsets], bytes]
+"""From the whole numbers that a report adds to the counts to the bytes that leave."""
+
+_IDENTITY, _PRIVATE, _OUTBOX, _REPORT, _GAIN = "identity", "private", "outbox", "report", "gain"
+_ENTERED = "entered"  # the last round of several trips
+_MASKED, _ENTERED_REPORT = "masked report", "entered report"  # of secure sums of reports, by their numbers
+_NUMBER = struct.Struct("<Q")  # the round of a message, the period of a report
+_DAY = 86_400.0  # seconds
+
+
+class ClientReportSpec(Protocol):
+    """What a device may be asked before a round."""
+
+    @property
+    def mechanism(self) -> ItemReports:
+        """How it tells which items it has."""
+
+
+class ClientSelection(Protocol):
+    """What a device may be asked after the last round."""
+
+    @property
+    def judge(self) -> Validator[Any]:
+        """How it compares two models on its own data."""
+
+    @property
+    def mechanism(self) -> GainSum:
+        """What bounds its answer, and protects the sum of all answers."""
+
+
+class ClientPlan(Protocol):
+    """What a plan says to a device."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of the model."""
+
+    @property
+    def learner(self) -> LocalTrainer[Any]:
+        """What it does with its data and the model."""
+
+    @property
+    def mechanism(self) -> UpdateMechanism:
+        """What bounds and protects its message."""
+
+    @property
+    def reports(self) -> ClientReportSpec | None:
+        """What it may be asked."""
+
+    @property
+    def comparison(self) -> ClientSelection | None:
+        """What it does if it is one of those who only judge."""
+
+    @property
+    def tells_examples(self) -> bool:
+        """Whether it has to tell how many examples it learned from."""
+
+
+class AnotherRole(VeilrecError):
+    """A learner that is asked to judge, or a judge that is asked to learn; nothing left it."""
+
+
+class RoundIsOver(VeilrecError):
+    """A round or a period before the last one that the device answered; nothing left it."""
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """What a device is made with, for good."""
+
+    number: int
+    draws_seed: int
+    unprotected: bool
+    plan: str  # a digest of what the plan says to devices
+
+
+Data = TypeVar("Data", bound=LocalData)
+
+
+class FederatedClient(Generic[Data]):
+    """One user's device; use `create` once, when it enrols, and `open` ever after."""
+
+    def __init__(
+        self,
+        plan: ClientPlan,
+        data: Data,
+        ledger: Ledger,
+        *,
+        noise_of_message: NoiseOf,
+        noise_of_report: NoiseOf,
+        noise_of_learning: NoiseOf,
+    ) -> None:
+        if len(data.rows) != 1:
+            raise BadInput(f"the data of {len(data.rows)} devices: a device has its own, which is one row")
+        self.plan = plan
+        self.data = data
+        self.ledger = ledger
+        self._noise_of_message, self._noise_of_report = noise_of_message, noise_of_report
+        self._noise_of_learning = noise_of_learning
+        with ledger.transaction() as kept:
+            self._identity = _Identity(**json.loads(_known(kept, _IDENTITY)))
+        if self._identity.plan != plan_digest(plan):
+            raise BadInput("this device was made for another plan: open it with its own, or make another one")
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        plan: ClientPlan,
+        data: Data,
+        budgets: Sequence[Budget],
+        *,
+        key: Path | None = None,
+        number: int = 0,
+        draws_seed: int | None = None,
+        unprotected: bool = False,
+        minimum_period_seconds: float = _DAY,
+        noise_of_message: NoiseOf | None = None,
+        noise_of_report: NoiseOf | None = None,
+        noise_of_learning: NoiseOf | None = None,
+    ) -> FederatedClient[Data]:
+        """A device that has never taken part; the seed of its draws is a secret of its own unless told otherwise."""
+        _check_statements(plan, budgets, unprotected=unprotected)
+        seed = secrets.randbits(63) if draws_seed is None else draws_seed
+        identity = _Identity(number, seed, unprotected, plan_digest(plan))
+        private = plan.learner.fresh_private_state(np.array([number], np.int64), seed)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ledger = Ledger.create(
+            folder / "ledger",
+            budgets,
+            minimum_period_seconds=minimum_period_seconds,
+            seal=Seal(key_in(key or folder / "key")),
+            keep={_IDENTITY: json.dumps(asdict(identity)).encode(), _PRIVATE: save(private)},
+        )
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        plan: ClientPlan,
+        data: Data,
+        *,
+        key: Path | None = None,
+        noise_of_message: NoiseOf | None = None,
+        noise_of_report: NoiseOf | None = None,
+        noise_of_learning: NoiseOf | None = None,
+    ) -> FederatedClient[Data]:
+        """Go on with a device, whatever happened to the process that had it before."""
+        key = key or folder / "key"
+        if not key.is_file():
+            raise BadInput(f"{key}: there is no key here: give the path of the one that the device was made with")
+        ledger = Ledger.open(folder / "ledger", seal=Seal(key_in(key)))
+        return cls._with(ledger, plan, data, noise_of_message, noise_of_report, noise_of_learning)
+
+    @classmethod
+    def _with(cls, ledger: Ledger, plan: ClientPlan, data: Data, *noise: NoiseOf | None) -> FederatedClient[Data]:
+        message, report, learning = (source or _secure for source in noise)
+        try:
+            return cls(plan, data, ledger, noise_of_message=message, noise_of_report=report, noise_of_learning=learning)
+        except VeilrecError:
+            ledger.close()
+            raise
+
+    def close(self) -> None:
+        """Close the ledger; whatever was charged and kept is on disk already."""
+        self.ledger.close()
+
+    def __enter__(self) -> FederatedClient[Data]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def enter(self, round_number: int) -> None:
+        """Begin a round of several trips, whose secrets are in memory alone: a device does so once a round, for good.
+
+        Whoever was killed on the way, and has lost them, has left the round. What could not be paid for is not begun.
+        """
+        with self.ledger.transaction() as kept:
+            self._check_learner(kept)
+            _refuse_second(kept, round_number, (_OUTBOX, _ENTERED), "round")
+            self._check(kept, self.plan.mechanism, round_number)
+            kept.keep(_ENTERED, _NUMBER.pack(round_number))
+
+    def enter_report(self, number: int) -> None:
+        """Begin a secure sum of reports, likewise; they may be paid for already."""
+        asked = self._asked()
+        with self.ledger.transaction() as kept:
+            self._check_learner(kept)
+            _refuse_second(kept, number, (_MASKED, _ENTERED_REPORT), "sum")
+            if kept.kept(_REPORT) is None:
+                self._check(kept, asked.mechanism)
+            kept.keep(_ENTERED_REPORT, _NUMBER.pack(number))
+
+    def take_part(self, broadcast: bytes, round_number: int, *, make: Make | None = None) -> bytes:
+        """Learn from the model of a round, and answer; the bytes that come back may leave, and are paid for.
+
+        `make` makes the message of what was learnt: under masks, where the server must not see it.
+        """
+        with self.ledger.transaction() as kept:
+            answered = _last(kept, _OUTBOX, round_number, "round")
+            if answered is not None:
+                return answered
+            self._check_learner(kept)
+            self._check(kept, self.plan.mechanism, round_number)
+            message, private = self._learn(broadcast, round_number, kept, make or self._message)
+            kept.keep(_PRIVATE, save(dict(private)))
+            kept.keep(_OUTBOX, _NUMBER.pack(round_number) + message)
+        return message
+
+    def _learn(
+        self, broadcast: bytes, round_number: int, kept: Transaction, make: Make
+    ) -> tuple[bytes, Mapping[str, Floats]]:
+        plan, identity = self.plan, self._identity
+        about, model = rounds.decode(broadcast, plan.schema, round_number)
+        view = about.view(plan.schema)
+        weights = weights_of(model, view)
+        data = self.data
+        if about.rows is not None:
+            data = data.inside(places(about.rows, plan.schema.tables[0].shape[0]))
+        private = self._private(kept)
+        own = OwnSources(lambda _: _protecting(self._noise_of_learning(round_number)))
+        cohort = Cohort(np.array([identity.number], np.int64), data, private, identity.draws_seed, own)
+        learned = plan.learner.learn(cohort, weights, about)
+        source = _protecting(self._noise_of_message(round_number))
+        uploads = nothing_if_overflown(examples_if_asked(learned.uploads, plan.tells_examples))
+        message, event = make(uploads, about, view, source)
+        mechanism = plan.mechanism
+        kept.charge(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected)
+        return message, private
+
+    def _message(self, uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source) -> tuple[bytes, Event]:
+        released = self.plan.mechanism.message(uploads, about, source)
+        return messages.encode_update(released.value, view), released.event
+
+    def judge(self, start: bytes, trained: bytes, number: int) -> bytes:
+        """Tell how much better the trained model ranks than the start on the device's own data, clipped; once.
+
+        Both come as rounds do, under the number of the round that would follow the last one.
+        """
+        asked, identity = self.plan.comparison, self._identity
+        if asked is None:
+            raise BadInput("this plan has nobody judge: nothing is told")
+        with self.ledger.transaction() as kept:
+            told = kept.kept(_GAIN)
+            if told is not None:
+                return told
+            if not self._is_judge or any(kept.kept(name) is not None for name in (_OUTBOX, _REPORT)):
+                raise AnotherRole("this device is one of those who learn: it does not judge")
+            mechanism = asked.mechanism
+            self._check(kept, mechanism)
+            models = [
+                weights_of(rounds.decode(one, self.plan.schema, number)[1], self.plan.schema)
+                for one in (start, trained)
+            ]
+            gain = mechanism.bound(asked.judge.gains(self.data, *models))
+            message = messages.encode_gain(float(gain[0]))
+            kept.charge(
+                mechanism.event(), unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=identity.unprotected
+            )
+            kept.keep(_GAIN, message)
+        return message
+
+    @property
+    def _is_judge(self) -> bool:
+        asked = self.plan.comparison
+        return asked is not None and len(asked.judge.devices(self.data)) > 0
+
+    def _check_learner(self, kept: Transaction) -> None:
+        if self._is_judge or kept.kept(_GAIN) is not None:
+            raise AnotherRole("this device is one of those who judge: it does not learn, and tells nothing before")
+
+    def report(self, number: int, period: int, *, mask: Mask | None = None) -> bytes:
+        """Tell which items the device has, as the plan allows; drawn and paid for once a period, then repeated.
+
+        `number` is that of the round. Where the server must not see reports it is that of their secure sum, and
+        `mask` makes the message of what the report adds to the counts: the same bytes whenever this sum is asked for.
+        """
+        with self.ledger.transaction() as kept:
+            if mask is None:
+                return messages.encode_report(self._told(kept, period), number)
+            answered = _last(kept, _MASKED, number, "sum")
+            if answered is None:
+                answered = mask(self._asked().mechanism.weigh(self._told(kept, period)))
+                kept.keep(_MASKED, _NUMBER.pack(number) + answered)
+        return answered
+
+    def _asked(self) -> ClientReportSpec:
+        if self.plan.reports is None:
+            raise BadInput("this plan asks devices for no reports: nothing is told")
+        return self.plan.reports
+
+    def _told(self, kept: Transaction, period: int) -> Bools:
+        """The report of a period, which is drawn and charged for when it is first asked for."""
+        mechanism = self._asked().mechanism
+        known = _last(kept, _REPORT, period, "period")
+        if known is not None:
+            return _unpacked(known, mechanism.length)
+        self._check_learner(kept)
+        self._check(kept, mechanism)
+        released = mechanism.report(self._own(mechanism.length), _protecting(self._noise_of_report(period)))
+        kept.charge(
+            released.event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=self._identity.unprotected
+        )
+        kept.keep(_REPORT, _NUMBER.pack(period) + np.packbits(released.value).tobytes())
+        return released.value
+
+    def _own(self, length: int) -> Bools:
+        items = self.data.rows.row(0)
+        if len(items) and not 0 <= int(items.min()) <= int(items.max()) < length:
+            raise BadInput(f"item numbers from {items.min()} to {items.max()}: a report is on items 0 to {length - 1}")
+        own = np.zeros(length, np.bool_)
+        own[items] = True
+        return own
+
+    def _check(self, kept: Transaction, mechanism: Mechanism[Any, Any], round_number: int | None = None) -> None:
+        """Before any work: a message that could not be paid for is not made."""
+        unprotected = self._identity.unprotected
+        event = mechanism.event()
+        if round_number is not None and isinstance(mechanism, UpdateMechanism):
+            event = mechanism.event_in(RoundSpec(round_number))
+        kept.check(event, unit=mechanism.unit, adjacency=mechanism.adjacency, unprotected=unprotected)
+
+    @property
+    def private(self) -> Mapping[str, Floats]:
+        """What the learner keeps, [1, ...] each: the device ranks with it, and it never leaves."""
+        with self.ledger.transaction() as kept:
+            return self._private(kept)
+
+    def _private(self, kept: Transaction) -> dict[str, Floats]:
+        try:
+            private: dict[str, Floats] = load(_known(kept, _PRIVATE))
+        except SafetensorError as error:
+            raise VeilrecError(f"what the device keeps cannot be read ({error}): nothing leaves it") from None
+        return {name: values.copy() for name, values in private.items()}
+
+    def spent(self) -> tuple[AccountReport, ...]:
+        """What every account has spent and has left."""
+        return self.ledger.report()
+
+
+def _secure(number: int) -> Source:
+    return SecureSource()
+
+
+def _protecting(source: Source) -> Source:
+    if not source.protects:
+        raise BadInput("the noise comes from a seeded source, which protects nobody: use a SecureSource")
+    return source
+
+
+def _check_statements(plan: ClientPlan, budgets: Sequence[Budget], *, unprotected: bool) -> None:
+    """Refuse what a device could never send, or would send under a false statement."""
+    for mechanism in _mechanisms(plan):
+        event = mechanism.event()
+        if flattened(event).in_the_clear:
+            if not unprotected:
+                raise BadInput(
+                    f"a message of {mechanism.name} leaves in the clear, and no budget covers it: "
+                    "give unprotected=True if the user agrees to that, or use a method that protects"
+                )
+            continue
+        covering = [b for b in budgets if b.cost(event, mechanism.unit, mechanism.adjacency) is not None]
+        if not covering:
+            raise BadInput(
+                f"no budget covers a message that protects one {mechanism.unit} ({mechanism.adjacency}): give one for "
+                "that unit and adjacency"
+            )
+        for budget in covering:
+            if TRUSTS.index(budget.trust) < TRUSTS.index(mechanism.trust):
+                raise BadInput(
+                    f"the {budget.unit} budget says that its messages trust {budget.trust}, but {mechanism.name} "
+                    f"trusts the server: give trust={mechanism.trust!r}"
+                )
+
+
+def _mechanisms(plan: ClientPlan) -> tuple[Mechanism[Any, Any], ...]:
+    asked = (plan.reports, plan.comparison)
+    return (plan.mechanism, *(one.mechanism for one in asked if one is not None))
+
+
+def plan_digest(plan: ClientPlan) -> str:
+    """Of the model's shape and of what is stated about messages: both have to stay as they were agreed to."""
+    stated = tuple(statement(mechanism) for mechanism in _mechanisms(plan))
+    return hashlib.sha256(repr((plan.schema, stated, plan.tells_examples)).encode()).hexdigest()
+
+
+def _known(kept: Transaction, name: str) -> bytes:
+    content = kept.kept(name)
+    if content is None:
+        raise VeilrecError(f"this is not the ledger of a device: it keeps no {name}; create the device in a new folder")
+    return content
+
+
+def _last(kept: Transaction, name: str, number: int, kind: str) -> bytes | None:
+    """What was answered last, if it is the answer to this number; None if this one is new."""
+    content = kept.kept(name)
+    if content is None:
+        return None
+    (last,) = _NUMBER.unpack_from(content)
+    if number < last:
+        raise RoundIsOver(f"{kind} {number} is over: the device has answered {kind} {last} already")
+    return content[_NUMBER.size :] if number == last else None
+
+
+def _refuse_second(kept: Transaction, number: int, names: tuple[str, ...], kind: str) -> None:
+    """Refuse to begin what was begun or answered before."""
+    if any(_last(kept, name, number, kind) is not None for name in names):
+        raise RoundIsOver(f"{kind} {number} was begun before: the device has left it")
+
+
+def _unpacked(content: bytes, length: int) -> Bools:
+    return np.unpackbits(np.frombuffer(content, np.uint8))[:length].astype(np.bool_)

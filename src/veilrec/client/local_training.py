@@ -1,0 +1,216 @@
+"""Local learning, written once over a leading cohort dimension: a real device is a cohort of one.
+
+What a device tells of its items where only their popularity is learnt: one for each, and no more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets, without_repeats
+from veilrec.core.features import Side
+from veilrec.core.jit import jit
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
+from veilrec.privacy.randomness import Source
+
+_OUTSIDE = -1
+
+
+class LocalData(Protocol):
+    """What devices learn from, a row for each; its type says what the rows hold."""
+
+    @property
+    def rows(self) -> Csr:
+        """A device's data, packed into a row of whole numbers; an empty one has nothing to learn from."""
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """What devices rank with beside their items and what they learnt: [n, ...] each."""
+
+    def take(self, devices: Offsets) -> Self:
+        """The data of some devices."""
+
+    def inside(self, place: Indices) -> Self:
+        """Only what concerns the items of a sub-model, numbered as there (-1: outside)."""
+
+
+@dataclass(frozen=True)
+class OwnItems:
+    """The items that each device's user has used."""
+
+    rows: Csr
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Nothing."""
+        return {}
+
+    def take(self, devices: Offsets) -> OwnItems:
+        """The items of some devices."""
+        return OwnItems(self.rows.take(devices))
+
+    def inside(self, place: Indices) -> OwnItems:
+        """The items inside the sub-model, by their numbers there."""
+        return OwnItems(narrow(self.rows, place))
+
+
+@dataclass(frozen=True)
+class OwnItemsAndFeatures:
+    """The items that each device's user has used, and what the device knows of its user."""
+
+    rows: Csr
+    people: Side
+    ratings: Floats | None = None  # [len(rows.items)], out of 1; None: nobody rates
+
+    @property
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """The user's features."""
+        return self.people.kept()
+
+    def take(self, devices: Offsets) -> OwnItemsAndFeatures:
+        """The data of some devices."""
+        ratings = None
+        if self.ratings is not None:
+            chosen = Csr(self.rows.offsets, np.arange(len(self.rows.items), dtype=np.int32)).take(devices)
+            ratings = self.ratings[chosen.items]
+        return OwnItemsAndFeatures(self.rows.take(devices), self.people.take(devices), ratings)
+
+    def inside(self, place: Indices) -> OwnItemsAndFeatures:
+        """The items inside the sub-model, by their numbers there."""
+        ratings = None if self.ratings is None else self.ratings[place[self.rows.items] >= 0]
+        return OwnItemsAndFeatures(narrow(self.rows, place), self.people, ratings)
+
+
+Data = TypeVar("Data", bound=LocalData)
+
+
+class OwnSources:
+    """What devices draw the noise of their learning from: a source of its own each."""
+
+    def __init__(self, source_of: Callable[[int], Source]) -> None:
+        self._source_of = source_of
+
+    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
+        """The places of devices that draw together, and what from."""
+        for place, device in enumerate(devices):
+            yield slice(place, place + 1), self._source_of(int(device))
+
+
+class SharedSource(OwnSources):
+    """One source for all devices, in simulations, which protect nobody."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(lambda _: source)
+
+    def split(self, devices: Offsets) -> Iterator[tuple[slice, Source]]:
+        """All of them at once."""
+        yield slice(0, len(devices)), self._source_of(0)
+
+
+@dataclass(frozen=True)
+class Cohort(Generic[Data]):
+    """The devices that learn together in one call: their data and their own state, side by side."""
+
+    devices: Offsets  # [n], the number of each device: with the seed, the key of its draws
+    data: Data
+    private: Mapping[str, Floats]  # [n, ...] each: what never leaves a device; learners change it in place
+    draws_seed: int  # what a device draws locally is keyed by (this, round, device)
+    noise: OwnSources | None = None  # of learners that add noise before they learn
+
+
+@dataclass(frozen=True)
+class LocalResults:
+    """What a round of local learning gives: updates not yet bounded or perturbed, and a log."""
+
+    uploads: ClientUpdates
+    examples: Offsets  # [n], number of local examples, positives and negatives of all epochs
+    loss: Floats  # [n], mean loss of the last local epoch
+    shares: Floats | None = None  # [B], mean attention over basis vectors, of models that have them
+
+
+class LocalTrainer(Protocol[Data]):
+    """Local learning of one family of models."""
+
+    keeps_state: bool  # whether a device keeps anything from one round to the next
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """The starting state of devices that take part for the first time."""
+
+    def learn(self, cohort: Cohort[Data], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+        """Learn from each device's data; the model is the one that the server sent, and is not changed."""
+
+
+@runtime_checkable
+class SumLocalTrainer(LocalTrainer[Data], Protocol[Data]):
+    """One that can give the mean of all updates of a cohort without forming any of them."""
+
+    def learn_sum(
+        self, cohort: Cohort[Data], model: Mapping[str, Floats], about: RoundSpec, *, weighs_examples: bool
+    ) -> tuple[LocalResults, ClientUpdates]:
+        """The weighted mean as if it were one update, and messages as long as those that the devices would send."""
+
+
+def places(rows: Indices, n_items: int) -> Indices:
+    """Where each item lies in the sub-model; -1 outside."""
+    place = np.full(n_items, _OUTSIDE, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    return place
+
+
+def narrow(data: Csr, place: Indices) -> Csr:
+    """Rows of items with only those inside a sub-model, by their numbers there."""
+    offsets = np.zeros(len(data) + 1, np.int64)
+    items = np.empty(len(data.items), np.int32)
+    used = _narrow(data.offsets, data.items, place, offsets, items)
+    return Csr(offsets, items[:used])
+
+
+@jit
+def _narrow(source: Offsets, data: Indices, place: Indices, offsets: Offsets, items: Indices) -> int:
+    used = 0
+    for row in range(len(source) - 1):
+        for entry in range(source[row], source[row + 1]):
+            if place[data[entry]] >= 0:
+                items[used] = place[data[entry]]
+                used += 1
+        offsets[row + 1] = used
+    return used
+
+
+ITEMS = "items"
+
+
+def schema(n_items: int) -> Schema:
+    """One number per item."""
+    return Schema((Tensor(ITEMS, (n_items, 1), by_row=True),))
+
+
+def start_weights(n_items: int) -> dict[str, Floats]:
+    """Nobody has used anything yet."""
+    return {ITEMS: np.zeros((n_items, 1), np.float32)}
+
+
+class VoteLocalTrainer:
+    """A one for every item of a device: it learns nothing, draws nothing, keeps nothing."""
+
+    keeps_state = False
+
+    def __init__(self, table: str = ITEMS) -> None:
+        self.table = table  # the tensor that the votes are about
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        """Nothing."""
+        return {}
+
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+        """The items that each device has, whatever the model says."""
+        once = without_repeats(cohort.data.rows, len(model[self.table]))
+        votes = Rows(once.offsets, once.items, np.ones((len(once.items), 1), np.float32))
+        examples = once.lengths()
+        uploads = ClientUpdates(about.number, len(once), {self.table: votes}, examples=examples)
+        return LocalResults(uploads, examples, np.zeros(len(once), np.float32))

@@ -1,0 +1,551 @@
+"""A device that has a release: it keeps a history, ranks, and asks a server without telling what was read.
+
+- The history stays in an encrypted file here. Nothing of it leaves but through a mechanism and the ledger.
+- A query is drawn once per release and then repeated; its charge is on disk before it leaves.
+- What was read is taken out here, never by the server; so a device always asks for the same number more than it needs,
+  whatever its history.
+- Where the budget is gone, or the server is away, there is still a list: the same for everybody, or ranked here.
+
+How a device reaches a server: a few requests that carry a query and nothing else of anybody.
+
+No cookies, no redirects (a query goes where it was meant to go, or nowhere), no proxy that the environment names, a
+limit to how much is read, and no plain text off this machine unless that is asked for.
+
+What somebody has read, on the device and nowhere else: an SQLite file whose every row is encrypted.
+
+Without the key, the file tells how many rows there are. Forgetting leaves nothing of them in the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import ssl
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, InvalidURL
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+import numpy as np
+
+from veilrec.client.queries import QueryClient, numbers_of
+from veilrec.client.released import (
+    SERVING_FILE,
+    ReleasedCatalogue,
+    ReleasedFactors,
+    ReleasedModel,
+    ReleasedNews,
+    ReleasedRanker,
+    asking_of,
+    offers_of,
+)
+from veilrec.core.arrays import Csr, Floats, Indices
+from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
+from veilrec.core.files import transaction
+from veilrec.core.seal import Seal, WrongSeal, key_in
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.events import NonPrivateEvent
+from veilrec.privacy.guarantee import Guarantee, Unit
+from veilrec.privacy.ledger import AccountReport, BudgetExhausted, Ledger
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.queries import LARGEST, Pool, QueryShape, encode, read_pool
+from veilrec.wire.releases import Newest, Release, refuse_older
+from veilrec.wire.signing import follow, is_loopback
+
+_TIMEOUT = 10.0
+_SOME = 1 << 22  # bytes of an answer that is no pool
+
+
+class ServerAway(VeilrecError):
+    """No usable answer: the request may have arrived, unless this is `NotConnected`."""
+
+
+class NotConnected(ServerAway):
+    """There was no connection to the server: nothing was sent."""
+
+
+class _ConnectError(OSError):
+    """Raised while connecting, TLS handshake included: no byte of a request has left by then."""
+
+
+class _PlainConnection(HTTPConnection):
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except OSError as error:
+            raise _ConnectError(str(error)) from error
+
+
+class _TlsConnection(HTTPSConnection):
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except OSError as error:
+            raise _ConnectError(str(error)) from error
+
+
+class _PlainHandler(HTTPHandler):
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_PlainConnection, req)
+
+
+class _TlsHandler(HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._tls = context
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(_TlsConnection, req, context=self._tls)
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *given: Any, **named: Any) -> None:
+        return None
+
+
+class ServerLink:
+    """One server."""
+
+    def __init__(self, address: str, *, ca: Path | None = None, plaintext: bool = False) -> None:
+        parts = urlsplit(address.rstrip("/"))
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise BadInput(f"{address!r} is no address of a server: give one such as https://news.example.org")
+        if parts.scheme == "http" and not plaintext and not is_loopback(parts.hostname):
+            raise BadInput(
+                f"{address} is not encrypted, and not on this machine: a query would be read on its way; use https"
+            )
+        self.address = address.rstrip("/")
+        self._opener: OpenerDirector = build_opener(
+            _NoRedirects(), _PlainHandler(), _TlsHandler(_context(ca)), ProxyHandler({})
+        )
+        self._opener.addheaders = [("User-Agent", "veilrec"), ("Accept-Encoding", "gzip")]
+
+    def best(self, query: bytes, k: int) -> list[dict[str, Any]]:
+        """The k best items of a query."""
+        content = self._send(f"/v1/recommend?k={k}", query, _SOME)
+        try:
+            items = json.loads(content)["items"]
+            return [
+                {"id": str(item["id"]), "title": str(item["title"]), "score": float(item["score"])} for item in items
+            ]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ServerAway(f"{self.address} answers in a way that is not understood") from None
+
+    def pool_for(self, query: bytes, k: int) -> Pool:
+        """The k best items of a query with their vectors, for the device to rank."""
+        return self._pool(self._send(f"/v1/recommend?k={k}&form=pool", query, LARGEST))
+
+    def pool(self) -> Pool:
+        """What is the same for everybody: the items that anybody could get."""
+        return self._pool(self._send("/v1/pool", None, LARGEST))
+
+    def _pool(self, content: bytes) -> Pool:
+        try:
+            return read_pool(content)
+        except BadMessage as error:
+            raise ServerAway(f"{self.address} sends a pool that is not understood ({error})") from None
+
+    def _send(self, path: str, body: bytes | None, largest: int) -> bytes:
+        headers = {} if body is None else {"Content-Type": "application/octet-stream"}
+        asked = Request(self.address + path, data=body, headers=headers)  # noqa: S310
+        try:
+            with self._opener.open(asked, timeout=_TIMEOUT) as answer:
+                content: bytes = answer.read(largest + 1)
+                packed = answer.headers.get("Content-Encoding") == "gzip"
+        except HTTPError as error:
+            raise ServerAway(f"{self.address} refuses ({error.code}): {_told(error)}") from None
+        except (URLError, OSError, ValueError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, _ConnectError | InvalidURL):
+                raise NotConnected(f"{self.address} cannot be reached ({reason})") from None
+            raise ServerAway(f"{self.address} gives no answer ({reason})") from None
+        if len(content) > largest:
+            raise ServerAway(f"{self.address} sends more than {largest:,} bytes: they are not read")
+        return _unpacked(content, largest, self.address) if packed else content
+
+
+def _told(error: HTTPError) -> str:
+    try:
+        return str(json.loads(error.read(4096))["error"])[:300]
+    except (ValueError, KeyError, TypeError, OSError):
+        return str(error.reason)[:300]
+
+
+def _unpacked(content: bytes, largest: int, address: str) -> bytes:
+    """What was compressed, up to a limit: a small answer must not become a large one."""
+    opened = zlib.decompressobj(wbits=31)
+    try:
+        whole = opened.decompress(content, largest + 1)
+    except (zlib.error, gzip.BadGzipFile):
+        raise ServerAway(f"{address} answers in a way that is not understood") from None
+    if len(whole) > largest or not opened.eof:
+        raise ServerAway(f"{address} sends more than {largest:,} bytes: they are not read")
+    return whole
+
+
+def _context(ca: Path | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise BadInput(f"{ca} is no certificate that a server can be known by: give a PEM file") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+_APPLICATION = 0x76656868  # "vehh"
+_SETTINGS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA secure_delete=ON")
+_MOST = 100_000  # clicks that are kept; the oldest go first
+_LONGEST_ID = 1024
+
+
+class HistoryStore:
+    """The items that somebody has used, the latest last; each once, at the place of its latest use."""
+
+    def __init__(self, path: Path, seal: Seal) -> None:
+        self._path, self._seal = path, seal
+        try:
+            path.touch(mode=0o600)
+            self._connection = sqlite3.connect(path, isolation_level=None)
+            for line in _SETTINGS:
+                self._connection.execute(line)
+            self._check()
+        except (sqlite3.Error, OSError) as error:
+            raise VeilrecError(f"{path} cannot be used as a history ({error}): give another place for it") from None
+
+    def _check(self) -> None:
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application != _APPLICATION and tables:
+            raise VeilrecError(f"{self._path} is not a history of veilrec: give another place for it")
+        self._connection.execute(f"PRAGMA application_id={_APPLICATION}")
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS clicks (number INTEGER PRIMARY KEY AUTOINCREMENT, item BLOB NOT NULL)"
+        )
+
+    def items(self) -> list[str]:
+        """The ids, the latest last."""
+        rows = self._connection.execute("SELECT number, item FROM clicks ORDER BY number").fetchall()
+        try:
+            opened = [self._seal.open(item, f"click {number}").decode() for number, item in rows]
+        except WrongSeal:
+            raise VeilrecError(f"{self._path} does not open with this device's key: nothing of it is used") from None
+        return list(reversed(dict.fromkeys(reversed(opened))))
+
+    def add(self, *items: str) -> None:
+        """Read these, in this order; on disk when this returns."""
+        for item in items:
+            if not item or len(item.encode()) > _LONGEST_ID:
+                raise BadInput(f"an item has an id of 1 to {_LONGEST_ID} bytes, not {item[:40]!r}")
+        with self._changing():
+            for item in items:
+                (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM clicks").fetchone()
+                number = max(last, self._last()) + 1
+                sealed = self._seal.close(item.encode(), f"click {number}")
+                self._connection.execute("INSERT INTO clicks VALUES (?, ?)", (number, sealed))
+            self._connection.execute(
+                "DELETE FROM clicks WHERE number <= (SELECT coalesce(max(number), 0) FROM clicks) - ?", (_MOST,)
+            )
+
+    def _last(self) -> int:
+        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'clicks'").fetchone()
+        return int(found[0]) if found else 0
+
+    def forget(self) -> None:
+        """Everything, also what the file would keep of deleted rows."""
+        with self._changing():
+            self._connection.execute("DELETE FROM clicks")
+        self._connection.execute("VACUUM")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Whatever was added is on disk already."""
+        self._connection.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            with transaction(self._connection):
+                yield
+        except sqlite3.Error as error:
+            raise VeilrecError(f"{self._path} cannot be written ({error}): nothing was changed") from None
+
+
+Mode = Literal["none-sent", "interest", "attention", "pooled", "plain", "nobody"]
+MODES: tuple[Mode, ...] = get_args(Mode)  # nobody: not personal
+_SPARE = 100  # asked for beside what is needed, whatever was read
+_PERIOD_SECONDS = 3600.0
+_NEWEST, _KEY = "newest", "key"
+
+
+@dataclass(frozen=True)
+class RankedItem:
+    """Something to read."""
+
+    id: str
+    title: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """A list, how it came about, and all that left the device for it."""
+
+    items: list[RankedItem]
+    mode: Mode  # that was used, which is another than the one asked for where that was not to be had
+    ranked_by: Literal["device", "server"]
+    sent: bytes | None = None  # the query, also where it got no usable answer; None: nothing of this user left
+    guarantee: Guarantee | None = None  # of the query that was drawn and charged, whether or not it could be sent
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ItemTexts:
+    """Ids and titles of the items of a release, and where an id is."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    find: Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
+class QueryBudget:
+    """What a device may spend, per release and ever, of whole histories and of one click (replace-one)."""
+
+    history: float = 5.0
+    click: float = 10.0
+    releases: float = 4.0  # how many times that in a lifetime
+    delta: float = 1e-6
+
+    def budgets(self) -> list[Budget]:
+        """One account each."""
+        return [self._budget("history", self.history), self._budget("click", self.click)]
+
+    def _budget(self, unit: Unit, epsilon: float) -> Budget:
+        ever = epsilon * self.releases
+        return Budget(unit=unit, adjacency="replace-one", epsilon=epsilon, delta=self.delta, lifetime_epsilon=ever)
+
+
+@dataclass
+class RecommenderClient:
+    """One user's device."""
+
+    release: Release
+    model: ReleasedModel
+    texts: ItemTexts
+    history: HistoryStore
+    ledger: Ledger
+    server: ServerLink | None = None
+
+    def recommend(self, k: int = 10, mode: Mode = "none-sent") -> Recommendations:
+        """The best unread items, in a way of asking; another list where that way is not to be had."""
+        if mode not in MODES:
+            raise unknown_name("way of asking", mode, MODES)
+        if k < 1:
+            raise BadInput(f"k is {k}: ask for at least one item")
+        if mode == "none-sent":
+            return self._by_itself(k)
+        if mode == "nobody":
+            return self._for_nobody(k, ())
+        if self.server is None:
+            raise BadInput(f"{mode} asks a server: give its address (--server), or rank here with none-sent")
+        try:
+            return self._asked(k, mode, self.server)
+        except BudgetExhausted as gone:
+            return self._for_nobody(k, (str(gone),))
+
+    def read(self, *items: str) -> None:
+        """Note that items were read."""
+        self.history.add(*items)
+
+    def forget(self) -> None:
+        """The history; what was spent stays spent."""
+        self.history.forget()
+
+    def spent(self) -> tuple[AccountReport, ...]:
+        """Of the budgets."""
+        return self.ledger.report()
+
+    def close(self) -> None:
+        """Everything is on disk already."""
+        self.history.close()
+        self.ledger.close()
+
+    def __enter__(self) -> RecommenderClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def known(self) -> Indices:
+        """The read items that the release knows, by their numbers, the latest last."""
+        found = (self.texts.find(item) for item in self.history.items())
+        return np.array([number for number in found if number is not None], np.int32)
+
+    def _by_itself(self, k: int, notes: tuple[str, ...] = ()) -> Recommendations:
+        history = self.known()
+        scores = self.model.scores(history)
+        return Recommendations(
+            self._best(scores, history, k), "none-sent", "device", notes=notes + self._rests_on(history)
+        )
+
+    def _for_nobody(self, k: int, notes: tuple[str, ...]) -> Recommendations:
+        """What anybody gets; here, so that nobody learns that somebody has run out of budget."""
+        nothing = np.zeros(0, np.int32)
+        scores = self.model.scores(nothing)
+        notes += self._rests_on(nothing)
+        return Recommendations(self._best(scores, self.known(), k), "nobody", "device", notes=notes)
+
+    def _rests_on(self, history: Indices) -> tuple[str, ...]:
+        """What a list rests on, by a model that the device runs whole; others are not asked for it."""
+        found = self.model.rests_on(history) if isinstance(self.model, ReleasedCatalogue | ReleasedRanker) else None
+        return () if found is None else (found.said,)
+
+    def _best(self, scores: Floats, read: Indices, k: int) -> list[RankedItem]:
+        worse = -np.nan_to_num(scores.astype(np.float64), nan=-np.inf)
+        worse[read] = np.inf
+        order = np.argsort(worse, kind="stable")[: min(k, len(scores) - len(np.unique(read)))]
+        return [RankedItem(self.texts.ids[row], self.texts.titles[row], float(scores[row])) for row in order.tolist()]
+
+    def _asked(self, k: int, mode: Mode, server: ServerLink) -> Recommendations:
+        model = self.model
+        if not isinstance(model, ReleasedNews | ReleasedFactors):
+            raise BadInput(f"release {self.release.name} is ranked on devices only: use none-sent")
+        if mode == "plain":
+            query, guarantee = self._plain(model), Guarantee("none")
+            try:
+                return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
+            except ServerAway as away:
+                return self._unanswered(k, mode, query, guarantee, away)
+        offers = offers_of(self.release)
+        if mode not in offers:
+            raise BadInput(
+                f"release {self.release.name} does not offer {mode}: it offers {', '.join([*offers, 'none-sent'])}"
+            )
+        offer = offers[mode]
+        asking = asking_of(offer, model, self.release.arrays(SERVING_FILE))
+        device = QueryClient(asking, self.ledger, model_version=self.release.digest, history=self.known())
+        query = device.ask()
+        guarantee = Guarantee.from_json(offer.fields["guarantee"])
+        try:
+            if offer.pool is not None:
+                ranked = self._ranked(server.pool_for(query, offer.pool), k, model)
+                return Recommendations(ranked, mode, "device", query, guarantee)
+            return self._filtered(server.best(query, k + _SPARE), k, mode, query, guarantee)
+        except ServerAway as away:
+            return self._unanswered(k, mode, query, guarantee, away)
+
+    def _unanswered(self, k: int, mode: Mode, query: bytes, guarantee: Guarantee, away: ServerAway) -> Recommendations:
+        """Rank on the device after a charged query that could not be sent, or that got no usable answer."""
+        own = self._by_itself(k)
+        left = ", ".join(f"{100 * each.remaining:.0f} % of the {each.budget.unit} budget" for each in self.spent())
+        cost = f"charged: {guarantee.line()}; left for this release: {left}"
+        if isinstance(away, NotConnected):
+            note = f"{away}: nothing was sent; ranked here instead. The query is drawn and {cost}."
+            return replace(own, guarantee=guarantee, notes=(note, *own.notes))
+        sent = f"a query of {counted(len(query), 'byte')} was sent and got no usable answer"
+        note = f"{away}: {sent}; ranked here instead. The query is {cost}."
+        return replace(own, mode=mode, sent=query, guarantee=guarantee, notes=(note, *own.notes))
+
+    def _plain(self, model: ReleasedNews | ReleasedFactors) -> bytes:
+        vector = self._vector(model)
+        with self.ledger.transaction() as change:  # from now on no account of this device promises anything
+            change.charge(NonPrivateEvent(), unit="history", adjacency="replace-one", unprotected=True)
+        return encode(vector, QueryShape("vector", len(vector)))
+
+    def _vector(self, model: ReleasedNews | ReleasedFactors) -> Floats:
+        """Of this user; zero where the model overflows."""
+        known = self.known()
+        vector: Floats = numbers_of(model.users(Csr(np.array([0, len(known)], np.int64), known)))[0].astype(np.float32)
+        return vector
+
+    def _filtered(
+        self, found: list[dict[str, Any]], k: int, mode: Mode, sent: bytes, guarantee: Guarantee
+    ) -> Recommendations:
+        read = set(self.history.items())
+        items = [RankedItem(**item) for item in found if item["id"] not in read][:k]
+        return Recommendations(items, mode, "server", sent, guarantee)
+
+    def _ranked(self, pool: Pool, k: int, model: ReleasedNews | ReleasedFactors) -> list[RankedItem]:
+        """A pool by the exact vector of this user, which stays here."""
+        read, scores = set(self.history.items()), pool.vectors @ self._vector(model)
+        order = np.argsort(-scores.astype(np.float64), kind="stable").tolist()
+        unread = [row for row in order if pool.ids[row] not in read][:k]
+        return [RankedItem(pool.ids[row], pool.titles[row], float(scores[row])) for row in unread]
+
+
+def open_client(
+    state: Path,
+    release: Release,
+    model: ReleasedModel,
+    texts: ItemTexts,
+    *,
+    server: ServerLink | None = None,
+    allowance: QueryBudget | None = None,
+) -> RecommenderClient:
+    """The device whose state lies in a folder; made if it is not there, with what it may ever spend.
+
+    It trusts the key of the first release that it saw, or those that this key has handed over to, and never takes an
+    older release than the newest that it used. Each later release is a new period of its budgets.
+    """
+    if allowance is not None:
+        allowance.budgets()  # refuses what no ledger could keep, before anything is written
+    key = state / "device.key"
+    if state.is_dir() and not key.exists() and any(state.iterdir()):
+        raise BadInput(f"{state} holds other things and no device: give a folder of its own, or an empty one")
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seal = Seal(key_in(key))
+    ledger = _ledger(state / "ledger.sqlite", release, allowance, seal)
+    try:
+        _accept(ledger, release)
+        history = HistoryStore(state / "history.sqlite", seal)
+    except BaseException:
+        ledger.close()
+        raise
+    return RecommenderClient(release, model, texts, history, ledger, server)
+
+
+def _ledger(path: Path, release: Release, allowance: QueryBudget | None, seal: Seal) -> Ledger:
+    if path.exists():
+        if allowance is not None:
+            raise BadInput(f"{path.parent} has its budget already: a device never raises it; leave the budget out")
+        return Ledger.open(path, seal=seal)
+    return Ledger.create(
+        path,
+        (allowance or QueryBudget()).budgets(),
+        minimum_period_seconds=_PERIOD_SECONDS,
+        first_period=release.version,
+        seal=seal,
+    )
+
+
+def _accept(ledger: Ledger, release: Release) -> None:
+    """Refuse a release of a stranger, or an older one; remember this one."""
+    with ledger.transaction() as change:
+        trusted, known = change.kept(_KEY), change.kept(f"{_NEWEST} {release.name}")
+        if trusted is not None and release.key not in follow(trusted, release.keys):
+            raise BadInput(
+                f"release {release.name} is signed by {release.key.hex()[:16]}, and this device trusts"
+                f" {trusted.hex()[:16]}, which has not handed over to it: nothing of it is used"
+            )
+        if known is not None:
+            version, digest = known.decode().split()
+            refuse_older(release, Newest(release.name, int(version), digest))
+        change.keep(_KEY, release.key)
+        change.keep(f"{_NEWEST} {release.name}", f"{release.version} {release.digest}".encode())
+    if release.version > ledger.period:
+        ledger.advance_period(release.version, release.signature, lambda number, _: number == release.version)

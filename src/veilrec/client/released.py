@@ -1,0 +1,359 @@
+"""A released model on a device: user vectors and scores from a history alone, without torch.
+
+A catalogue that a device ranks by itself with `veil`: all that this takes, in few bytes, from a signed release.
+
+Similarities, text vectors, the basis and the items' places have 16 bits a number, codes as many as they need, and
+what else was learnt has 32. A device in Python and one in a browser read the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from veilrec.client.encoder import UserEncoder
+from veilrec.client.queries import (
+    AttentionInput,
+    Encoder,
+    NearestInterest,
+    PooledInput,
+    QueryMethod,
+    Serving,
+    Sizes,
+    UserVectors,
+    make_mechanism,
+)
+from veilrec.client.rankers import FactorModel, FcfModel
+from veilrec.client.veil import Reading, ReleasedSums, Steps
+from veilrec.client.veil_ranker import Learnt, VeilModel, VeilRanker
+from veilrec.core.arrays import Bools, Csr, Doubles, Floats, Indices
+from veilrec.core.errors import BadInput
+from veilrec.models.scores import FactorScores, Model, RestsOn, SaysWhatItUses
+from veilrec.models.veil import ALONE, Content, Places
+from veilrec.privacy.mechanisms.attention import decompose
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.clipping import clip_flat
+from veilrec.wire.queries import QueryShape
+from veilrec.wire.releases import BadRelease, Release, whole_numbers
+
+ITEMS_FILE, VECTORS_FILE, SERVING_FILE = "items.safetensors", "vectors.safetensors", "serving.safetensors"
+ENCODER_FILE = "encoder.safetensors"
+_ONE: NDArray[np.int64] = np.zeros(1, np.int64)
+_LONGEST = 50  # history of a made-up reader, where a model has no longest one
+
+
+class ReleasedModel(Protocol):
+    """What ranks on a device."""
+
+    @property
+    def n_items(self) -> int:
+        """How many items it scores."""
+
+    def scores(self, history: Indices) -> Floats:
+        """Of every item, for somebody with this history, the latest last."""
+
+
+class ReleasedNews:
+    """A news model: the user vector comes from the encoder's program; the news have vectors."""
+
+    pad: Doubles | None = None  # padded attention is not offered by releases
+
+    def __init__(self, release: Release) -> None:
+        program, sizes = release.manifest["encoder"], release.manifest["sizes"]
+        if program is None:
+            raise BadRelease(f"release {release.name} is of the family news and has no encoder: get it again")
+        self._weights = release.arrays(ENCODER_FILE)
+        self.encoder = UserEncoder(program, self._weights)
+        self.longest = self.encoder.longest
+        self._ranks_with = program["ranks_with"]
+        self.n_items, dim = int(sizes["items"]), int(sizes["dim"])
+        self.news: Floats = whole_numbers(release.arrays(VECTORS_FILE)["items"], self.n_items, dim)
+        self._serving = release.arrays(SERVING_FILE)
+        self._attention = bool(program["attention"])
+
+    @cached_property
+    def basis(self) -> Doubles | None:
+        """The vectors that attention is over, [B, dim]; None where the model has none."""
+        return np.asarray(self._weights["basis"], np.float64) if self._attention else None
+
+    @cached_property
+    def interests(self) -> Floats | None:
+        """The user vector of each interest alone, [B, dim]."""
+        return self._serving.get("interests")
+
+    def users(self, histories: Csr) -> Floats:
+        """The user vectors that news are ranked with."""
+        whole = self.users_before_basis(histories)
+        if self._ranks_with == "whole" or self.basis is None or self.interests is None:
+            return whole
+        return (decompose(whole.astype(np.float64), self.basis) @ self.interests).astype(np.float32)
+
+    def users_before_basis(self, histories: Csr) -> Floats:
+        """Those that are decomposed."""
+        rows = [self.encoder.user(self.news[histories.row(row)].astype(np.float64)) for row in range(len(histories))]
+        return np.stack(rows).astype(np.float32) if rows else np.zeros((0, self.encoder.dim), np.float32)
+
+    def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
+        """Of clicks in places: [devices, slots, dim] -> [devices, dim]."""
+        return np.stack([self.encoder.user(own[there]) for own, there in zip(clicks, taken, strict=True)])
+
+    def scores(self, history: Indices) -> Floats:
+        """Of every news."""
+        found: Floats = self.news @ self.users(one_history(history))[0]
+        return found
+
+
+class ReleasedFactors:
+    """Matrix factorisation: a device learns its own vector; the items have theirs."""
+
+    basis: Doubles | None = None
+    pad: Doubles | None = None
+
+    def __init__(self, model: FactorModel | FcfModel, serving: Mapping[str, NDArray[Any]] | None = None) -> None:
+        self._model, self._serving = model, serving or {}
+        self.news: Floats = model.items
+        self.n_items = model.n_items
+        self.longest = min(_LONGEST, self.n_items)
+
+    @cached_property
+    def interests(self) -> Floats | None:
+        """Typical user vectors, [B, dim]."""
+        return self._serving.get("interests")
+
+    def users(self, histories: Csr) -> Floats:
+        """The vectors that devices learn from these histories."""
+        joined = self._model.fold_in(histories)
+        if isinstance(joined, FactorScores):
+            return joined.users
+        if isinstance(joined, FcfModel):
+            return joined.vectors(np.arange(len(histories), dtype=np.int64))
+        raise BadInput("this way of ranking has no user vectors")
+
+    def users_before_basis(self, histories: Csr) -> Floats:
+        """There is no basis: the same."""
+        return self.users(histories)
+
+    def users_in_slots(self, clicks: Doubles, taken: Bools) -> Doubles:
+        """There are no places."""
+        raise BadInput("matrix factorisation knows items by their numbers, not by clicks in places")
+
+    def scores(self, history: Indices) -> Floats:
+        """Of every item."""
+        found: Floats = self.news @ self.users(one_history(history))[0]
+        return found
+
+
+class ReleasedRanker:
+    """Any other way of ranking: the device does it all."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.n_items = model.n_items
+
+    def scores(self, history: Indices) -> Floats:
+        """Of every item."""
+        found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
+        return found
+
+    def rests_on(self, history: Indices) -> RestsOn | None:
+        """What a list is made of, by a model that says so."""
+        return self._model.rests_on(history) if isinstance(self._model, SaysWhatItUses) else None
+
+
+def one_history(history: Indices) -> Csr:
+    """Of one user."""
+    return Csr(np.array([0, len(history)], np.int64), np.ascontiguousarray(history, dtype=np.int32))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One way of asking that a release offers, as its manifest writes it down."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def mode(self) -> str:
+        """Its name."""
+        return str(self.fields["mode"])
+
+    @property
+    def question(self) -> QueryShape:
+        """The form of its query."""
+        return QueryShape(self.fields["kind"], int(self.fields["size"]))
+
+    @property
+    def pool(self) -> int | None:
+        """How many items come back for the device to rank; None where the server ranks."""
+        pool = self.fields.get("pool")
+        return None if pool is None else int(pool)
+
+    def mechanism(self) -> Mechanism[Any, Any]:
+        """What releases the query; its noise follows from the promise, not from what anybody writes beside it."""
+        f, mode, size = self.fields, self.fields["mode"], int(self.fields["size"])
+        clip = f.get("clip")
+        how = Serving(
+            mode=mode,
+            epsilon=float(f["epsilon"]),
+            delta=float(f["delta"]) or None,
+            noise=f.get("noise"),
+            clip=clip if mode in ("attention", "vector") else None,
+        )
+        sizes = Sizes(dim=size, basis=size, axes=size, slots=int(f.get("slots", 1)), pooled_clip=float(clip or 1.0))
+        return make_mechanism(how, sizes)
+
+
+def offers_of(release: Release) -> dict[str, Offer]:
+    """What a release offers, by mode."""
+    return {str(fields["mode"]): Offer(fields) for fields in release.manifest["offers"]}
+
+
+def asking_of(offer: Offer, model: ReleasedNews | ReleasedFactors, serving: Mapping[str, NDArray[Any]]) -> QueryMethod:
+    """How this device asks in the way of an offer."""
+    encoder: Encoder
+    if offer.mode == "pooled":
+        along = (model.news.astype(np.float64) - serving["pooled.centre"]) @ serving["pooled.axes"]
+        encoder = PooledInput(clip_flat(along, float(offer.fields["clip"])), int(offer.fields["slots"]))
+    elif model.basis is not None and offer.mode in ("attention", "interest"):
+        encoder = AttentionInput(model, model.basis)
+    elif offer.mode == "interest" and model.interests is not None:
+        encoder = NearestInterest(model, model.interests.astype(np.float64))
+    elif offer.mode == "vector":
+        encoder = UserVectors(model)
+    else:
+        raise BadRelease(f"the release offers {offer.mode!r} without what that needs: get it again")
+    return QueryMethod(encoder, offer.mechanism(), offer.question, model.n_items)
+
+
+RANKING_FILE = "ranking.safetensors"
+RANKS = "veil"
+FORMULAS = (1, 2)  # by which scores are made, 2: with two passes of places; a device that does not know them refuses
+_CONTENT, _PLACES, _WHITENING = "content.", "places.", "whitening"
+_POPULARITY, _WEIGHTS, _MAP = "learnt.popularity", "learnt.weights", "learnt.map"
+_HALF = {f"{_CONTENT}{name}" for name in ("tables", "texts", "basis")}
+_HALF |= {f"{_PLACES}{field.name}" for field in fields(Places)}
+_LONG = {f"{_CONTENT}{name}" for name in ("starts", "widths")}
+_LARGEST_HALF = 65_000.0  # that 16 bits hold
+_WHOLE = (np.uint8, np.int8, np.uint16, np.int16, np.int32)  # the narrowest that holds all is taken
+_NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+def program_of(ranker: VeilRanker) -> dict[str, Any]:
+    """What a manifest says of the way of ranking."""
+    return {
+        "ranks": RANKS,
+        "formulas": FORMULAS[ranker.reading.place_passes - 1],
+        "reading": asdict(ranker.reading),
+        "caution": ranker.caution,
+        "draws_seed": ranker.draws_seed,
+    }
+
+
+def packed(ranker: VeilRanker, learnt: Learnt) -> dict[str, NDArray[Any]]:
+    """The arrays that go with it."""
+    told = learnt.told
+    wide = {**ranker.content.arrays(_CONTENT), _WHITENING: ranker.whitening}
+    wide |= {_POPULARITY: told.popularity, _WEIGHTS: learnt.weights, _MAP: learnt.map}
+    wide |= {_PLACES + field.name: getattr(told.places, field.name) for field in fields(Places)}
+    return {name: _narrow(name, values) for name, values in wide.items()}
+
+
+def _narrow(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind in "iu":
+        low, high = int(values.min(initial=0)), int(values.max(initial=0))
+        fits = (kind for kind in _WHOLE if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+        return values.astype(next(fits))
+    if name in _HALF:
+        return np.asarray(np.clip(values, -_LARGEST_HALF, _LARGEST_HALF), np.float16)
+    return values.astype(np.float32)
+
+
+def unpacked(program: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_items: int) -> VeilModel:
+    """What ranks, with the numbers as they were released; BadRelease for anything that does not fit together."""
+    if program.get("ranks") != RANKS or program.get("formulas") not in FORMULAS:
+        raise BadRelease(f"the release ranks in the way {program.get('ranks')!r}, which is not known: update veilrec")
+    try:
+        wide = {name: _wide(name, arrays[name]) for name in arrays}
+        content = Content.from_arrays(wide, _CONTENT)
+        places = Places(**{field.name: wide[_PLACES + field.name] for field in fields(Places)})
+        reading = TypeAdapter(Reading).validate_python(program["reading"])
+        if (
+            FORMULAS.index(program["formulas"]) + 1 != reading.place_passes
+            or len(places.values.T) % reading.place_passes
+        ):
+            raise BadRelease("the release has passes of places that are not alike: get it again")
+        told = ReleasedSums.of(wide[_POPULARITY], places, content, reading.place_passes)
+        learnt = Learnt(told, wide[_WEIGHTS], wide[_MAP])
+        caution, seed = float(program["caution"]), int(program["draws_seed"])
+        ranker = VeilRanker(content, reading, wide[_WHITENING], Steps(units={}, shares={}), caution, seed)
+        _check(ranker, learnt, n_items)
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        if isinstance(error, BadRelease):
+            raise
+        raise BadRelease(f"the ranking of the release is not whole ({type(error).__name__}): get it again") from None
+    return VeilModel(ranker, learnt, _NOBODY)
+
+
+def _wide(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind == "f":
+        return values.astype(np.float32)
+    return values.astype(np.int64 if name in _LONG else np.int32)
+
+
+def _check(ranker: VeilRanker, learnt: Learnt, n_items: int) -> None:
+    """Shapes that belong together, finite numbers, and no number that leads out of a table."""
+    content, reading = ranker.content, ranker.reading
+    n_tables, n_kernels, places = len(content.widths), len(content.kernels), learnt.told.places
+    n_features, directions = reading.features(content), places.values.shape[1]
+    width = content.basis.shape[1] + directions
+    for values, shape in (
+        (content.codes, (n_tables, n_items)),
+        (content.starts, (n_tables,)),
+        (content.tables, (int((content.widths**2).sum()),)),
+        (content.texts, (n_items, content.texts.shape[1])),
+        (content.kernels, (n_kernels, 2)),
+        (content.scales, (n_kernels,)),
+        (content.basis, (n_items, content.basis.shape[1])),
+        (ranker.whitening, (n_features, n_features)),
+        (learnt.told.popularity, (n_items, 2)),
+        (learnt.weights, (n_features,)),
+        (learnt.map, (reading.tastes(width), width)),
+        *((getattr(places, field.name), (n_items, directions)) for field in fields(places)),
+    ):
+        whole_numbers(values, *shape)
+    similarities = n_tables + (2 if content.texts.shape[1] else 0)
+    inside = (
+        (content.codes >= 0).all()
+        and (content.codes < content.widths[:, np.newaxis]).all()
+        and np.array_equal(content.starts, np.cumsum(content.widths**2) - content.widths**2)
+        and (content.kernels[:, 0] >= 0).all()
+        and (content.kernels >= ALONE).all()
+        and (content.kernels < similarities).all()
+    )
+    if not inside:
+        raise BadRelease("the ranking of the release leads out of its tables: get it again")
+
+
+class ReleasedCatalogue:
+    """`veil` on a device: the history is read in its order, and nothing is asked."""
+
+    def __init__(self, release: Release) -> None:
+        program = release.manifest["encoder"]
+        if program is None:
+            raise BadRelease(f"release {release.name} is a catalogue and does not say how it ranks: get it again")
+        self.n_items = int(release.manifest["sizes"]["items"])
+        self._model = unpacked(program, release.arrays(RANKING_FILE), self.n_items)
+
+    def scores(self, history: Indices) -> Floats:
+        """Of every item."""
+        found: Floats = self._model.fold_in(one_history(history)).score_all(_ONE)[0]
+        return found
+
+    def rests_on(self, history: Indices) -> RestsOn:
+        """What a list is made of."""
+        return self._model.rests_on(history)

@@ -1,0 +1,128 @@
+"""What a device does that never learns and only judges: how much better one model ranks than another on its own data.
+
+Who judges is drawn by the public seed from a device's own number, whoever else there is: adding or removing somebody
+moves nobody else from one group to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+
+from veilrec.client.local_training import LocalData
+from veilrec.client.news_data import HEAD, OwnImpressions
+from veilrec.client.rankers import Ranker
+from veilrec.core import rng
+from veilrec.core.arrays import Bools, Bytes, Csr, Doubles, Floats, Indices, Offsets, offsets_of
+from veilrec.core.jit import jit
+from veilrec.data.population import Impressions
+
+Judged_contra = TypeVar("Judged_contra", bound=LocalData, contravariant=True)
+
+
+class Validator(Protocol[Judged_contra]):
+    """How devices compare two models."""
+
+    def devices(self, data: Judged_contra) -> Offsets:
+        """The rows of those who judge and can: they never learn."""
+
+    def gains(self, data: Judged_contra, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
+        """How much better the trained model ranks than the start on each device's own data; not yet clipped."""
+
+
+def is_judge(devices: Offsets, share: float, public_seed: int) -> Bools:
+    """Who judges, by number."""
+    return rng.uniforms(public_seed, rng.JUDGES, 0, devices)[:, 0] < share
+
+
+def parted(logs: Csr, share: float, public_seed: int) -> OwnImpressions:
+    """Logs of everybody as those of learners and of judges: each device has one of them."""
+    judges = is_judge(np.arange(len(logs), dtype=np.int64), share, public_seed)
+    return OwnImpressions(_only(logs, ~judges), _only(logs, judges))
+
+
+def _only(logs: Csr, chosen: Bools) -> Csr:
+    """The rows of some devices, the others empty."""
+    lengths = logs.lengths()
+    return Csr(offsets_of(np.where(chosen, lengths, 0)), logs.items[np.repeat(chosen, lengths)])
+
+
+@dataclass(frozen=True)
+class NewsValidator:
+    """The difference of the mean AUC over a device's impressions."""
+
+    ranker: Ranker
+
+    def devices(self, data: OwnImpressions) -> Offsets:
+        """Those with impressions to judge by; each has a click and something that was not clicked."""
+        if data.judging is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(data.judging.lengths() > 0).astype(np.int64)
+
+    def gains(self, data: OwnImpressions, start: Mapping[str, Floats], trained: Mapping[str, Floats]) -> Doubles:
+        """Of every device of the data: 0 for one without impressions."""
+        logs = data.judging
+        if logs is None or not len(logs.items):
+            return np.zeros(len(data.rows))
+        asked = _impressions(logs)
+        first, second = (self._ranked(asked, weights) for weights in (start, trained))
+        counts = np.maximum(np.bincount(asked.users, minlength=len(logs)), 1)
+        return np.bincount(asked.users, second - first, len(logs)) / counts
+
+    def _ranked(self, asked: Impressions, weights: Mapping[str, Floats]) -> Doubles:
+        """AUC of every impression."""
+        model: Any = self.ranker.model(weights, {}, asked.histories)
+        scores = cast(Floats, model.score_impressions(asked))
+        out = np.zeros(len(asked))
+        _auc(asked.shown.offsets, scores, asked.clicked, out)
+        return out
+
+
+def _impressions(logs: Csr) -> Impressions:
+    """The impressions that the logs of devices hold; the device is the user."""
+    blocks = np.zeros(len(logs.items), np.int64)
+    owners = np.zeros(len(logs.items), np.int32)
+    count = _blocks(logs.offsets, logs.items, blocks, owners)
+    at, users = blocks[:count], owners[:count]
+    past, clicks, others = (logs.items[at + j].astype(np.int64) for j in range(HEAD))
+    histories = Csr(offsets_of(past), _gathered(logs.items, at + HEAD, past))
+    shown = Csr(offsets_of(clicks + others), _gathered(logs.items, at + HEAD + past, clicks + others))
+    place = np.arange(len(shown.items)) - np.repeat(shown.offsets[:-1], clicks + others)
+    clicked = (place < np.repeat(clicks, clicks + others)).astype(np.uint8)
+    return Impressions(users, np.zeros(count, np.int64), shown, clicked, histories, np.arange(count, dtype=np.int32))
+
+
+def _gathered(items: Indices, first: Offsets, lengths: Offsets) -> Indices:
+    """Pieces of an array, end to end."""
+    offsets = offsets_of(lengths)
+    chosen: Indices = items[np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])]
+    return chosen
+
+
+@jit
+def _blocks(offsets: Offsets, rows: Indices, blocks: Offsets, owners: Indices) -> int:
+    """Where every impression begins, and whose it is."""
+    count = 0
+    for device in range(len(offsets) - 1):
+        at = offsets[device]
+        while at < offsets[device + 1]:
+            blocks[count], owners[count] = at, device
+            count += 1
+            at += HEAD + rows[at] + rows[at + 1] + rows[at + 2]
+    return count
+
+
+@jit
+def _auc(offsets: Offsets, scores: Floats, clicked: Bytes, out: Doubles) -> None:
+    """The share of pairs of a click and a non-click in the right order; ties are half right."""
+    for row in range(len(out)):
+        right, pairs = 0.0, 0
+        for i in range(offsets[row], offsets[row + 1]):
+            for j in range(offsets[row], offsets[row + 1]):
+                if clicked[i] > 0 and clicked[j] == 0:
+                    pairs += 1
+                    right += 1.0 if scores[i] > scores[j] else 0.5 if scores[i] == scores[j] else 0.0
+        out[row] = right / pairs

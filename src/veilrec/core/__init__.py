@@ -1,0 +1,1 @@
+"""Plan, round specs, client updates, fixed-point sums, keyed random streams and errors."""

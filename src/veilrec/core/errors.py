@@ -1,0 +1,108 @@
+"""The one family of errors, and how they are worded: what was wrong, what is allowed, what to do.
+
+Numbers with the things that they count.
+
+Fields in double quotes, as people write them by hand.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import re
+from collections.abc import Iterable
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, the shell's limit
+
+_FEW = 10  # names of a list that is too long to read
+
+
+class VeilrecError(Exception):
+    """Base of every error raised on purpose; the command line prints it as one line and exits with its code."""
+
+    exit_code = 2
+
+
+class BadInput(VeilrecError):
+    """Something that the user gave (a name, a file, a value) cannot be used."""
+
+
+class Diverged(BadInput):
+    """Training has left all bounds with the settings that it was given."""
+
+    exit_code = 1
+
+
+def known_name(kind: str, name: str, allowed: Iterable[str], *, all_by: str = "") -> str:
+    """A name of a closed list as the list writes it, whatever its case; any other is refused with the nearest ones."""
+    found = written_name(name, names := list(allowed))
+    if found is None:
+        raise unknown_name(kind, name, names, all_by=all_by)
+    return found
+
+
+def written_name(name: str, allowed: Iterable[str]) -> str | None:
+    """The same, or None: FedMF and fedmf are one name, and so are dp_fedmf and dp-fedmf."""
+    return next((known for known in allowed if _folded(known) == _folded(name)), None)
+
+
+def unknown_name(kind: str, name: str, allowed: Iterable[str], *, all_by: str = "") -> BadInput:
+    """Error for a name that is not in a closed list, with the nearest valid ones first.
+
+    Of a long list that a command prints, `all_by`, only the first few are named beside it.
+    """
+    names = sorted(allowed)
+    by_fold = {_folded(known): known for known in names}
+    near = [by_fold[fold] for fold in difflib.get_close_matches(_folded(name), by_fold, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    more = ""
+    if all_by and len(names) > _FEW:
+        like = difflib.get_close_matches(_folded(name), by_fold, n=_FEW, cutoff=0.0)
+        more = f" and {len(names) - _FEW} more: see `{all_by}`"
+        names = sorted(by_fold[fold] for fold in like)
+    return BadInput(f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}{more}")
+
+
+def _folded(name: str) -> str:
+    return name.strip().casefold().replace("_", "-")
+
+
+def bad_line(path: object, line: int, problem: str) -> BadInput:
+    """Error for a malformed line of a file."""
+    return BadInput(f"{path}, line {line}: {problem}")
+
+
+def is_full(error: OSError) -> bool:
+    """Whether something could not be written for want of space."""
+    return error.errno in _NO_SPACE
+
+
+def file_trouble(error: OSError) -> str:
+    """What a disk refused, in a line that says what to do."""
+    reason = error.strerror or str(error)
+    if is_full(error) and error.filename is None:
+        return f"the disk cannot be written ({reason}): make room, or write to another place"
+    if is_full(error):
+        return (
+            f"{error.filename} cannot be written ({reason}): make room, or give another place; nothing is half-written"
+        )
+    if error.filename is None:
+        return f"{reason}: check the files and folders that were given"
+    return f"{error.filename} cannot be used ({reason}): give a place that can be read and written"
+
+
+def counted(count: int, thing: str, things: str | None = None) -> str:
+    """1 user, 2,000 users; `things` where the plural is not made with an s."""
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def times(count: int) -> str:
+    """How often: once, 2 times."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def without_blanks_behind(text: str, separator: str) -> str:
+    """The same lines of CSV without the blanks between a closing quote and what ends its field."""
+    blank, mark = "[ ]" if separator == "\t" else r"[ \t]", re.escape(separator)
+    field = rf'((?:^|(?<={mark})){blank}*"[^"]*(?:""[^"]*)*"){blank}*(?={mark}|$)'
+    return re.sub(field, r"\1", text, flags=re.MULTILINE)

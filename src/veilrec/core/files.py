@@ -1,0 +1,281 @@
+"""Files and folders that are either whole or not there, and where veilrec keeps its own.
+
+Arrays in a safetensors file, read one by one and into their place: a state may be gigabytes.
+
+The library's own functions map the whole file and copy every array out of it: three times the memory.
+
+One transaction of SQLite, said once: all of it is on disk, or nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from veilrec.core.errors import BadInput
+
+_LONGEST_NAME = 100  # characters of a name that a temporary one repeats
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Give a temporary path beside `path`: synced and put in its place on success, gone after an error."""
+    with _named(path), _parent_of(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".part")
+        os.close(handle)
+        part = Path(name)
+        try:
+            yield part
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.chmod(mode)
+            part.replace(path)
+            sync(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What a disk refuses is an OSError with the path that was asked for, whatever wrote to its temporary name."""
+    try:
+        yield
+    except Exception as error:
+        code, where = _code_of(error), getattr(error, "filename", None)
+        if code is None or (where is not None and not str(where).startswith(str(path.parent / _prefix(path)))):
+            raise
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def _code_of(error: Exception) -> int | None:
+    """What the system said; libraries that write by themselves tell it in words alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    if isinstance(error, OSError) and re.search(r"requested and \d+ written", str(error)):  # numpy
+        return errno.ENOSPC
+    told = re.search(r"\(os error (\d+)\)", str(error))  # safetensors, polars
+    return None if told is None else int(told[1])
+
+
+@contextmanager
+def _parent_of(path: Path) -> Iterator[None]:
+    """The folder of a path, made if it is not there, and then gone after an error unless something else is in it."""
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:_LONGEST_NAME]}."
+
+
+def refuse_existing(target: Path, instead: str = "remove it first") -> None:
+    """Raise unless the path is free, nothing there or an empty folder, and can be written."""
+    check_place(target)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput(f"{target} exists already: give another name, or {instead}")
+
+
+def check_place(target: Path) -> None:
+    """Refuse a file or folder that cannot be written, before any work; nothing is made."""
+    try:
+        there = next(place for place in (target, *target.absolute().parents) if place.exists())
+        with tempfile.TemporaryFile(dir=there if there != target or target.is_dir() else target.absolute().parent):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"{target} cannot be used ({error.strerror}): give a place that can be written, in a folder of your own"
+        ) from None
+
+
+@contextmanager
+def new_folder(target: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A temporary folder beside `target`; on success it becomes `target`, synced, else it vanishes.
+
+    A target that holds something already is refused, so that nothing is ever overwritten or mixed; with `replace` it
+    is given up when the new one is whole.
+    """
+    if not replace:
+        refuse_existing(target)
+    with _named(target), _parent_of(target):
+        part = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".part"))
+        try:
+            yield part
+            for inner, _, names in os.walk(part):
+                for name in names:
+                    sync(Path(inner) / name)
+                sync(Path(inner))
+            part.chmod(0o755)
+            if replace:
+                _give_up(target)
+            part.rename(target)
+            sync(target.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _give_up(target: Path) -> None:
+    """Remove what is there, a folder out of sight at once."""
+    if target.is_symlink() or target.is_file():
+        target.unlink()
+    elif target.exists():
+        old = Path(tempfile.mkdtemp(dir=target.parent, prefix=_prefix(target), suffix=".old"))
+        target.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file or the names in a folder are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file atomically."""
+    with replacing(path, mode=mode) as part:
+        part.write_bytes(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text file atomically, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, readable by people."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def sha256(paths: Iterable[Path]) -> str:
+    """One digest over the contents of several files, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as source:
+            inner = hashlib.file_digest(source, "sha256")
+        digest.update(inner.digest())
+    return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
+    chosen = os.environ.get("VEILREC_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"
+
+
+State = Mapping[str, NDArray[Any]]
+
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Where an array lies."""
+
+    path: Path
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class StoredState(Mapping[str, NDArray[Any]]):
+    """The arrays of a file, or of several, each read when it is asked for; the metadata of the first file."""
+
+    def __init__(self, *paths: Path) -> None:
+        self._parts: dict[str, _Part] = {}
+        for path in reversed(paths):
+            with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
+                self.metadata: dict[str, str] = checked.metadata() or {}
+            self._parts |= _parts_of(path)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        part = self._parts[name]
+        array = np.empty(part.shape, part.dtype)
+        self.read_into(name, array)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def read_into(self, name: str, target: NDArray[Any]) -> None:
+        """Fill a contiguous array of the same type and shape."""
+        part = self._parts[name]
+        if (target.shape, target.dtype) != (part.shape, part.dtype):
+            raise ValueError(
+                f"{name} has shape {part.shape} of {part.dtype} there, and {target.shape} of {target.dtype} here"
+            )
+        with part.path.open("rb") as source:
+            source.seek(part.start)
+            if source.readinto(target.reshape(-1).view(np.uint8).data) != target.nbytes:
+                raise BadInput(f"{part.path} became shorter while it was read: remove it and resume again")
+
+
+def fill(target: NDArray[Any], state: State, name: str) -> None:
+    """Copy an array of a state into its place; straight from the file where the state is stored."""
+    if isinstance(state, StoredState) and target.flags.c_contiguous:
+        state.read_into(name, target)
+    else:
+        target[...] = state[name]
+
+
+def _parts_of(path: Path) -> dict[str, _Part]:
+    with path.open("rb") as source:
+        header = json.loads(source.read(int.from_bytes(source.read(8), "little")))
+        start = source.tell()
+    header.pop("__metadata__", None)
+    return {
+        name: _Part(path, start + part["data_offsets"][0], tuple(part["shape"]), np.dtype(_TYPES[part["dtype"]]))
+        for name, part in header.items()
+    }
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """What is changed in here is on disk together, or not at all: also where the disk refuses the end of it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise

@@ -1,1 +1,0 @@
-"""Metrics and protocols: what a model is asked, and how well it answered."""

@@ -1,0 +1,1 @@
+"""Protocols, metrics and evaluation of serving modes."""

@@ -1,0 +1,230 @@
+"""The protocols of evaluation: which part of a population is learnt from, and which is asked.
+
+A user with too few items (fewer than 2, or 3 with validation) is not asked and stays whole in training.
+For all others the test cases are the same with and without validation, which is cut from the training part. Where
+only what was liked counts, the items of a user are those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from veilrec.core.arrays import Bools, Csr, Indices, Offsets
+from veilrec.core.errors import BadInput, known_name
+from veilrec.data.population import Population
+from veilrec.evaluation.impressions import cases_of, known_items, split_impressions, split_last_day
+from veilrec.evaluation.split import Cases, Purpose, Split, draw_unused, keep_entries, mark_some
+
+PROTOCOLS = {
+    "loo-99": "the last item of every user, ranked among 99 sampled items that the user did not use",
+    "loo-full": "the last item of every user, ranked among all items that the user did not use in training",
+    "holdout-users": "a fifth of the users: adapt on half of their items, rank the rest among all never used",
+    "holdout-users-liked": "the same with ratings above 3 alone; what a user rated lower is no positive and no rival",
+    "ratio-8-2": "a random fifth of every user's items, ranked among all items not used in training",
+    "mind": "the impressions of the dev part: rank what was shown, given the history before it",
+    "last-day-20": "every click of the last day, ranked among 20 sampled items that the user did not use",
+}
+N_NEGATIVES = 99
+LIKED = 3.0  # stars of five: more of them is a liking (PrivRec, section 3.2)
+
+
+def default_protocol(population: Population) -> str:
+    """`mind` for a population with dev impressions, Adressa's for Adressa, `loo-99` for all others."""
+    if "dev" in population.impressions:
+        return "mind"
+    return "last-day-20" if population.name == "adressa" else "loo-99"
+
+
+def make_split(population: Population, protocol: str, *, seed: int, validation: bool = False) -> Split:
+    """Cut a population by a protocol; the same seed gives the same cut."""
+    protocol = known_name("protocol", protocol, PROTOCOLS)
+    if seed < 0:
+        raise BadInput(f"seed {seed} is negative: give a whole number from 0 up")
+    if seed >= 2**63:
+        raise BadInput(f"seed {seed} is too large: give a whole number below 2**63")
+    if population.n_items < 2:
+        raise BadInput(f"{population.name} has fewer than 2 items, so there is nothing to rank: bring more data")
+    if protocol == "mind":
+        return split_impressions(population, seed, validation)
+    if protocol == "last-day-20":
+        return split_last_day(population, seed, validation)
+
+    pairs = population.interactions.pairs()
+    if len(pairs.items) == 0:
+        raise BadInput(f"{population.name} has no interactions to learn from: bring data with at least a click")
+    disliked = None
+    if protocol == "holdout-users-liked":
+        liked = _liked(population)
+        pairs, disliked = keep_entries(pairs, liked), keep_entries(pairs, ~liked)
+    needed = 3 if validation else 2
+    able = pairs.lengths() >= needed
+    if not able.any():
+        raise BadInput(
+            f"no user of {population.name} has {needed} distinct items{'' if disliked is None else ' rated above 3'},"
+            f" which {protocol} needs{' with a validation part' if validation else ''}: bring longer histories"
+        )
+    if protocol in ("holdout-users", "holdout-users-liked"):
+        return _holdout_users(population, pairs, able, seed, validation, disliked)
+    if protocol == "ratio-8-2":
+        return _ratio(population, pairs, able, seed, validation)
+    return _leave_one_out(population, pairs, able, seed, validation, sampled=protocol == "loo-99")
+
+
+def make_transfer_split(population: Population, protocol: str | None, *, seed: int) -> Split:
+    """What a finished model is asked about a data set that it has not learnt from.
+
+    That is the usual cut; of a data set that has a single part, all of it is asked.
+
+    `Split.train` is then what stands in the histories, for popularity to count.
+    """
+    if protocol in (None, "mind") and set(population.impressions) == {"train"}:
+        asked = population.impressions["train"]
+        known = known_items(asked, population.n_users, population.n_items, clicks=False)
+        cases = cases_of(population.name, asked, "given")
+        return Split("mind", population.n_users, population.n_items, known, cases)
+    split = make_split(population, protocol or default_protocol(population), seed=seed)
+    if split.test.impressions is None:
+        raise BadInput(
+            f"{split.protocol} on {population.name} asks about users of its own training: a saved model can be measured"
+            " elsewhere with --protocol mind or last-day-20"
+        )
+    return split
+
+
+def _leave_one_out(
+    population: Population, pairs: Csr, able: Bools, seed: int, validation: bool, *, sampled: bool
+) -> Split:
+    """Hold out each able user's last item, or the published one; then the last of the rest for validation."""
+    users = np.flatnonzero(able)
+    if population.fixed_test is None:
+        test_items = pairs.items[pairs.offsets[users + 1] - 1]
+    else:
+        test_items = population.fixed_test[0][users]
+    held_of = np.full(len(pairs), -1, np.int32)
+    held_of[users] = test_items
+    rest = keep_entries(pairs, pairs.items != held_of[pairs.row_numbers()])
+
+    negatives = None
+    if sampled and population.fixed_test is not None:
+        negatives = population.fixed_test[1][users]
+    elif sampled:
+        negatives = _negatives(population, pairs, users, seed, Purpose.TEST_NEGATIVES)
+    test = _one_positive(users, test_items, negatives)
+
+    train, valid = rest, None
+    if validation:
+        last = rest.offsets[users + 1] - 1
+        # Drawn from outside the rest: the validation must not know the test item, not even by its absence.
+        negatives = _negatives(population, rest, users, seed, Purpose.VALID_NEGATIVES) if sampled else None
+        valid = _one_positive(users, rest.items[last], negatives)
+        kept = np.ones(len(rest.items), np.bool_)
+        kept[last] = False
+        train = keep_entries(rest, kept)
+        test = replace(test, set_aside=valid.positives)
+    name = "loo-99" if sampled else "loo-full"
+    return Split(name, population.n_users, population.n_items, train, test, valid)
+
+
+def _negatives(population: Population, used: Csr, users: Offsets, seed: int, purpose: Purpose) -> Indices:
+    left = population.n_items - used.lengths()[users]
+    if left.min() < N_NEGATIVES:
+        user = population.users[int(users[left.argmin()])]
+        raise BadInput(
+            f"loo-99 needs {N_NEGATIVES} items that a user did not use, and user {user} leaves {left.min()}"
+            f" of {population.n_items}: give --protocol loo-full"
+        )
+    return draw_unused(used.take(users), users, population.n_items, N_NEGATIVES, seed, purpose)
+
+
+def _one_positive(users: Offsets, items: Indices, negatives: Indices | None) -> Cases:
+    positives = Csr(np.arange(len(users) + 1, dtype=np.int64), np.ascontiguousarray(items))
+    candidates = None if negatives is None else np.column_stack([items, negatives])
+    return Cases(users, positives, candidates=candidates)
+
+
+def _ratio(population: Population, pairs: Csr, able: Bools, seed: int, validation: bool) -> Split:
+    """8:2 within every user, 7:1:2 with validation.
+
+    The paper (section 6.1) gives the ratio and no order; we choose at random, at least one item a part.
+    """
+    train, test = _take_out(pairs, able, 5, seed, Purpose.TEST_ITEMS)
+    valid = None
+    if validation:
+        train, valid = _take_out(train, able, 8, seed, Purpose.VALID_ITEMS)
+        test = replace(test, set_aside=valid.positives)
+    return Split("ratio-8-2", population.n_users, population.n_items, train, test, valid)
+
+
+def _take_out(pairs: Csr, able: Bools, one_in: int, seed: int, purpose: Purpose) -> tuple[Csr, Cases]:
+    counts = np.where(able, np.maximum(pairs.lengths() // one_in, 1), 0)
+    marked = mark_some(pairs.offsets, counts, seed, purpose)
+    users = np.flatnonzero(able)
+    return keep_entries(pairs, ~marked), Cases(users, keep_entries(pairs, marked).take(users))
+
+
+def _liked(population: Population) -> Bools:
+    """Of every pair of user and item, whether the last rating is above 3 stars of five."""
+    log = population.interactions
+    without = "use the protocol holdout-users, for which every use counts"
+    if log.ratings is None:
+        raise BadInput(f"holdout-users-liked needs ratings from 1 to 5, and {population.name} has none: {without}")
+    low, high = float(log.ratings.min()), float(log.ratings.max())
+    if not 1.0 <= low <= high <= 5.0:
+        raise BadInput(
+            f"holdout-users-liked needs ratings from 1 to 5, and those of {population.name} go from {low:g} to"
+            f" {high:g} (counts of uses are none): {without}"
+        )
+    liked: Bools = log.ratings[log.last_uses()] > LIKED
+    return liked
+
+
+def _holdout_users(
+    population: Population, pairs: Csr, able: Bools, seed: int, validation: bool, disliked: Csr | None
+) -> Split:
+    """A fifth of all users for test, a further tenth for validation; their rows of `train` are empty.
+
+    The paper (section 3.3) splits a test user's data "evenly" and gives no order: we do it at random, and the
+    odd item goes to the half for adapting. Every pair counts as a positive; what is `disliked` is none of them.
+    """
+    protocol = "holdout-users" if disliked is None else "holdout-users-liked"
+    order = np.random.default_rng([seed, Purpose.TEST_USERS]).permutation(len(pairs))
+    n_test, n_valid = max(1, len(pairs) // 5), max(1, len(pairs) // 10)
+    for_test = np.sort(order[:n_test])
+    for_valid = np.sort(order[n_test : n_test + n_valid]) if validation else order[:0]
+
+    learnt = np.ones(len(pairs), np.bool_)
+    learnt[for_test] = learnt[for_valid] = False
+    train = keep_entries(pairs, learnt[pairs.row_numbers()])
+    if len(train.items) == 0:
+        raise BadInput(
+            f"{protocol} leaves none of the {len(pairs)} users of {population.name} for training:"
+            " bring more users, or use the protocol loo-99"
+        )
+
+    def halves(users: Offsets) -> Cases:
+        if len(users) == 0:
+            raise BadInput(
+                f"{protocol} drew no user of {population.name} with enough items: try another seed,"
+                " or use the protocol loo-99"
+            )
+        cases = _halves(population, pairs, users, seed)
+        return cases if disliked is None else replace(cases, set_aside=disliked.take(users))
+
+    test = halves(for_test[able[for_test]])
+    valid = halves(for_valid[able[for_valid]]) if validation else None
+    liked = None if disliked is None else pairs
+    return Split(protocol, population.n_users, population.n_items, train, test, valid, liked=liked)
+
+
+def _halves(population: Population, pairs: Csr, users: Offsets, seed: int) -> Cases:
+    counts = np.zeros(len(pairs), np.int64)
+    counts[users] = pairs.lengths()[users] // 2
+    marked = mark_some(pairs.offsets, counts, seed, Purpose.TEST_ITEMS)
+    return Cases(
+        users,
+        keep_entries(pairs, marked).take(users),
+        adapt=keep_entries(pairs, ~marked).take(users),
+        people=None if population.features is None else population.features.users.take(users),
+    )

@@ -1,1 +1,0 @@
-"""What runs where no user's data is."""

@@ -1,0 +1,197 @@
+"""A client behind Flower: it answers messages, and runs no code that a server sends.
+
+The same folder, ledger and outbox as over HTTPS; a message that comes again gets the same bytes again. `run_node` is a
+thin node: one long-lived process. A stock SuperNode starts a Python process for every message and unpacks the app that
+the link delivers; this one speaks to the link's Fleet API itself and has its own code, its own copy of the plan and its
+own folder. It needs the extra `flower`, whose version is pinned because this uses what Flower keeps for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.federation import identity
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client.process import RunDevice, answers_of
+from veilrec.federation.facts import FederationFacts, largest_content
+from veilrec.federation.federation import CA
+from veilrec.federation.flower_messages import (
+    DECLINED,
+    HELLO,
+    TASK,
+    BadFlowerMessage,
+    MessageFields,
+    fields_of,
+    node_key,
+    raw,
+    record_of,
+    text,
+)
+from veilrec.federation.identity import identity_of, read_invitation
+from veilrec.federation.link import Pause
+from veilrec.federation.tasks import FederationTask
+
+if TYPE_CHECKING:  # the extra `flower`
+    from flwr.app import Message
+
+_NONCE = 32
+
+
+class FlowerClient:
+    """One device, for as long as it is held."""
+
+    def __init__(self, folder: Path, known: FederationFacts, say: Callable[[str], None]) -> None:
+        self._known, self._say = known, say
+        self._identity = identity_of(folder)
+        self._invitation = read_invitation(folder)
+        self._device = device_folder.open_device(folder, known)
+        self._answers = answers_of(self._device, known, device_folder.read_record(folder).place, self._identity)
+        self.is_over = False  # whether the coordinator has said so
+
+    def __enter__(self) -> FlowerClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._device.close()
+
+    def reply(self, fields: MessageFields) -> MessageFields:
+        """The answer to a message; what cannot or must not be answered is declined."""
+        try:
+            asked = text(fields, "ask")
+            if asked == HELLO:
+                return self._introduce(raw(fields, "nonce", _NONCE))
+            if asked == TASK:
+                return self._do(fields)
+            raise BadFlowerMessage(f"a device does not know what {asked!r} is")
+        except (VeilrecError, OSError, sqlite3.Error) as error:
+            self._say(f"not answered: {error}")
+            return DECLINED
+
+    def _introduce(self, nonce: bytes) -> MessageFields:
+        made, device = self._known.federation, self._invitation.device
+        return {
+            "device": device,
+            "federation": made.id,
+            "plan": made.plan,
+            "key": self._identity.public,
+            "endorsement": self._invitation.endorse(made.id, self._identity.public),
+            "signature": identity.sign(self._identity, made.id, device, HELLO, 0, nonce),
+        }
+
+    def _do(self, fields: MessageFields) -> MessageFields:
+        task = FederationTask.from_json(text(fields, "task").encode())
+        if task is None:
+            raise BadFlowerMessage("a message asks for nothing")
+        if task.kind == "over":
+            self.is_over = True
+            self._say("the federation is over")
+            return DECLINED
+        content = raw(fields, "content", largest_content(self._known))
+        if task.sha256 and hashlib.sha256(content).hexdigest() != task.sha256:
+            raise BadFlowerMessage("what came is not what was announced")
+        answer = self._answers.answer(task, content)
+        made, device = self._known.federation, self._invitation.device
+        self._say(f"{task.kind} {task.number}: answered")
+        return {
+            "device": device,
+            "answer": answer,
+            "signature": identity.sign(self._identity, made.id, device, task.kind, task.number, answer),
+        }
+
+
+_LOOK_SECONDS = 0.2  # between questions whether there is something
+_ROOM = 1 << 16  # bytes of a message beside what a task holds
+
+
+def run_node(
+    folder: Path, known: FederationFacts, link: str, say: Callable[[str], None], stop: threading.Event
+) -> bool:
+    """Run a client at a link (HOST:PORT of its public socket), until the federation is over; whether it is."""
+    pause = Pause(stop)
+    with FlowerClient(folder, known, say) as device:
+        while not stop.is_set() and not device.is_over:
+            try:
+                _live(folder, known, link, device, stop, pause)
+            except BadInput:
+                raise
+            except Exception as error:  # whatever Flower raises when a link is away or says no
+                say(f"{link}: {type(error).__name__}; trying again")
+                pause.wait()
+        return device.is_over
+
+
+def node_at(link: str) -> RunDevice:
+    """Devices that come by this link."""
+    return lambda folder, known, say, stop: run_node(folder, known, link, say, stop)
+
+
+def _live(
+    folder: Path, known: FederationFacts, link: str, device: FlowerClient, stop: threading.Event, pause: Pause
+) -> None:
+    from flwr.app import Message
+    from flwr.supernode.fleet_http_connection import http_request_response
+
+    key = serialization.load_ssh_private_key(node_key(folder).read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise BadInput(f"{node_key(folder)} is no key of a node: remove it, and register the new one")
+    authority = (known.folder / CA).read_bytes()
+    most = largest_content(known) + _ROOM
+    with http_request_response(link, False, authority, (key, key.public_key()), 1) as connection:
+        _, receive, send, _run, _app, pull, push, confirm = connection
+        pause.reset()
+        while not stop.is_set() and not device.is_over:
+            came = receive()
+            if came is None:
+                stop.wait(_LOOK_SECONDS)
+                continue
+            began = time.perf_counter()
+            message = _fetched(came, pull, confirm, most)
+            try:
+                fields = device.reply(fields_of(message))
+            except BadFlowerMessage:
+                fields = DECLINED
+            _deliver(Message(record_of(fields), reply_to=message), send, push, time.perf_counter() - began)
+
+
+def _fetched(came: tuple[Any, Any], pull: Any, confirm: Any, most: int) -> Message:
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects
+
+    head, tree = came
+    run = head.metadata.run_id
+    names = [part.object_id for part in iterate_object_tree(tree)]
+    contents = pull_objects(names, pull_object_fn=lambda name: pull(run, name))
+    if sum(map(len, contents.values())) > most:
+        raise BadFlowerMessage(f"a message of more than {most:,} bytes")
+    confirm(run, tree.object_id)
+    message: Message = inflate_object_from_contents(tree.object_id, contents)
+    message.metadata.__dict__["_message_id"] = tree.object_id
+    return message
+
+
+def _deliver(reply: Message, send: Any, push: Any, seconds: float) -> None:
+    from flwr.supercore.inflatable.inflatable_object import (
+        get_all_nested_objects,
+        get_object_tree,
+        no_object_id_recompute,
+    )
+
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    with no_object_id_recompute():
+        wanted, session = send(reply, get_object_tree(reply), seconds)
+        for name, part in get_all_nested_objects(reply).items():
+            if name in wanted:
+                push(reply.metadata.run_id, session, name, part.deflate())

@@ -1,0 +1,197 @@
+"""A device's folder: its own user's data, its keys, its invitation, and the ledger that `FederatedClient` keeps there.
+
+| file | what it is |
+|---|---|
+| `key` | 32 random bytes that everything else is sealed with; may lie elsewhere |
+| `data` | the user's data, sealed |
+| `device.json` | the device's number and place; in a rehearsal, the secret that all noise is drawn from |
+| `invitation` | what it enrols with, once |
+| `identity.key` | its Ed25519 key, made here when it first starts; never leaves |
+| `lock` | held by the one process that works on the folder |
+| `ledger`, `ledger.seq` | what was spent, what the learner keeps, the last message (`veilrec.client.federated`) |
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from veilrec.client.federated import FederatedClient
+from veilrec.client.local_training import LocalData
+from veilrec.core.errors import BadInput, counted
+from veilrec.core.files import replacing
+from veilrec.core.seal import Seal, WrongSeal, key_in
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.federation import DEVICES, FILE
+from veilrec.federation.identity import INVITATION, Invitation, keep
+from veilrec.privacy.ledger import Ledger
+from veilrec.privacy.randomness import noise_of_device, noise_of_learning, noise_of_report
+
+DATA = "data"
+Data = TypeVar("Data", bound=LocalData)
+
+
+def arrays_of(value: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Every array of a device's data by the names of the fields that lead to it."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, part in _parts(value):
+        if isinstance(part, np.ndarray):
+            found[prefix + name] = part
+        elif _parts(part):
+            found |= arrays_of(part, f"{prefix}{name}.")
+    return found
+
+
+def filled(template: Any, arrays: dict[str, NDArray[Any]], prefix: str = "") -> Any:
+    """The template with these arrays in the place of its own."""
+    changed = {}
+    for name, part in _parts(template):
+        if isinstance(part, np.ndarray):
+            own = arrays[prefix + name]
+            if own.dtype != part.dtype or own.ndim != part.ndim:
+                raise ValueError(f"{prefix}{name} is of another kind")
+            changed[name] = own
+        elif _parts(part):
+            changed[name] = filled(part, arrays, f"{prefix}{name}.")
+    return replace(template, **changed)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in fields(value) if field.init]
+    return []
+
+
+def write_data(folder: Path, data: LocalData, seal: Seal) -> None:
+    """Put a device's data into its folder."""
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays_of(data).items()})
+    with replacing(folder / DATA, mode=0o600) as part:
+        part.write_bytes(seal.close(content, DATA))
+
+
+def read_data(folder: Path, template: Data, seal: Seal) -> Data:
+    """A device's data, of the kind that the template is."""
+    path = folder / DATA
+    try:
+        arrays = load(seal.open(path.read_bytes(), DATA))
+        data: Data = filled(template, arrays)
+    except FileNotFoundError:
+        raise BadInput(
+            f"{folder} is a device without data: bring it with `veilrec federate bring`, or leave it out"
+        ) from None
+    except (WrongSeal, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"{path} is not the data of this device ({error}): bring back its own") from None
+    return data
+
+
+KEY, ABOUT, LEDGER = "key", "device.json", "ledger"
+
+
+def name_of(number: int) -> str:
+    """Name of the client with a number."""
+    return f"d{number:05d}"
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """The content of `device.json`."""
+
+    number: int
+    place: int  # at the coordinator, among those of its role
+    shared: bytes | None  # of a rehearsal
+
+
+def write(
+    folder: Path, data: LocalData | None, invitation: Invitation, *, number: int, place: int, shared: bytes | None
+) -> None:
+    """A folder that is ready to be handed to its user, who brings the data if there is none yet."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seal = Seal(key_in(folder / KEY))
+    if data is not None:
+        write_data(folder, data, seal)
+    about = {"number": number, "place": place} | ({} if shared is None else {"shared": shared.hex()})
+    keep(folder / ABOUT, json.dumps(about) + "\n")
+    keep(folder / INVITATION, invitation.text())
+
+
+def check(folder: Path) -> None:
+    """Refuse what is no device's folder, and name those of a federation that was given in their place."""
+    if not folder.is_dir():
+        raise BadInput(f"there is no device {folder}: give a folder that `veilrec federate init` made")
+    if (folder / ABOUT).is_file():
+        return
+    above = folder / DEVICES if (folder / FILE).is_file() else folder
+    found = sorted(place for place in above.glob("*") if (place / ABOUT).is_file())
+    if not found:
+        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made")
+    several = f"{found[0]} to {found[-1].name}" if len(found) > 1 else f"{found[0]}"
+    raise BadInput(f"{folder} is no device, but holds {counted(len(found), 'device')}: give one or more of {several}")
+
+
+def read_record(folder: Path) -> DeviceRecord:
+    """Read `device.json`."""
+    try:
+        content = json.loads((folder / ABOUT).read_text())
+        shared = content.get("shared")
+        return DeviceRecord(
+            int(content["number"]), int(content["place"]), None if shared is None else bytes.fromhex(shared)
+        )
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is no device: it has no {ABOUT}; give a folder that `federate init` made") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{folder / ABOUT} cannot be read ({type(error).__name__}): bring back its own") from None
+
+
+def open_device(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
+    """The device of a folder, whatever happened to the process that had it before."""
+    about, made = read_record(folder), known.federation
+    if made.rehearsal != (about.shared is not None):
+        raise BadInput(f"{folder} is of a rehearsal, or the federation is one, and not both: use what belongs together")
+    if not (folder / KEY).is_file():
+        raise BadInput(f"{folder / KEY}: there is no key here, and without it nothing of this device can be read")
+    data = data_of(folder, known, about.number)
+    noise = _noise_of(about)
+    if Ledger.was_made(folder / LEDGER):
+        return FederatedClient.open(folder, known.plan, data, **noise)
+    return FederatedClient.create(
+        folder,
+        known.plan,
+        data,
+        [made.spending()],
+        number=about.number,
+        draws_seed=made.seed if made.rehearsal else None,
+        unprotected=made.unprotected,
+        **noise,
+    )
+
+
+def data_of(folder: Path, known: FederationFacts, number: int) -> LocalData:
+    """The user's data; a device that has none takes no part."""
+    everybody = known.method.devices(known.config, known.problem)
+    if not 0 <= number < len(everybody.rows):
+        raise BadInput(f"{folder} is device {number}, and this federation has no such: it belongs to another one")
+    template = everybody.take(np.array([number], np.int64))
+    data = read_data(folder, template, Seal(key_in(folder / KEY)))
+    judges = known.plan.comparison is not None and len(known.plan.comparison.judge.devices(data)) > 0
+    if not data.rows.lengths()[0] and not judges:
+        raise BadInput(f"{folder} is a device without data: it has nothing to learn from, so it takes no part")
+    return data
+
+
+def _noise_of(about: DeviceRecord) -> dict[str, Any]:
+    """Where noise comes from: the machine's own source, but in a rehearsal the secret that all devices share."""
+    if about.shared is None:
+        return {}
+    secret, number = about.shared, about.number
+    return {
+        "noise_of_message": lambda round_number: noise_of_device(secret, round_number, number),
+        "noise_of_report": lambda period: noise_of_report(secret, period, number),
+        "noise_of_learning": lambda round_number: noise_of_learning(secret, round_number, number),
+    }

@@ -1,0 +1,157 @@
+"""Who may take part: places, invitations that were handed out, and the keys of those who came.
+
+A place that is kept for somebody who is not known yet has no invitation: whoever comes for it is sent away.
+
+A database of its own (`registry.sqlite`), so that somebody can be revoked while the coordinator runs. Of an invitation
+the public half is kept: it is used up by the first key that it endorses; the same key may come again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import transaction
+from veilrec.federation.identity import check_endorsement
+from veilrec.wire.signing import BadSignature
+
+FILE = "registry.sqlite"
+Role = Literal["learner", "judge", "helper"]
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS places (id TEXT PRIMARY KEY, role TEXT NOT NULL, place INTEGER NOT NULL,"
+    " invitation BLOB NOT NULL, key BLOB, endorsement BLOB, revoked INTEGER NOT NULL DEFAULT 0, UNIQUE (role, place))"
+)
+
+
+_ENTRY = "SELECT id, role, place, key, endorsement, revoked, length(invitation) = 0 FROM places"
+
+
+@dataclass(frozen=True)
+class EnrolmentPlace:
+    """A device's place in a federation."""
+
+    device: str
+    role: Role
+    number: int  # among those of its role
+
+
+@dataclass(frozen=True)
+class RegistryEntry:
+    """A place, and who has it."""
+
+    place: EnrolmentPlace
+    key: bytes | None  # None: nobody has come with its invitation yet
+    endorsement: bytes | None  # of the key, by the invitation
+    revoked: bool
+    free: bool = False  # nobody was invited to it yet
+
+
+class NotInvited(VeilrecError):
+    """Whoever asks may not take part, or not any more."""
+
+
+class Registry:
+    """The places of one federation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        if not folder.is_dir():
+            raise BadInput(f"{folder} is not there: the coordinator's folder lies where `federate init` was run")
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        try:
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", _TABLE):
+                self._database.execute(statement)
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise BadInput(f"{self.path} is no list of devices ({error}): bring back the one that init wrote") from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def invite(self, place: EnrolmentPlace, invitation: bytes) -> None:
+        """Keep a place for whoever comes with this invitation."""
+        values = (place.device, place.role, place.number, invitation)
+        with self._lock:
+            self._database.execute("INSERT INTO places (id, role, place, invitation) VALUES (?, ?, ?, ?)", values)
+
+    def keep_free(self, place: EnrolmentPlace) -> None:
+        """Keep a place for whoever is invited to it later."""
+        self.invite(place, b"")
+
+    def hand_out(self, device: str, invitation: bytes) -> None:
+        """Give a free place to whoever comes with this invitation; one that is not free is refused."""
+        with self._lock:
+            statement = "UPDATE places SET invitation = ? WHERE id = ? AND length(invitation) = 0"
+            changed = self._database.execute(statement, (invitation, device)).rowcount
+        if not changed:
+            raise BadInput(f"the place of {device} was handed out in the meantime: invite again")
+
+    def enrol(self, federation: str, device: str, key: bytes, endorsement: bytes) -> EnrolmentPlace:
+        """Tie a key to a place; the same key again gets the same answer, another one does not."""
+        with self._lock, transaction(self._database):
+            query = "SELECT role, place, invitation, key, revoked FROM places WHERE id = ?"
+            row = self._database.execute(query, (device,)).fetchone()
+            if row is None:
+                raise NotInvited("this invitation is not one of this federation")
+            role, number, invitation, known, revoked = row
+            _check_invitation(invitation, federation, device, key, endorsement)
+            if revoked:
+                raise NotInvited("this device was revoked")
+            if known is not None and known != key:
+                raise NotInvited("this invitation was used already, with another key")
+            if known is None:
+                values = (key, endorsement, device)
+                self._database.execute("UPDATE places SET key = ?, endorsement = ? WHERE id = ?", values)
+        return EnrolmentPlace(device, role, number)
+
+    def find(self, device: str) -> RegistryEntry | None:
+        """Look up a place by name; None if there is none."""
+        with self._lock:
+            row = self._database.execute(f"{_ENTRY} WHERE id = ?", (device,)).fetchone()
+        return None if row is None else _entry(row)
+
+    def entries(self, role: Role | None = None) -> list[RegistryEntry]:
+        """Every place, or those of one role, in the order of their numbers: learners, then judges, then helpers."""
+        with self._lock:
+            rows = self._database.execute(f"{_ENTRY} ORDER BY role DESC, place").fetchall()
+        return [entry for entry in map(_entry, rows) if role in (None, entry.place.role)]
+
+    def revoke(self, device: str) -> None:
+        """Permanently reject a client."""
+        with self._lock:
+            changed = self._database.execute("UPDATE places SET revoked = 1 WHERE id = ?", (device,)).rowcount
+        if not changed:
+            known = [entry.place.device for entry in self.entries()]
+            some = f"{known[0]} to {known[-1]}" if known else "none"
+            raise BadInput(f"no device {device!r} in this federation: it has {some}")
+
+
+def _entry(row: tuple[Any, ...]) -> RegistryEntry:
+    device, role, number, key, endorsement, revoked, free = row
+    return RegistryEntry(EnrolmentPlace(device, role, number), key, endorsement, bool(revoked), bool(free))
+
+
+def _check_invitation(invitation: bytes, federation: str, device: str, key: bytes, endorsement: bytes) -> None:
+    if not invitation:
+        raise NotInvited("nobody has been invited to this place yet")
+    try:
+        check_endorsement(invitation, federation, device, key, endorsement)
+    except BadSignature:
+        raise NotInvited("this invitation is not one of this federation") from None

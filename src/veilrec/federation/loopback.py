@@ -1,0 +1,215 @@
+"""A whole federation in one process, for tests and measurements: the real service, and real devices in threads."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec.audit.contract_subject import ContractSubject
+from veilrec.audit.method import small_problem
+from veilrec.client.federated import FederatedClient
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import VeilrecError
+from veilrec.data.population import Strings
+from veilrec.federation import federation
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.client.process import answers_of
+from veilrec.federation.coordinator.process import Control, coordinate
+from veilrec.federation.facts import FederationFacts, largest_content
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation
+from veilrec.federation.helper import run_helper
+from veilrec.federation.identity import identity_of, read_invitation
+from veilrec.federation.link import Answers, HttpsLink, live
+from veilrec.federation.making import Basis, FederationOptions, lay_out
+from veilrec.federation.tasks import FederationTask
+from veilrec.methods.base import promised
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.serving.middleware import Log
+from veilrec.simulation.simulation import Seeds, Simulation
+
+Wrap = Callable[[str, Answers], Answers]
+"""What stands between a device, by its name, and its tasks: losses, for instance."""
+_PATIENCE_SECONDS = 600.0
+
+
+def free_port() -> int:
+    """Find a free TCP port."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def basis_of(subject: ContractSubject, *settings: str, users: int = 6, rounds: int = 2) -> Basis:
+    """A method on the made-up people of the contract."""
+    method, config = subject.method, subject.config(*settings)
+    problem = subject.problem(users=users, rounds=rounds)
+    if subject.reads_news:
+        problem = replace(small_problem(method, users, rounds), public_seed=problem.public_seed)
+    if method.plan is None:
+        raise VeilrecError(f"{method.name} has no plan for devices")
+    items = Strings.of(f"i{number}" for number in range(problem.n_items))
+    plan, data = method.plan(config, problem), method.devices(config, problem)
+    return Basis(subject.spec, config, problem, plan, data, items, promised(method, config, problem), "loo-99")
+
+
+def lay_out_in(folder: Path, basis: Basis, **wishes: Any) -> Federation:
+    """A federation of made-up people, which is a rehearsal unless told otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    asked: dict[str, Any] = {"rehearsal": True, "port": free_port(), **wishes}
+    return lay_out(folder, basis, FederationOptions(method=basis.method, data="synthetic-ratings", devices=1, **asked))
+
+
+def known_in(folder: Path) -> FederationFacts:
+    """Read the facts of a federation."""
+    return FederationFacts(folder, federation.read(folder))
+
+
+@contextmanager
+def coordinating(
+    folder: Path, known: FederationFacts, *, rate: float = 0.0, stay: bool = True, page: str | None = None
+) -> Iterator[Control]:
+    """The coordinator in a thread; it goes on serving when the rounds are over."""
+    control, failures = Control(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            quiet = Log(BytesIO())
+            coordinate(folder, known, lambda _: None, control=control, log=quiet, rate=rate, stay=stay, page=page)
+        except BaseException as error:
+            failures.append(error)
+            control.ready.set()
+        finally:
+            control.ended.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    control.ready.wait(_PATIENCE_SECONDS)
+    try:
+        if failures:
+            raise failures[0]
+        yield control
+    finally:
+        control.stop()
+        thread.join(_PATIENCE_SECONDS)
+    if failures:
+        raise failures[0]
+
+
+class _Alone:
+    """A device that shares its process with others, whose models are not made for several threads."""
+
+    def __init__(self, answers: Answers, lock: threading.Lock) -> None:
+        self._answers, self._lock = answers, lock
+
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
+        with self._lock:
+            return self._answers.answer(task, content)
+
+
+def link_of(folder: Path, known: FederationFacts) -> HttpsLink:
+    """The way of a device, or of a helper, to its coordinator."""
+    key, name = identity_of(folder), read_invitation(folder).device
+    return HttpsLink(known.federation, known.folder / CA, name, key, largest_content=largest_content(known))
+
+
+def run_device(
+    folder: Path, known: FederationFacts, say: Callable[[str], None], stop: threading.Event, wrap: Wrap
+) -> bool:
+    """One device, until it is over or stopped."""
+    with device_folder.open_device(folder, known) as device:
+        link, place = link_of(folder, known), device_folder.read_record(folder).place
+        answers = wrap(folder.name, answers_of(device, known, place, identity_of(folder)))
+        try:
+            return live(link, answers, say, stop, lambda: link.enrol(read_invitation(folder)))
+        finally:
+            link.close()
+
+
+def run_all(folder: Path, names: Sequence[str] | None = None, *, wrap: Wrap = lambda _, answers: answers) -> list[str]:
+    """A federation from its first round to its last; what its devices said."""
+    known, said = known_in(folder), list[str]()
+    with coordinating(folder, known) as control:
+        run_everybody(folder, known, said.append, names, wrap=wrap, given_up=control.ended)
+    return said
+
+
+def run_everybody(
+    folder: Path,
+    known: FederationFacts,
+    say: Callable[[str], None],
+    names: Sequence[str] | None = None,
+    *,
+    helpers: Sequence[str] | None = None,
+    wrap: Wrap = lambda _, answers: answers,
+    given_up: threading.Event | None = None,
+) -> None:
+    """All devices and helpers of a folder, or some, in threads, until it is over, or their coordinator has given up."""
+    alone, stop, failures = threading.Lock(), threading.Event(), list[BaseException]()
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    def apart(name: str, answers: Answers) -> Answers:
+        return wrap(name, _Alone(answers, alone))
+
+    devices = [p for p in sorted((folder / DEVICES).iterdir()) if names is None or p.name in names]
+    helping = [p for p in sorted((folder / HELPERS).glob("*")) if helpers is None or p.name in helpers]
+    work: list[Callable[[], object]] = [
+        *(lambda place=place: run_helper(place, folder, say, stop) for place in helping),
+        *(lambda place=place: run_device(place, known, say, stop, apart) for place in devices),
+    ]
+    threads = [threading.Thread(target=guarded, args=(each,), daemon=True) for each in work]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while any(thread.is_alive() for thread in threads) and not failures and time.monotonic() < until:
+        if given_up is not None and given_up.is_set():
+            stop.set()
+            return
+        time.sleep(0.02)
+    stop.set()
+    if failures:
+        raise failures[0]
+    if any(thread.is_alive() for thread in threads):
+        raise VeilrecError(f"the federation in {folder} does not come to its end (process {os.getpid()})")
+
+
+def simulated(folder: Path, basis: Basis, there: Callable[[int], Sequence[int]] | None = None) -> Simulation:
+    """The simulation with the secrets of a rehearsal, after all rounds; `there` says who is, in a round."""
+    secret = (folder / COORDINATOR / "secret").read_bytes()
+    made = Simulation(basis.plan, basis.data, basis.problem.train, Seeds.all_from(basis.problem.public_seed, secret))
+    if there is not None:
+        made.sampler = _OfThose(made.sampler, there)
+    for number in range(basis.problem.rounds):
+        made.step(number)
+    return made
+
+
+class _OfThose(CohortSampler):
+    """Draws as another does, and leaves out who is not there."""
+
+    def __init__(self, sampler: CohortSampler, there: Callable[[int], Sequence[int]]) -> None:
+        super().__init__(sampler.settings, sampler.eligible, sampler.seed)
+        self._sampler, self._there = sampler, there
+
+    def draw(self, round_number: int) -> Offsets:
+        drawn = self._sampler.draw(round_number)
+        return drawn[np.isin(drawn, self._there(round_number))]
+
+
+def opened(folder: Path, known: FederationFacts) -> FederatedClient[Any]:
+    """The device of a folder."""
+    return device_folder.open_device(folder, known)

@@ -1,0 +1,494 @@
+"""`veilrec federate init`: from a method and a data set to the folders of a coordinator and of every device."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec.client.federated import plan_digest
+from veilrec.client.local_training import LocalData
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput, VeilrecError, counted
+from veilrec.core.files import new_folder, write_text
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec
+from veilrec.data import packed
+from veilrec.data.datasets import load
+from veilrec.data.population import Population, Strings, some_users
+from veilrec.federation import facts, federation, helper, identity
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.coordinator.registry import EnrolmentPlace, Registry, Role
+from veilrec.federation.distributed_noise import guarantee_of, with_distributed_noise
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
+from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
+from veilrec.federation.joining import Places, check_places, places_in
+from veilrec.federation.secagg.graph import Neighbourhood, choose
+from veilrec.methods.base import Config, Problem, is_set, leaves, promised
+from veilrec.methods.private import SERVER_SEES, SIMULATED
+from veilrec.methods.registry import get
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.budget import Budget, Cost
+from veilrec.privacy.events import Event
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.runs.request import PreparedRun, RunRequest, prepare
+from veilrec.server.client_sampling import TooFewDevices
+from veilrec.server.coordinator_parts import over_selection_obstacle, run_digest
+from veilrec.simulation.real_clients import budget_for
+from veilrec.simulation.simulation import Simulation
+from veilrec.wire.signing import checked_host
+
+OVER_SELECTION = 1.3  # as many devices are drawn as a round needs, times this, where that is allowed
+_OF_MASKS = (
+    "The epsilon is not against the server: it sees who takes part, and sums before it adds the noise. With noise in"
+    " shares (--shares) nobody sees a sum without noise."
+)
+_OF_HELPERS = "It takes secure sums that hold: one of the helpers has to refuse to work with the server."
+_OF_REHEARSALS = "A rehearsal protects nobody: whoever made it can draw all of its noise again."
+_MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationOptions:
+    """The options of `veilrec federate init`."""
+
+    method: str
+    data: str
+    devices: int
+    places: int = 0  # kept free for devices that are invited later
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+    rounds: int | None = None
+    protocol: str | None = None
+    secagg: SecAgg = "none"
+    helpers: int = 2  # of secure aggregation
+    corrupt: float = 0.2  # part of a round's devices that may work with the server, in sums among devices alone
+    lost: float = 0.3  # part of them that may be gone before the end, likewise
+    shares: bool = False  # clients add the noise: distributed noise
+    silent: float = 0.0  # the part of them that may add none
+    rehearsal: bool = False
+    host: str = "127.0.0.1"
+    port: int = 8471
+    minimum_messages: int | None = None
+    round_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What is to be federated: a method as it is configured, and everybody's data, which is then parted."""
+
+    method: str
+    config: Config
+    problem: Problem
+    plan: Plan
+    data: LocalData
+    items: Strings
+    guarantee: Guarantee
+    protocol: str
+    places: Places = ()  # behind the people of the data, for those who come later
+
+
+@dataclass(frozen=True)
+class Made:
+    """A federation that was made, and notes for its operator."""
+
+    federation: Federation
+    notes: tuple[str, ...]
+
+
+def make(folder: Path, wishes: FederationOptions) -> Made:
+    """Write all folders; the folder is whole, or not there."""
+    checked_host(wishes.host)
+    if wishes.places and wishes.rehearsal:
+        raise BadInput(
+            "--rehearsal is compared with a simulation of people who are all there from the start, and --places is for"
+            " those who are not: leave one of them out"
+        )
+    with new_folder(folder) as part:
+        prepared, notes = prepared_for(part / PEOPLE, wishes)
+        simulation, plan = prepared.trainer, prepared.plan
+        if plan is None or not isinstance(simulation, Simulation):
+            raise VeilrecError(f"{prepared.method.name} is not learnt on devices")
+        basis = Basis(
+            prepared.request.method,
+            prepared.config,
+            prepared.problem,
+            plan,
+            simulation.data,
+            prepared.population.items,
+            promised(prepared.method, prepared.config, prepared.problem),
+            prepared.split.protocol,
+        )
+        made = lay_out(part, basis, wishes)
+    folder.chmod(0o700)
+    simulation.step(0)  # whatever has to be compiled is in the cache before a deadline counts
+    return Made(made, notes)
+
+
+def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation:
+    """Everything but the people: what is public, the coordinator's folder, and those of the devices."""
+    if wishes.places:
+        basis = _with_places(basis, wishes)
+    least = _check_secure(basis.plan, wishes)
+    if wishes.secagg != "none" and least > len(learners(basis.data)):
+        raise BadInput(
+            f"a secure sum of this plan needs {least} devices, and {len(learners(basis.data))} that can learn are there"
+            " from the start: give a smaller --least, fewer --places, or more --devices"
+        )
+    woven = _weave(basis, wishes, least) if wishes.secagg == "pairs" else None
+    if wishes.shares:
+        basis = _with_shares(basis, NoiseShares(least, wishes.silent))
+    basis = replace(basis, guarantee=_of_devices(trusting(basis.guarantee, wishes.secagg, woven), wishes))
+    made = replace(_describe(folder, wishes, basis), least=least, neighbourhood={} if woven is None else vars(woven))
+    _check_facts(folder, made, basis.plan)
+    secret = secrets.token_bytes(32)
+    _write_coordinator(folder / COORDINATOR, made, secret, wishes.host)
+    with Registry(folder / COORDINATOR) as registry:
+        invited = _write_devices(folder, made, basis, secret, registry)
+        if made.secagg == "pairs":
+            text = invited_text(invited)
+            write_text(folder / INVITED, text)
+            made = replace(made, invited=list_digest(text))
+        if made.secagg == "helpers":
+            made = replace(made, helpers=_write_helpers(folder, wishes.helpers, invited, registry))
+    federation.write(made, folder)  # last: without it the folder is none
+    return made
+
+
+def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
+    """Plan for so many clients more, which come later or never."""
+    method, problem = get(basis.method), basis.problem
+    told = problem.news is not None and basis.guarantee.basis != "proven"
+    check_places(basis.plan, tells_shown=told, secagg=wishes.secagg)
+    now, later = (
+        facts.public_problem(_public(basis, places), seed=problem.public_seed, rounds=problem.rounds)
+        for places in (0, wishes.places)
+    )
+    if method.plan is None:
+        raise VeilrecError(f"{method.name} has no plan for devices")
+    check_same(method.name, method.plan(basis.config, now), basis.plan)
+    plan, guarantee = method.plan(basis.config, later), promised(method, basis.config, later)
+    places = places_in(method.devices(basis.config, later), len(basis.data.rows))
+    return replace(basis, plan=plan, guarantee=guarantee, places=places)
+
+
+def _public(basis: Basis, places: int) -> Population:
+    """Public facts of a basis, with so many free places."""
+    return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
+
+
+def _with_shares(basis: Basis, shares: NoiseShares) -> Basis:
+    """Plan and promise with distributed noise: every round counts for everybody, the server being an attacker."""
+    delta = basis.guarantee.delta
+    if basis.guarantee.basis != "proven" or delta is None:
+        raise BadInput(f"--shares is for methods that prove something, and {basis.method} does not: leave it out")
+    plan = with_distributed_noise(basis.plan, shares)
+    return replace(basis, plan=plan, guarantee=guarantee_of(plan, delta))
+
+
+def _check_secure(plan: Plan, wishes: FederationOptions) -> int:
+    """How many devices a secure sum needs; plans for which it would change nothing, or is not proven, are refused."""
+    if wishes.shares and wishes.secagg == "none":
+        raise BadInput("--shares is noise under masks: add --secagg helpers, or --secagg pairs")
+    if wishes.secagg == "none":
+        return 2
+    _check_told(plan, wishes)
+    mechanism, size = plan.mechanism, plan.cohort.size
+    if isinstance(mechanism, CohortSum):
+        if mechanism.taking_part.rate < 1.0 and plan.cohort.sampling == "poisson":
+            raise BadInput(
+                "a secure sum needs some devices, and a Poisson sample may have fewer, which a void round would tell:"
+                " add --set cohort.sampling=fixed, or --set cohort.size=0 for everybody"
+            )
+        size = size or mechanism.taking_part.population
+        if plan.cohort.sampling != "poisson":
+            return max(2, size)
+    return max(2, wishes.minimum_messages or size // 2)
+
+
+def _check_told(plan: Plan, wishes: FederationOptions) -> None:
+    """Refuse what devices would tell beside their updates for the server to see: masks hide sums of everybody alone."""
+    reports, comparison = plan.reports, plan.comparison
+    seen = [] if comparison is None else [comparison.mechanism.name]
+    if reports is not None and reports.mechanism.under_masks:
+        if not reports.once:
+            seen.append(f"{reports.mechanism.name} of every round")
+        elif wishes.shares:
+            raise BadInput(
+                f"--shares has noise in shares for updates, and the server adds that of {reports.mechanism.name}: leave"
+                " --shares out, or use a method without reports"
+            )
+    if seen:
+        raise BadInput(
+            f"--secagg would hide updates, and what devices tell beside them ({', '.join(seen)}) reaches the server one"
+            " by one: use another method, or no secure sums"
+        )
+
+
+def _weave(basis: Basis, wishes: FederationOptions, least: int) -> Neighbourhood:
+    """Who masks with whom in sums among devices alone, for all numbers of devices that a round may begin with."""
+    plan, devices = basis.plan, len(learners(basis.data))
+    drawn = plan.cohort.among(devices)
+    if _may_over_select(plan, wishes):
+        drawn = min(devices, ceil(drawn * OVER_SELECTION))
+    if drawn < 3:
+        raise BadInput(f"a round has {counted(drawn, 'device')}, and sums among devices alone need 3: use helpers")
+    if plan.reports is not None and plan.reports.mechanism.under_masks and drawn < devices:
+        raise BadInput(
+            f"a round has {drawn} of {devices} devices, and reports before it are a sum of all: devices that mask"
+            " against each other do so in rounds of everybody (--set cohort.size=0); or use helpers"
+        )
+    fewest = max(3, least, drawn - int(wishes.lost * drawn))
+    if fewest > drawn:
+        raise BadInput(f"--least is {least}, and a round has {counted(drawn, 'device')}: give no more than these")
+    return choose(fewest, most=drawn, corrupt=wishes.corrupt, lost=wishes.lost)
+
+
+def _may_over_select(plan: Plan, wishes: FederationOptions) -> bool:
+    return not wishes.rehearsal and over_selection_obstacle(plan) is None
+
+
+def prepared_for(people: Path, wishes: FederationOptions) -> tuple[PreparedRun, tuple[str, ...]]:
+    """The run of so many people of a data set: they lie in a folder of their own, which a rehearsal reads again."""
+    if get(wishes.method).plan is None:
+        raise BadInput(f"{wishes.method} has no plan for devices: name a federated method, such as fedmf")
+    population = load(wishes.data)
+    if not 1 <= wishes.devices <= population.n_users:
+        raise BadInput(
+            f"--devices is {wishes.devices}: {population.name} has {counted(population.n_users, 'user')}, so give a"
+            f" number from 1 to {population.n_users}"
+        )
+    chosen = np.sort(np.random.default_rng(wishes.seed).permutation(population.n_users)[: wishes.devices])
+    packed.save(some_users(population, chosen.astype(np.int64)), people)
+    people.chmod(0o700)
+    dataset = wishes.data.partition(":")[0]
+    request = RunRequest(
+        wishes.method,
+        spec_of(people),
+        seed=wishes.seed,
+        protocol=wishes.protocol,
+        settings=wishes.settings,
+        rounds=wishes.rounds,
+        noise="secure",
+    )
+    try:
+        prepared = prepare(request, dataset=dataset)
+    except TooFewDevices as few:
+        if is_set(wishes.settings, "cohort.size"):
+            raise
+        everybody = (*wishes.settings, "cohort.size=0")
+        note = f"every round has all {counted(few.population, 'device')}: there are no more that can learn"
+        prepared = prepare(replace(request, settings=everybody), dataset=dataset)
+        return prepared, (note, *prepared.notes)
+    return prepared, prepared.notes
+
+
+def spec_of(people: Path) -> str:
+    """The data set that a folder of people is."""
+    return f"{'impressions' if packed.load(people).impressions else 'csv'}:{people}"
+
+
+def _describe(folder: Path, wishes: FederationOptions, basis: Basis) -> Federation:
+    plan, problem, data = basis.plan, basis.problem, basis.data
+    packed.save(_public(basis, len(basis.places)), folder / FACTS)
+    budget, unprotected = spending_of(plan)
+    devices = len(learners(data)) + sum(role == "learner" for _, role in basis.places)
+    if wishes.minimum_messages is not None:
+        _check_least(plan, wishes.minimum_messages, devices)
+    return Federation(
+        id=secrets.token_hex(16),
+        address=f"https://{'[' + wishes.host + ']' if ':' in wishes.host else wishes.host}:{wishes.port}",
+        method=basis.method,
+        config=basis.config.model_dump(mode="json"),
+        rounds=problem.rounds,
+        seed=problem.public_seed,
+        dataset=wishes.data.partition(":")[0],
+        protocol=basis.protocol,
+        devices=devices,
+        judges=len(judges(plan, data)) + sum(role == "judge" for _, role in basis.places),
+        places=len(basis.places),
+        plan=plan_digest(plan),
+        facts=facts.digest_of(folder / FACTS),
+        unprotected=unprotected,
+        budget=_written(budget),
+        guarantee=basis.guarantee.to_json(),
+        secagg=wishes.secagg,
+        shares=wishes.shares,
+        silent=wishes.silent,
+        rehearsal=wishes.rehearsal,
+        minimum_messages=wishes.minimum_messages,
+        over_selection=OVER_SELECTION if _may_over_select(plan, wishes) else 1.0,
+        round_seconds=wishes.round_seconds,
+        trip_seconds=min(wishes.round_seconds, Federation.trip_seconds),
+    )
+
+
+def _check_least(plan: Plan, least: int, devices: int) -> None:
+    gaps = plan.cohort.sampling == "poisson"
+    if plan.mechanism.noise_on == "sum" and not gaps:
+        raise BadInput(
+            "--least cannot be chosen for this method: its proof is about whole cohorts, so a round with gaps is void"
+        )
+    if least < 1:
+        raise BadInput(f"--least is {least}: give at least 1")
+    most = devices if gaps else plan.cohort.among(devices)
+    if least > most:
+        raise BadInput(
+            f"--least is {least}, and a round has {counted(most, 'device')} at most, so that all would be void: give no"
+            " more than these"
+        )
+
+
+def learners(data: LocalData) -> Offsets:
+    """The devices that have something to learn from, in the order of their numbers."""
+    return np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+
+
+def judges(plan: Plan, data: LocalData) -> Offsets:
+    """The devices that only judge, likewise."""
+    return np.zeros(0, np.int64) if plan.comparison is None else plan.comparison.judge.devices(data)
+
+
+def spending_of(plan: Plan) -> tuple[Budget, bool]:
+    """What a device may spend: just what the whole plan costs it as its ledger counts, which no sampling makes cheaper.
+
+    True beside it: messages leave in the clear, and no budget is large enough for them.
+    """
+    plenty = budget_for(plan)
+    mechanism, reports = plan.mechanism, plan.reports
+    events: list[tuple[Mechanism[Any, Any], Event]]
+    events = [(mechanism, mechanism.event_in(RoundSpec(number))) for number in range(plan.rounds)]
+    if reports is not None:
+        events += [(reports.mechanism, reports.mechanism.event())] * (plan.rounds if reports.fresh else 1)
+    if plan.comparison is not None:
+        events.append((plan.comparison.mechanism, plan.comparison.mechanism.event()))
+    clear = any(flattened(event).in_the_clear for _, event in events)
+    total = Cost()
+    for owner, event in events:
+        cost = None if flattened(event).in_the_clear else plenty.cost(event, owner.unit, owner.adjacency)
+        total = total if cost is None else total.plus(cost)
+    if total == Cost():
+        return plenty, clear
+    epsilon = plenty.spent(total)[0] * _MARGIN
+    budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    while not budget.allows(total, total):  # rounding
+        epsilon *= _MARGIN
+        budget = replace(plenty, epsilon=epsilon, lifetime_epsilon=epsilon)
+    return budget, clear
+
+
+def _written(budget: Budget) -> dict[str, Any]:
+    return {name: value for name, value in vars(budget).items() if value is not None}
+
+
+def _check_facts(folder: Path, made: Federation, plan: Plan) -> None:
+    """The plan of the public facts has to be the plan of the data, first weights included."""
+    check_same(made.method, facts.FederationFacts(folder, made).plan, plan)
+
+
+def check_same(method: str, public: Plan, plan: Plan) -> None:
+    """Refuse a method whose plan of the public facts is another one."""
+    if run_digest(public) != run_digest(plan):
+        raise BadInput(
+            f"{method} plans with more than public facts: what devices would be told depends on people's data, so it"
+            " cannot be federated"
+        )
+
+
+def _write_coordinator(folder: Path, made: Federation, secret: bytes, host: str) -> None:
+    folder.mkdir(mode=0o700)
+    _write_secret(folder / "secret", secret)
+    _write_secret(folder / "operator.token", secrets.token_hex(32).encode())
+    hosts = () if host in identity.ALWAYS else (host,)
+    identity.make_certificates(
+        folder.parent / CA, folder / "tls.pem", folder / "tls.key", hosts=hosts, federation=made.id
+    )
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        out.write(content)
+
+
+def _write_devices(folder: Path, made: Federation, basis: Basis, secret: bytes, registry: Registry) -> InvitationList:
+    """A folder for every device, with its own user's data and nothing else; the invitations of those who learn."""
+    data, invited = basis.data, InvitationList()
+    roles: tuple[tuple[Role, Offsets], ...] = (("learner", learners(data)), ("judge", judges(basis.plan, data)))
+    for role, numbers in roles:
+        for place, number in enumerate(numbers.tolist()):
+            name = device_folder.name_of(number)
+            invitation = Invitation.new(name)
+            registry.invite(EnrolmentPlace(name, role, place), invitation.public)
+            if role == "learner":
+                invited[place] = (name, invitation.public)
+            device_folder.write(
+                folder / DEVICES / name,
+                data.take(np.array([number], np.int64)),
+                invitation,
+                number=number,
+                place=place,
+                shared=secret if made.rehearsal else None,
+            )
+        later = [number for number, kind in basis.places if kind == role]
+        for place, number in enumerate(later, len(numbers)):
+            registry.keep_free(EnrolmentPlace(device_folder.name_of(number), role, place))
+    return invited
+
+
+def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: Registry) -> tuple[str, ...]:
+    """A folder for every helper, to be handed to its operator; their lasting keys."""
+    keys = []
+    for place in range(count):
+        invitation = Invitation.new(helper.name_of(place))
+        registry.invite(EnrolmentPlace(invitation.device, "helper", place), invitation.public)
+        keys.append(helper.write(folder / HELPERS / invitation.device, invitation, invited).hex())
+    return tuple(keys)
+
+
+def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
+    """Restate a guarantee for a server that sees only sums."""
+    if secagg == "none" or guarantee.trust in (None, "nobody"):
+        return guarantee
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
+    trust = guarantee.trust
+    if trust == "server":
+        trust, told = "server sees only sums", (*told, _OF_MASKS, *(() if woven else (_OF_HELPERS,)))
+    return replace(guarantee, trust=trust, caveats=(*told, *([_of_pairs(woven)] if woven else ())))
+
+
+def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
+    """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
+    told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
+    return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
+
+
+def _of_pairs(woven: Neighbourhood) -> str:
+    """Caveats of pairwise secure aggregation."""
+    return (
+        f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
+        f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator made"
+        " up count among these."
+    )
+
+
+def settings_of(made: Federation) -> tuple[str, ...]:
+    """The settings of a federation as `--set` would give them, every one."""
+    import json
+
+    return tuple(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in leaves(made.config)
+    )
+
+
+def least_of_shares(plan: Plan) -> int:
+    """How many devices carry the noise of a plan's sums, unless told otherwise; refused where shares are not proven."""
+    return _check_secure(plan, FederationOptions(method="", data="", devices=0, secagg="helpers", shares=True))

@@ -1,0 +1,120 @@
+"""What a browser needs to take part in a federation of `veil`: one public file that holds nothing of any user.
+
+A browser makes no plan: the file says what the plan comes to. It has the shape of the model, the public content, how a
+history is read, the bound of every round and what its noise leaves to be told of a message. The device in the browser
+(web/src/federation.ts) does with it what `device.device` does with a plan.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from veilrec.client.veil import CLIPS, VeilLocalTrainer
+from veilrec.core.errors import BadInput
+from veilrec.core.files import replacing
+from veilrec.core.schema import RoundSpec
+from veilrec.federation.facts import FederationFacts, largest_content
+from veilrec.privacy.accounting.composition import flattened
+from veilrec.privacy.events import Event, SampledEvent
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.privacy.mechanisms.schedules import ScheduledSum
+
+FORMAT = 1
+ABOUT = "federation"  # in the metadata of the file
+CONTENT = "content."
+
+
+def write_page(known: FederationFacts, path: Path) -> int:
+    """Write the public file, and return its size in bytes."""
+    content = save(arrays_of(known), {ABOUT: json.dumps(about(known))})
+    with replacing(path, mode=0o644) as part:
+        part.write_bytes(content)
+    return len(content)
+
+
+def about(known: FederationFacts) -> dict[str, Any]:
+    """All that is not a table."""
+    made, plan = known.federation, known.plan
+    learner, sums, votes = _parts(known)
+    return {
+        "format": FORMAT,
+        "id": made.id,
+        "address": made.address,
+        "plan": made.plan,
+        "method": made.method,
+        "dataset": made.dataset,
+        "rounds": made.rounds,
+        "devices": made.devices,
+        "guarantee": made.guarantee,
+        "largest_content": largest_content(known),
+        "tensors": [
+            {"name": tensor.name, "shape": tensor.shape, "by_row": tensor.by_row, "learnt": tensor.learnt}
+            for tensor in plan.schema.tensors
+        ],
+        "reading": asdict(learner.reading),
+        "units": dict(learner.steps.units),
+        "shares": {name: learner.steps.shares[name] for name in learner.names},
+        "clips": {name: CLIPS[name] for name in learner.names},
+        "noise": dict(learner.steps.noise),
+        "unit": sums.unit,
+        "adjacency": sums.adjacency,
+        "delta": sums.claimed_delta,
+        "bounds": list(sums.clip_norms),
+        "sigma": sums.sigma,
+        "sigma_of_votes": votes.sigma,
+        "mu_of_report": _mu(votes.event()),
+        "mu_of_rounds": [_mu(sums.event_in(RoundSpec(number))) for number in range(made.rounds)],
+        "secure_sums": _secure_sums(known),
+    }
+
+
+def arrays_of(known: FederationFacts) -> dict[str, NDArray[Any]]:
+    """Public content, the coordinates of weights, and the items' ids: as exact as devices in Python have them."""
+    learner, _, _ = _parts(known)
+    items = known.people.items
+    wide = {**learner.content.arrays(CONTENT), "whitening": learner.whitening}
+    wide |= {"ids.offsets": items.offsets, "ids.data": items.data}
+    return {name: np.ascontiguousarray(values) for name, values in wide.items()}
+
+
+def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, VoteReports]:
+    """Parts of the plan; BadInput where a browser could not do what its clients do."""
+    made, plan = known.federation, known.plan
+    votes = None if plan.reports is None else plan.reports.mechanism
+    if not (
+        isinstance(plan.learner, VeilLocalTrainer)
+        and isinstance(plan.mechanism, ScheduledSum)
+        and isinstance(votes, VoteReports)
+    ):
+        raise BadInput(f"a browser takes part in federations of veil on a catalogue, and this one is of {made.method}")
+    if made.rehearsal or made.unprotected:
+        raise BadInput("browsers take part in no rehearsals: make the federation without")
+    if made.secagg == "pairs":
+        raise BadInput(
+            "browsers take part in the open or with helpers, not in sums among devices: use --secagg helpers"
+        )
+    return plan.learner, plan.mechanism, votes
+
+
+def _secure_sums(known: FederationFacts) -> dict[str, Any] | None:
+    """Helpers and terms of secure aggregation that a client takes from this file."""
+    made = known.federation
+    if made.secagg == "none":
+        return None
+    return {"helpers": list(made.helpers), "least": made.least, "most_devices": known.plan.most_devices}
+
+
+def _mu(event: Event) -> float:
+    """Privacy loss mu of one message as ledgers count it, without amplification by sampling."""
+    parts = flattened(event)
+    sampled = [e.mu for e, count in parts.counts for _ in range(count) if isinstance(e, SampledEvent)]
+    if len(sampled) < sum(count for _, count in parts.counts) or parts.rho or parts.in_the_clear:
+        raise BadInput("a message of this federation has other noise than a Gaussian: a browser cannot count it")
+    return float(np.sqrt(parts.mu**2 + sum(mu**2 for mu in sampled)))

@@ -1,0 +1,1 @@
+"""Secure aggregation of integers: helper-based and pairwise protocols as state machines over bytes."""

@@ -1,0 +1,417 @@
+"""Pairwise secure aggregation: every two neighbours mask against each other (Bonawitz et al. 2017).
+
+    advert     = device.advertise(terms)        two keys for this round, signed
+    shares     = device.share(group)            its secrets, in sealed shares for its neighbours
+    masked     = device.mask(boxes, values)     its vector under its own mask and one with every neighbour
+    signature  = device.sign(survivors)         under the one list of those whose vectors came
+    reveal     = device.reveal(signatures)      shares of seeds of survivors, shares of keys of the others
+
+Masks of two neighbours cancel in the sum. A device that is gone leaves its masks with its neighbours behind: they are
+taken off with its key, which its neighbours have in shares. A device that stayed has a mask of its own as well, of a
+seed that is in shares too: so its vector stays hidden even if its key were opened because it was only late. Whoever
+held both would see the vector. So a device opens one or the other of every neighbour, by one list, and only once a
+quorum has signed that list, each device one list a round: `graph` says why there cannot be two.
+
+Four messages to the server, one for the signatures, no helper. Neighbours and thresholds come from `graph`. The server
+learns the sum of those in the list, also if it lies about who is there. A server that picks whom to leave out by the
+order of the ring, knowing who is corrupt, is beyond what is shown, unless everybody is next to everybody. No wrong
+sum is taken for a right one: secrets that are not what their owners committed to void the round.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from copy import copy
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from veilrec.core.arrays import Offsets
+from veilrec.core.errors import BadInput
+from veilrec.federation.secagg.graph import Neighbourhood, neighbours
+from veilrec.federation.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
+from veilrec.federation.secagg.pair_messages import (
+    KEYS,
+    SECRET_BYTES,
+    SHARE_BYTES,
+    Group,
+    Reveal,
+    SealedShares,
+    SecretKind,
+    combine,
+    decode_advert,
+    decode_boxes,
+    decode_masked,
+    decode_numbers,
+    decode_signatures,
+    encode_boxes,
+    encode_masked,
+    encode_numbers,
+    encode_signatures,
+    split,
+)
+from veilrec.federation.secagg.terms import MOST_DEVICES, BrokenSum, MessageReader, Terms, TooFew, Words, digest, packed
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature
+
+SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
+
+
+def session_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
+    """Digest that the keys of a round are bound to."""
+    return terms.session(b"pairs", neighbourhood.encode())
+
+
+def _ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
+    """Digest that orders the ring, of nothing that the server could vary to choose neighbours."""
+    return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
+
+
+def _group_of(session: bytes, members: tuple[int, ...]) -> bytes:
+    """Digest that all later messages are bound to, once the members are known."""
+    return digest(b"group", session, encode_numbers(members))
+
+
+def _commitment(group: bytes, number: int, seed: bytes) -> bytes:
+    return digest(b"seed", group, packed(number), seed)
+
+
+def _own_mask(seed: bytes, group: bytes) -> MaskStream:
+    return MaskStream(derived_key(seed, b"own mask", group))
+
+
+def _add_pair_mask(
+    words: Words, own: X25519PrivateKey, number: int, other: int, other_key: bytes, group: bytes
+) -> None:
+    """The mask of two neighbours: the one with the smaller number adds it, the other takes it off."""
+    low, high = sorted((number, other))
+    stream = MaskStream(agreed_key(own, other_key, b"pair mask", group, packed(low), packed(high)))
+    stream.add_to(words, sign=1 if number == low else -1)
+
+
+class PairwiseSumClient:
+    """A device's side of one round; every step is taken once, in order, and a step that fails ends the round for it."""
+
+    def __init__(
+        self,
+        number: int,
+        identity: SigningKey,
+        registered: Mapping[int, bytes],
+        *,
+        federation: bytes,
+        neighbourhood: Neighbourhood,
+        least: int,
+    ) -> None:
+        self.number, self.identity, self._registered = number, identity, registered
+        self.federation, self.neighbourhood, self.least = federation, neighbourhood, least
+        self._step = 0
+
+    def _next(self, step: int) -> None:
+        if step != self._step + 1:
+            self._step = -1
+            raise BadInput(f"step {step} of a secure sum does not follow on what this device did: it leaves the round")
+        self._step = -1  # until this one is through
+
+    def advertise(self, terms: bytes) -> bytes:
+        """Two keys for the round, if its terms are those that the device takes part under."""
+        self._next(1)
+        self.terms = Terms.read(reader := MessageReader(terms))
+        reader.end()
+        if self.terms.federation != self.federation:
+            raise BadInput("the round is of another federation: nothing is sent")
+        if self.terms.least < self.least:
+            raise BadInput(
+                f"the round would open the sum of {self.terms.least} devices, and this device takes part only among "
+                f"{self.least} or more: nothing is sent"
+            )
+        self._session = session_of(self.terms, self.neighbourhood)
+        self._box_key, self._mask_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+        public = public_half(self._box_key) + public_half(self._mask_key)
+        self._step = 1
+        return RoundKey.signed(public, self.identity, self._session, "device", self.number).encode()
+
+    def share(self, group: bytes) -> bytes:
+        """Seed and key in shares for the neighbours, whose signed keys are checked first."""
+        self._next(2)
+        told = Group.decode(group)
+        self._check_group(told)
+        self._keys = {advert.number: advert.public for advert in told.adverts}
+        self._seed = os.urandom(SECRET_BYTES)
+        around = sorted(self._keys)
+        points, threshold = [number + 1 for number in around], self.neighbourhood.threshold
+        seeds = split(self._seed, threshold, points)
+        keys = split(self._mask_key.private_bytes_raw(), threshold, points)
+        boxes = {
+            other: self._box(other).encrypt(_nonce(self.number), seed + key, self._group)
+            for other, seed, key in zip(around, seeds, keys, strict=True)
+        }
+        self._step = 2
+        return SealedShares(self.number, _commitment(self._group, self.number, self._seed), boxes).encode()
+
+    def _check_group(self, told: Group) -> None:
+        self._members = told.members
+        if len(told.members) < self.neighbourhood.devices or self.number not in told.members:
+            raise TooFew(
+                f"{len(told.members)} devices take part, this one among them or not: the round was planned for "
+                f"{self.neighbourhood.devices} with it"
+            )
+        if len(told.members) > self.neighbourhood.most:
+            raise BadMessage(f"{len(told.members)} devices take part: {self.neighbourhood.most} at most can")
+        if not set(told.members) <= set(self._registered):
+            raise BadMessage("somebody who is not registered is said to take part")
+        if len({self._registered[number] for number in told.members}) < len(told.members):
+            raise BadMessage("two of those who are said to take part are one: they have the same lasting key")
+        ring = _ring_of(self.terms, self.neighbourhood)
+        around = neighbours(ring, told.members, self.neighbourhood.degree)[self.number]
+        if tuple(advert.number for advert in told.adverts) != around:
+            raise BadMessage("the neighbours of this device are not those that the session names")
+        for advert in told.adverts:
+            advert.check(self._registered[advert.number], self._session, "device")
+        self._group = _group_of(self._session, told.members)
+
+    def _box(self, other: int) -> ChaCha20Poly1305:
+        low, high = sorted((self.number, other))
+        key = agreed_key(self._box_key, self._keys[other][:KEY_BYTES], b"box", self._group, packed(low), packed(high))
+        return ChaCha20Poly1305(key)
+
+    def mask(self, boxes: bytes, values: Offsets) -> bytes:
+        """The vector under the device's own mask, and one with every neighbour whose shares came."""
+        self._next(3)
+        self._held: dict[int, tuple[bytes, bytes]] = {}
+        for other, box in decode_boxes(boxes).items():
+            if other not in self._keys:
+                raise BadMessage(f"a box is from device {other}, which is no neighbour")
+            self._held[other] = self._opened(other, box)
+        if len(self._held) < self.neighbourhood.threshold:
+            raise TooFew(
+                f"{len(self._held)} neighbours sent shares: {self.neighbourhood.threshold} at least are needed"
+            )
+        words = self.terms.to_words(values)
+        _own_mask(self._seed, self._group).add_to(words)
+        for other in self._held:
+            _add_pair_mask(words, self._mask_key, self.number, other, self._keys[other][KEY_BYTES:], self._group)
+        self._step = 3
+        return encode_masked(self.number, words)
+
+    def _opened(self, other: int, box: bytes) -> tuple[bytes, bytes]:
+        try:
+            shares = self._box(other).decrypt(_nonce(other), box, self._group)
+        except InvalidTag:
+            raise BadMessage(f"the box from device {other} does not open: it is of another round, or changed") from None
+        return shares[:SHARE_BYTES], shares[SHARE_BYTES:]
+
+    def sign(self, survivors: bytes) -> bytes:
+        """The device's name under the list of those whose vectors came: it signs one list."""
+        self._next(4)
+        self._survivors = decode_numbers(survivors)
+        if len(self._survivors) < self.terms.least:
+            raise TooFew(f"{len(self._survivors)} vectors came: sums of {self.terms.least} at least are opened")
+        if self.number not in self._survivors or not set(self._survivors) <= set(self._members):
+            raise BadMessage("the list of survivors leaves this device out, or names somebody who took no part")
+        self._list = digest(b"survivors", self._group, survivors)
+        self._step = 4
+        return encode_signatures({self.number: self.identity.sign(SURVIVORS, self._list)})
+
+    def reveal(self, signatures: bytes) -> bytes:
+        """A share of the seed of every neighbour in the list, and of the key of every other one."""
+        self._next(5)
+        signed, quorum = decode_signatures(signatures), self.neighbourhood.quorum(len(self._members))
+        if not set(signed) <= set(self._survivors) or len(signed) < quorum:
+            raise TooFew(f"{len(signed)} devices have signed the list: {quorum} of those in it are needed")
+        for number, signature in signed.items():
+            check_signature(self._registered[number], SURVIVORS, self._list, signature)
+        alive = set(self._survivors)
+        shares: dict[int, tuple[SecretKind, bytes]] = {
+            other: ("seed", seed) if other in alive else ("key", key) for other, (seed, key) in self._held.items()
+        }
+        return Reveal(self.number, shares).encode()
+
+
+def _nonce(sender: int) -> bytes:
+    return packed(sender) + bytes(8)  # two neighbours have a key of their own, for one box each way
+
+
+class PairwiseSum:
+    """The server's side of one round: passes on, adds up, and takes off the masks that are left."""
+
+    def __init__(self, terms: Terms, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> None:
+        self.terms, self.neighbourhood, self._registered = terms, neighbourhood, registered
+        self._session = session_of(terms, neighbourhood)
+        self._adverts: dict[int, RoundKey] = {}
+        self._shares: dict[int, SealedShares] = {}
+        self._arrived: set[int] = set()
+        self._signed: dict[int, bytes] = {}
+        self._reveals: dict[int, Reveal] = {}
+        self._total = np.zeros(terms.length, terms.words)
+        self._members: tuple[int, ...] = ()
+        self._around: dict[int, tuple[int, ...]] = {}
+        self._shared: tuple[int, ...] | None = None
+        self._boxes: dict[int, bytes] = {}
+        self._survivors: tuple[int, ...] | None = None
+
+    def propose(self) -> bytes:
+        """Encode the terms for every client."""
+        return self.terms.encode()
+
+    def receive_advert(self, content: bytes) -> int:
+        """Take a device's keys in."""
+        advert = decode_advert(content)
+        if self._members or advert.number in self._adverts:
+            raise BadMessage(f"device {advert.number} comes too late, or a second time")
+        if advert.number not in self._registered:
+            raise BadMessage(f"device {advert.number} is not registered")
+        advert.check(self._registered[advert.number], self._session, "device")
+        self._adverts[advert.number] = advert
+        return advert.number
+
+    def groups(self) -> dict[int, bytes]:
+        """Fix the members, and encode for each of them its neighbours' keys."""
+        if len(self._adverts) < self.neighbourhood.devices:
+            raise TooFew(f"{len(self._adverts)} devices came: the round was planned for {self.neighbourhood.devices}")
+        self._members = tuple(sorted(self._adverts))
+        self._group = _group_of(self._session, self._members)
+        ring = _ring_of(self.terms, self.neighbourhood)
+        self._around = neighbours(ring, self._members, self.neighbourhood.degree)
+        return {
+            number: Group(self._members, tuple(self._adverts[other] for other in self._around[number])).encode()
+            for number in self._members
+        }
+
+    def receive_shares(self, content: bytes) -> int:
+        """Take a device's boxes in, to be passed on."""
+        shares = SealedShares.decode(content)
+        if self._shared is not None or shares.number in self._shares:
+            raise BadMessage(f"the shares of device {shares.number} come too late, or a second time")
+        if tuple(shares.boxes) != self._around.get(shares.number, ()):
+            raise BadMessage(f"device {shares.number} has boxes for others than its neighbours")
+        self._shares[shares.number] = shares
+        return shares.number
+
+    def boxes(self) -> dict[int, bytes]:
+        """Fix who sends a vector, and encode for each of them the boxes of its neighbours."""
+        needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
+        if len(self._shares) < needed:
+            raise TooFew(f"{len(self._shares)} devices have shared their secrets, and {needed} have to stay to the end")
+        if self._shared is None:
+            self._shared = tuple(sorted(self._shares))
+            for one in self._shared:
+                around = (other for other in self._around[one] if other in self._shares)
+                self._boxes[one] = encode_boxes({other: self._shares[other].boxes[one] for other in around})
+        return self._boxes
+
+    def kept(self) -> bytes:
+        """Encode all messages before the vectors, so that a server that was killed can go on."""
+        adverts = b"".join(self._adverts[number].encode() for number in self._members)
+        shares = b"".join(self._shares[number].encode() for number in self._shared or ())
+        parts = (packed(len(self._members)), adverts, packed(len(self._shared or ())), shares)
+        return self.terms.encode() + b"".join(parts)
+
+    @classmethod
+    def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairwiseSum:
+        """Restore a round from what `kept` wrote, before its first vector."""
+        made = cls(Terms.read(reader := MessageReader(content)), neighbourhood, registered)
+        for _ in range(reader.count(MOST_DEVICES)):
+            made.receive_advert(RoundKey.read(reader, KEYS).encode())
+        made.groups()
+        for _ in range(reader.count(MOST_DEVICES)):
+            made.receive_shares(SealedShares.read(reader).encode())
+        reader.end()
+        made.boxes()
+        return made
+
+    def again(self) -> PairwiseSum:
+        """Copy the round as it was before its first vector, without checking its messages again."""
+        made = copy(self)
+        made._arrived, made._signed, made._reveals, made._survivors = set(), {}, {}, None
+        made._total = np.zeros_like(self._total)
+        return made
+
+    def check_masked(self, content: bytes) -> tuple[int, Words]:
+        """Whose vector this is, and the vector; one that cannot be added up is refused."""
+        number, words = decode_masked(content, self.terms)
+        if self._survivors is not None or number in self._arrived or number not in (self._shared or ()):
+            raise BadMessage(f"the vector of device {number} comes too late, a second time, or without shares")
+        return number, words
+
+    def receive_masked(self, content: bytes) -> int:
+        """Add a masked vector up."""
+        number, words = self.check_masked(content)
+        self._arrived.add(number)
+        self._total += words
+        return number
+
+    def survivors(self) -> bytes:
+        """To everybody whose vector came; no vector is taken in any more."""
+        if len(self._arrived) < self.terms.least:
+            raise TooFew(f"{len(self._arrived)} vectors came, and sums of {self.terms.least} at least are opened")
+        self._survivors = tuple(sorted(self._arrived))
+        self._list = digest(b"survivors", self._group, encode_numbers(self._survivors))
+        return encode_numbers(self._survivors)
+
+    def receive_signature(self, content: bytes) -> int:
+        """Take a device's signature under the list in."""
+        signed = decode_signatures(content)
+        if len(signed) != 1:
+            raise BadMessage(f"a device signs once, and this message has {len(signed)} signatures")
+        ((number, signature),) = signed.items()
+        if number not in (self._survivors or ()):
+            raise BadMessage(f"device {number} is not in the list")
+        check_signature(self._registered[number], SURVIVORS, self._list, signature)
+        self._signed[number] = signature
+        return number
+
+    def signatures(self) -> bytes:
+        """To everybody who signed: a quorum, and no more than that."""
+        quorum = self.neighbourhood.quorum(len(self._members))
+        if len(self._signed) < quorum:
+            raise TooFew(f"{len(self._signed)} devices signed the list, and {quorum} are needed: the round is void")
+        return encode_signatures({number: self._signed[number] for number in sorted(self._signed)[:quorum]})
+
+    def receive_reveal(self, content: bytes) -> int:
+        """Take the shares that a device gives up in."""
+        reveal = Reveal.decode(content)
+        if reveal.number not in self._signed or reveal.number in self._reveals:
+            raise BadMessage(f"device {reveal.number} reveals a second time, or has not signed the list")
+        if not set(reveal.shares) <= set(self._around[reveal.number]):
+            raise BadMessage(f"device {reveal.number} reveals shares of others than its neighbours")
+        self._reveals[reveal.number] = reveal
+        return reveal.number
+
+    def finish(self) -> Offsets:
+        """The exact sum of the vectors that came, or `Void`."""
+        total = self._total.copy()
+        for number in self._survivors or ():
+            seed = self._secret(number, "seed")
+            if _commitment(self._group, number, seed) != self._shares[number].commitment:
+                raise BrokenSum(f"the shares of device {number}'s seed are wrong: the round is void")
+            _own_mask(seed, self._group).add_to(total, sign=-1)
+        for number in self._shared or ():
+            if number not in self._arrived:
+                self._take_off(total, number)
+        return self.terms.from_words(total)
+
+    def _take_off(self, total: Words, number: int) -> None:
+        """The masks that a device which is gone has with those who stayed."""
+        left = [other for other in self._around[number] if other in self._arrived]
+        if not left:
+            return
+        key = X25519PrivateKey.from_private_bytes(self._secret(number, "key"))
+        if public_half(key) != self._adverts[number].public[KEY_BYTES:]:
+            raise BrokenSum(f"the shares of device {number}'s key are wrong: the round is void")
+        for other in left:
+            other_key = self._adverts[other].public[KEY_BYTES:]
+            _add_pair_mask(total, key, number, other, other_key, self._group)
+
+    def _secret(self, owner: int, kind: SecretKind) -> bytes:
+        shares = {
+            sender + 1: reveal.shares[owner][1]
+            for sender, reveal in self._reveals.items()
+            if owner in reveal.shares and reveal.shares[owner][0] == kind
+        }
+        try:
+            return combine(shares, self.neighbourhood.threshold)
+        except BadMessage:
+            raise BrokenSum(f"the shares of device {owner}'s {kind} are wrong: the round is void") from None

@@ -1,0 +1,1 @@
+"""Compiled (numba) and batched kernels for local training and scoring, each checked against autograd."""

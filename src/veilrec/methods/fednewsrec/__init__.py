@@ -1,0 +1,1 @@
+"""FedNewsRec (Qi et al. 2020) with its baselines."""

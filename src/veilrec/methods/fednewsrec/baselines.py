@@ -1,0 +1,275 @@
+"""The news models of thirteen papers, each learnt from everybody's impressions in one place; a round is an epoch.
+
+Centralised training of a news model: Adam over all clicks in random order; a step is an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from veilrec.client.news_data import ClickExamples, draw_examples, pack_logs
+from veilrec.core import rng
+from veilrec.methods.base import Config, Method, NewsData, Problem
+from veilrec.methods.news.common import (
+    DATASETS,
+    FEDNEWSREC,
+    PAPER_SETTINGS,
+    PAPER_WORDS,
+    NewsConfig,
+    PlmConfig,
+    news_of,
+    news_ready,
+    prepare,
+    share_taking_part,
+)
+from veilrec.methods.news.ranker import NewsRanker, NewsScorer
+from veilrec.models.layers import Dropout, load_moments, moments_of
+from veilrec.models.news_model import losses, make_batch, take_news, trimmed
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulation.trainer import ModelParts, StepReport, Trainer
+
+# Made-up news have few words, whose meanings are learnt fast and then by heart.
+_MADE_UP: Mapping[str, Any] = {"rate": 0.01, "size": {"dropout": 0.2}, "rounds": 5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsPaper:
+    """What tells one of these methods from the others."""
+
+    paper: str
+    model: str
+    summary: str
+    network: str | None = None  # in models/; None: of the method's own name
+    abstracts: bool = False  # whether it reads more than titles
+    sentences: bool = False  # whether it learns over frozen sentence vectors
+    word_vectors: bool = True  # whether it has a vector of every word, which public ones can start
+    deviations: tuple[str, ...] = ()
+
+
+_LSTUR = "An et al., Neural News Recommendation with Long- and Short-term User Representations, ACL 2019"
+_OF_FEDNEWSREC = "Sizes and data of --preset paper are those of FedNewsRec's comparison; its rates are printed nowhere."
+_NO_USER_IDS = "No user ids: the long-term vector is attention over the whole history, not a vector per user."
+
+PAPERS = {
+    "nrms": NewsPaper(
+        paper="Wu et al., Neural News Recommendation with Multi-Head Self-Attention, EMNLP 2019",
+        model="self-attention over words, self-attention over clicks",
+        summary="titles by self-attention, users by self-attention over their clicks",
+    ),
+    "naml": NewsPaper(
+        paper="Wu et al., Neural News Recommendation with Attentive Multi-View Learning, IJCAI 2019",
+        model="CNN over title and abstract, categories, attention over views",
+        summary="title, abstract and categories as views that attention joins",
+        abstracts=True,
+        deviations=(
+            "The abstract, its first 40 words, takes the place of the body, which the data sets do not have.",
+            "An empty view, such as that of a news without abstract, is left out of the attention.",
+        ),
+    ),
+    "lstur": NewsPaper(
+        paper=_LSTUR,
+        model="CNN over words, categories; attention and GRU over clicks",
+        summary="long-term interests start a GRU over recent clicks",
+        network="lstur-ini",
+        deviations=(_NO_USER_IDS,),
+    ),
+    "lstur-con": NewsPaper(
+        paper=_LSTUR,
+        model="CNN over words, categories; attention beside a GRU over clicks",
+        summary="long-term interests beside a GRU over recent clicks",
+        deviations=(_NO_USER_IDS,),
+    ),
+    "npa": NewsPaper(
+        paper="Wu et al., NPA: Neural News Recommendation with Personalized Attention, KDD 2019",
+        model="CNN over words, personal attention over words and clicks",
+        summary="which words and clicks matter differs from user to user",
+        deviations=("No user ids: the query is made from the mean of the clicked news, not from a vector per user.",),
+    ),
+    "ebnr": NewsPaper(
+        paper="Okura et al., Embedding-based News Recommendation for Millions of Users, KDD 2017",
+        model="mean word vector, GRU over clicks",
+        summary="titles as bags of words, users by a GRU",
+        deviations=(
+            "The news part learns from clicks; it is not trained beforehand as a denoising autoencoder.",
+            "It reads titles, where the paper's reads whole articles.",
+        ),
+    ),
+    "dkn": NewsPaper(
+        paper="Wang et al., DKN: Deep Knowledge-Aware Network for News Recommendation, WWW 2018",
+        model="CNN over words and entities, candidate-aware attention",
+        summary="words with their entities, attention over clicks by the candidate",
+        deviations=(
+            "The CNN has filters of one width (size.window), where the paper has several.",
+            "Entity vectors are learnt where the data set brings none; vectors of their neighbours are not used.",
+            "The last network also sees the product of user and candidate, without which it hardly learns likeness.",
+        ),
+    ),
+    "dan": NewsPaper(
+        paper="Zhu et al., DAN: Deep Attention Neural Network for News Recommendation, AAAI 2019",
+        model="CNNs over title and entities, attention and GRU over clicks",
+        summary="interests and their sequence, attended to by the candidate",
+        deviations=(
+            "A GRU in place of the LSTM.",
+            "A scaled dot product in place of the cosine, which hardly learns, and of the networks that weigh clicks.",
+            "The CNNs have filters of one width (size.window); the types of entities are left out.",
+        ),
+    ),
+    "fm": NewsPaper(
+        paper="Rendle, Factorization Machines with libFM, TIST 2012",
+        model="factorisation machine",
+        summary="pairs of features of candidate and clicks",
+        word_vectors=False,
+        deviations=(
+            "Trained with the same softmax loss as the other models.",
+            "Features are words of titles and categories, of the candidate and of the clicks; ids are left out.",
+        ),
+    ),
+    "dfm": NewsPaper(
+        paper="Lian et al., Towards Better Representation Learning for Personalized News Recommendation, IJCAI 2018",
+        model="towers of three depths over words and categories",
+        summary="networks of different depth over the same features",
+        deviations=(
+            "Features are words and categories; ids, URLs and entities are left out.",
+            "Every network also sees the product of user and candidate.",
+        ),
+    ),
+    "cennewsrec": NewsPaper(
+        paper=FEDNEWSREC,
+        model="CNN and self-attention over words; self-attention and GRU over clicks",
+        summary="the model of FedNewsRec, learnt from everybody's impressions in one place",
+        network="fednewsrec",
+    ),
+    "plm-nr": NewsPaper(
+        paper="Wu et al., Empowering News Recommendation with Pre-trained Language Models, SIGIR 2021",
+        model="MiniLM sentence vectors (frozen), self-attention over clicks",
+        summary="titles by a public language model, users by self-attention over their clicks",
+        sentences=True,
+        deviations=(
+            "The language model is MiniLM, and frozen: its sentence vectors are computed once.",
+            "Sentences are title and abstract.",
+        ),
+    ),
+    "sentence-head": NewsPaper(
+        paper="ours; a baseline of what training adds to public sentence vectors",
+        model="MiniLM sentence vectors (frozen), one linear map, attention over clicks",
+        summary="starts as the cosine of sentence vectors, learns a map and which clicks matter",
+        sentences=True,
+    ),
+}
+
+
+def trainer(settings: NewsConfig, problem: Problem, *, name: str) -> Trainer:
+    """A network with everybody's impressions."""
+
+    row = PAPERS[name]
+    return NewsTrainer(row.network or name, settings, problem, news_of(problem, name), abstracts=row.abstracts)
+
+
+def guarantee(config: Config) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee("Everybody's clicks and what they were shown lie in one place.")
+
+
+def _method(name: str, row: NewsPaper) -> Method[Any]:
+    tuned = {} if row.sentences else {"tuned@synthetic-news": _MADE_UP}
+    words = {} if row.sentences or not row.word_vectors else PAPER_WORDS
+    return Method(
+        name=name,
+        kind="centralised",
+        private_relative="fednewsrec-head" if row.sentences else "fednewsrec",
+        paper=row.paper,
+        model=row.model,
+        summary=row.summary,
+        datasets=DATASETS,
+        config=PlmConfig if row.sentences else NewsConfig,
+        trainer=partial(trainer, name=name),
+        guarantee=guarantee,
+        ready=news_ready,
+        rounds=5 if row.sentences else 8,
+        presets={"paper": {**PAPER_SETTINGS, **words}, **tuned},
+        deviations=(*row.deviations, _OF_FEDNEWSREC),
+        measured=("mind", "synthetic-news"),
+    )
+
+
+METHODS = {name: _method(name, row) for name, row in PAPERS.items()}
+
+
+class NewsTrainer:
+    """The draws of an epoch are keyed by (seed, epoch), so a run can stop and go on between any two."""
+
+    def __init__(self, network: str, config: NewsConfig, problem: Problem, data: NewsData, *, abstracts: bool) -> None:
+        self.config = config
+        self.problem = problem
+        prepared = prepare(network, config.size, config.text, data, problem.public_seed, abstracts=abstracts)
+        self.net, self.news = prepared.model, prepared.news
+        self.ranker = NewsRanker.of(prepared, config.history)
+        logs = pack_logs(data.impressions, len(problem.train), config.history)
+        self.logs = share_taking_part(logs, config.train_share, problem.public_seed)
+        self.parameters = {k: v for k, v in self.net.named_parameters() if k not in prepared.frozen}
+        for name in prepared.frozen:
+            self.net.get_parameter(name).requires_grad_(False)
+        self.optimiser = torch.optim.AdamW(
+            self.parameters.values(), lr=config.rate, weight_decay=config.decay, foreach=False
+        )
+
+    def step(self, number: int) -> StepReport:
+        """One epoch."""
+        c, seed = self.config, self.problem.public_seed
+        everybody = np.arange(len(self.logs), dtype=np.int64)
+        examples = draw_examples(
+            self.logs, everybody, negatives=c.negatives, longest=c.history, seed=seed, number=number
+        )
+        key = np.random.SeedSequence([seed, rng.LEARNING, number])
+        # Users in random order, the clicks of each together: their history is encoded once.
+        place = np.random.Generator(np.random.Philox(key)).permutation(len(self.logs))
+        order = np.argsort(place[examples.device], kind="stable")
+        generator = torch.Generator().manual_seed(int(key.generate_state(1)[0]))
+        _use(self.net, generator)
+        total = 0.0
+        for begin in range(0, len(order), c.batch):
+            total += self._batch(examples, order[begin : begin + c.batch])
+        _use(self.net, None)
+        return StepReport(loss=total / max(len(order), 1))
+
+    def _batch(self, examples: ClickExamples, chosen: NDArray[np.int64]) -> float:
+        """One step of Adam; the sum of the batch's losses."""
+        batch = make_batch(examples.histories, examples.history_of[chosen], examples.candidates[chosen])
+        self.optimiser.zero_grad()
+        each = losses(self.net, trimmed(take_news(self.news, batch.news)), batch)
+        each.mean().backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return float(each.detach().sum())
+
+    def parts(self) -> ModelParts:
+        """The weights that learn; a user is a history."""
+        return ModelParts(self.ranker, {k: v.detach().numpy().copy() for k, v in self.parameters.items()})
+
+    def model(self) -> NewsScorer:
+        """The model as it stands."""
+        return self.ranker.scorer(self.net, self.problem.train)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The weights that learn, and Adam's moments and step count of each."""
+        moments = moments_of(self.optimiser, self.parameters)
+        return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
+        """Go on from a state."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(torch.from_numpy(state[name]))
+        load_moments(self.optimiser, self.parameters, state)
+
+
+def _use(net: torch.nn.Module, generator: torch.Generator | None) -> None:
+    for module in net.modules():
+        if isinstance(module, Dropout):
+            module.generator = generator

@@ -1,0 +1,167 @@
+"""Methods of others: registered by an installed package, or in a file that is named.
+
+A package registers its methods as entry points of the group `veilrec.methods`. Their names are known without importing
+anything; a package that is broken is said to be when its method is asked for, and troubles no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from veilrec.core.errors import BadInput, VeilrecError, written_name
+
+if TYPE_CHECKING:
+    from veilrec.methods.base import Method
+
+GROUP = "veilrec.methods"
+_USUAL = "METHOD"  # what a file calls its method unless told otherwise
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def check_name(name: str, typed: str | None = None) -> None:
+    """Refuse what cannot be the name of a method, a folder and a part of a command at once."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{(typed or name)!r} cannot be the name of a method: use small letters and digits, with single dashes"
+            " between, starting with a letter, for example my-method"
+        )
+
+
+@dataclass(frozen=True)
+class PluginMethod:
+    """A method that an installed package brings."""
+
+    name: str
+    package: str  # with its version
+    entry: EntryPoint
+
+    def method(self) -> Method[Any]:
+        """Import it; whatever is wrong with it is one line that names the package."""
+        try:
+            found = self.entry.load()
+        except Exception as error:
+            raise BadInput(
+                f"the method {self.name} of the package {self.package} cannot be imported ({_reason(error)}):"
+                " mend the package, or uninstall it"
+            ) from None
+        return _checked(found, f"{self.entry.value} of the package {self.package}", self.name)
+
+
+@dataclass(frozen=True)
+class InstalledPlugins:
+    """What other packages bring, by name, and a line for each method that is not taken."""
+
+    found: Mapping[str, PluginMethod]
+    refused: tuple[str, ...]
+
+
+def installed(ours: Collection[str]) -> InstalledPlugins:
+    """Methods of installed packages; none may have the name of one of ours, or of another package's."""
+    return _sorted_out(tuple(ours))
+
+
+@cache
+def _sorted_out(ours: tuple[str, ...]) -> InstalledPlugins:
+    by_name: dict[str, list[PluginMethod]] = {}
+    for entry in entry_points(group=GROUP):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown package"
+        by_name.setdefault(entry.name, []).append(PluginMethod(entry.name, package, entry))
+    found, refused = {}, []
+    for name, candidates in sorted(by_name.items()):
+        packages = " and ".join(sorted({one.package for one in candidates}))
+        if written_name(name, ours) is not None:
+            refused.append(f"{packages} brings a method {name}, which is the name of a built-in one: it is left out")
+        elif not _NAME.fullmatch(name):
+            refused.append(
+                f"{packages} brings a method {name!r}: small letters, digits and dashes only; it is left out"
+            )
+        elif len({one.entry.value for one in candidates}) > 1:
+            refused.append(f"{packages} all bring a method {name}: none is taken; uninstall all but one")
+        else:
+            found[name] = candidates[0]
+    return InstalledPlugins(found, tuple(refused))
+
+
+def is_file(name: str) -> bool:
+    """Whether a method is named by a file: FILE.py or FILE.py:NAME."""
+    return _parts(name) is not None
+
+
+def whole_path(name: str) -> str:
+    """The same file from any folder, and what the method is called in it."""
+    path, attribute = _parts(name) or (name, _USUAL)
+    return f"{Path(path).expanduser().resolve()}:{attribute}"
+
+
+def digest(name: str) -> str:
+    """Of the file that names a method, so that a changed one is noticed."""
+    path, attribute = _parts(whole_path(name)) or (name, _USUAL)
+    return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
+
+
+def of_file(name: str) -> Method[Any]:
+    """Run a file and take the method in it."""
+    path, attribute = _parts(whole_path(name)) or (name, _USUAL)
+    module = _run(Path(path))
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise BadInput(f"{path} has no {attribute}: write FILE.py:NAME with the name of a Method in it")
+    return _checked(found, f"{attribute} in {path}")
+
+
+@cache
+def _run(path: Path) -> Any:
+    if not path.is_file():
+        raise BadInput(f"{path} is not there: give the file of a method, or a name from `veilrec methods`")
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(f"veilrec_method_{digest}", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} cannot be read as Python: give a file with a Method in it")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pydantic look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        line = next((f"line {at.lineno}, " for at in reversed(_frames(error)) if at.filename == str(path)), "")
+        raise BadInput(f"{path} cannot be run ({line}{_reason(error)}): mend it and try again") from None
+    return module
+
+
+def _checked(found: object, where: str, name: str | None = None) -> Method[Any]:
+    from veilrec.methods.base import Method
+
+    if not isinstance(found, Method):
+        raise BadInput(
+            f"{where} is no Method but a {type(found).__name__}: see docs/researcher.md for how to write one"
+        )
+    check_name(found.name)
+    if name is not None and found.name != name:
+        raise BadInput(f"{where} is registered as {name} and calls itself {found.name}: give both one name")
+    return found
+
+
+def _parts(name: str) -> tuple[str, str] | None:
+    if name.endswith(".py"):
+        return name, _USUAL
+    path, colon, attribute = name.rpartition(":")
+    return (path, attribute) if colon and path.endswith(".py") and attribute.isidentifier() else None
+
+
+def _reason(error: Exception) -> str:
+    told = (str(error).splitlines() or [""])[0]
+    return told if isinstance(error, VeilrecError) else f"{type(error).__name__}: {told}"
+
+
+def _frames(error: Exception) -> traceback.StackSummary:
+    return traceback.extract_tb(error.__traceback__)

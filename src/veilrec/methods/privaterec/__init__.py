@@ -1,0 +1,1 @@
+"""PrivateRec (Liu et al. 2022) with its baselines."""

@@ -1,0 +1,1 @@
+"""PrivRec and DP-PrivRec (Wang et al. 2021) with their baselines."""

@@ -1,0 +1,188 @@
+"""What methods with a feature network share: settings, what it reads, and how its parts are put together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from veilrec.client.local_training import LocalTrainer, OwnItemsAndFeatures
+from veilrec.client.reptile import Adapter, FeatureRanker, MetaLocalTrainer, MetaSettings, schema
+from veilrec.core.arrays import Floats
+from veilrec.core.errors import BadInput, unknown_name
+from veilrec.core.features import Feature, Features, Side, assembled, without_rows
+from veilrec.core.plan import Plan, ReportSpec
+from veilrec.core.schema import Schema
+from veilrec.data.datasets import DATASETS
+from veilrec.methods.base import Config, Problem
+from veilrec.models.feature_inputs import Inputs
+from veilrec.models.feature_net import Activation, FeatureNet
+from veilrec.privacy.mechanisms.reports import PlainVotes
+from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
+from veilrec.server.aggregation import Aggregation
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.server.round_specs import PopularityTensor
+
+WITH_FEATURES = ("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings")
+WITH_ITEMS = tuple(name for name, dataset in DATASETS.items() if dataset.kind != "news")
+ITEM = "item"  # the one feature of models that know items by their ids
+_WIDEST, _DEEPEST = 4096, 16
+
+
+@dataclass(frozen=True)
+class FeatureChoice:
+    """Which features the network reads."""
+
+    users: tuple[str, ...] | None = None  # by name; None: all that the data has
+    items: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class NetSettings:
+    """The network."""
+
+    embedding: int = 64  # length of a category's vector; 0: a one for each category of a row, and no vectors
+    hidden: tuple[int, ...] = (64, 64, 64, 64)  # widths; none: a linear model
+    activation: Activation = "relu"  # eq. 1; section 4.1 says sigmoid
+    start: float = 0.1  # standard deviation of the first embeddings
+    start_at_zero: bool = False  # the output layer: every score is then the item's offset
+    popularity: bool = False  # log-votes of everybody as offset of a score and as numbers of an item
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.embedding <= _WIDEST:
+            raise BadInput(f"model.embedding is {self.embedding}: give a whole number from 0 to {_WIDEST}")
+        if len(self.hidden) > _DEEPEST or not all(1 <= width <= _WIDEST for width in self.hidden):
+            raise BadInput(
+                f"model.hidden is {list(self.hidden)}: give up to {_DEEPEST} widths from 1 to {_WIDEST}, such as"
+                " [64, 64]"
+            )
+        if self.activation not in ("relu", "sigmoid"):
+            raise unknown_name("model.activation", self.activation, ("relu", "sigmoid"))
+        if not 0.0 <= self.start < math.inf:
+            raise BadInput(f"model.start is {self.start}: it has to be a number from 0 up")
+
+
+class MetaConfig(Config):
+    """Settings of a feature network that devices adapt."""
+
+    features: FeatureChoice = FeatureChoice()
+    model: NetSettings = NetSettings()
+    local: MetaSettings = MetaSettings()
+    cohort: CohortSettings = CohortSettings(size=30)
+    aggregation: Aggregation = "mean"  # eq. 6
+    server: ServerRate = ServerRate()  # its rate is alpha_3
+
+
+def chosen_features(problem: Problem, choice: FeatureChoice) -> Features:
+    """The features of the data that the settings name; items without any are refused."""
+    features = problem.features
+    if features is None or not features.items.features:
+        raise BadInput(
+            "this data says nothing of its items but their ids, and the method reads features: use ml-1m, ml-100k or"
+            " frappe with all their files, give your log a features.yaml (docs/data.md), or train fofl-self"
+        )
+    users, items = features.users, features.items
+    users = users if choice.users is None else users.select(choice.users)
+    items = items if choice.items is None else items.select(choice.items)
+    if not items.features:
+        raise BadInput(
+            "features.items is empty: name at least one of " + ", ".join(f.name for f in features.items.features)
+        )
+    return Features(users, items)
+
+
+def item_ids(problem: Problem) -> Features:
+    """Nothing but the number of an item, as if that were a category of its own."""
+    ids = np.arange(problem.n_items, dtype=np.int32)
+    feature = Feature(ITEM, "category", tuple(map(str, ids)))
+    items = assembled((feature,), problem.n_items, [(ids.astype(np.int64), ids + 1)], [])
+    return Features(without_rows((), len(problem.train)), items)
+
+
+def devices(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
+    """What devices learn from: their items, and what is known of their users."""
+    users = chosen_features(problem, config.features).users
+    return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
+
+
+def devices_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
+    """The same for models that know items by their ids."""
+    return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
+
+
+def _ratings(config: MetaConfig, problem: Problem) -> Floats | None:
+    if config.local.loss != "rating":
+        return None
+    if problem.ratings is None:
+        raise BadInput("local.loss is rating, and this data has no ratings from 1 to 5: use logistic or softmax")
+    return problem.ratings
+
+
+@dataclass(frozen=True)
+class MetaParts:
+    """A network, how devices adapt it, and how it ranks."""
+
+    adapter: Adapter
+    ranker: FeatureRanker
+    schema: Schema
+    start: dict[str, Floats]
+
+    @property
+    def net(self) -> FeatureNet:
+        """The network."""
+        return self.adapter.net
+
+
+def parts(config: MetaConfig, problem: Problem, features: Features) -> MetaParts:
+    """The parts that every method of the family has."""
+    m = config.model
+    if _ratings(config, problem) is not None and m.popularity:
+        raise BadInput(
+            "local.loss is rating, and model.popularity adds the logarithm of votes to every score, which is no rating:"
+            " use --preset ratings, or --set model.popularity=false"
+        )
+    people = Side(features.users.features, features.users.codes[:0], features.users.numbers[:0])
+    inputs = Inputs(people, features.items, m.embedding, m.popularity)
+    adapter = Adapter(inputs.net(m.hidden, m.activation), inputs, config.local)
+    known = (PopularityTensor().tensor(problem.n_items),) if m.popularity else ()
+    start = adapter.net.start(problem.public_seed, spread=m.start, zero_output=m.start_at_zero)
+    for tensor in known:
+        start[tensor.name] = np.zeros(tensor.shape, np.float32)
+    ranker = FeatureRanker(inputs, m.hidden, m.activation, config.local, problem.public_seed)
+    return MetaParts(adapter, ranker, schema(adapter.net, known), start)
+
+
+def votes_in_the_clear(config: MetaConfig, problem: Problem) -> dict[str, Any]:
+    """Further fields of a plan whose model knows what is popular, without privacy."""
+    if not config.model.popularity:
+        return {}
+    reports = ReportSpec(mechanism=PlainVotes(length=problem.n_items))
+    return {"reports": reports, "from_reports": PopularityTensor()}
+
+
+def build(
+    config: MetaConfig,
+    problem: Problem,
+    made: MetaParts,
+    *,
+    mechanism: UpdateMechanism | None = None,
+    learner: LocalTrainer[Any] | None = None,
+    **further: Any,
+) -> Plan:
+    """A plan of these parts; in the clear unless a mechanism is given."""
+    return Plan(
+        schema=made.schema,
+        start=made.start,
+        learner=learner or MetaLocalTrainer(made.adapter),
+        mechanism=mechanism or NoNoise(made.schema.learnt),
+        rounds=problem.rounds,
+        cohort=config.cohort,
+        aggregation=config.aggregation,
+        server=config.server,
+        ranker=made.ranker,
+        devices_at_once=max(1, min(100, 4_000_000 // made.net.size)),
+        **further,
+    )

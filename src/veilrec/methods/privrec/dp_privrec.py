@@ -1,0 +1,266 @@
+"""DP-PrivRec: PrivRec whose users are covered, with a clip norm that is learnt (Algorithm 2).
+
+Proven: the count of updates within the bound is taken before clipping, the bound moves geometrically, noise is inside
+of the server's rate, the count gets what it needs and no more, and accounting is that of the sampling: cohorts drawn by
+Poisson or of a fixed size, which devices without state may have, or a tree of noise where devices take turns
+(cohort.sampling=turns) and nobody can be trusted to draw. The votes that say what is popular are within the budget.
+
+As published: Algorithm 2 as printed, with the paper's noise, whose epsilon follows from its noise multiplier z.
+
+What DP-PrivRec promises: proven, with a bound that is learnt before clipping; or as its Algorithm 2 prints it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
+from veilrec.core.schema import Schema, with_bound
+from veilrec.methods.base import LearningTrial, Method, Problem
+from veilrec.methods.private import (
+    ONLY_THE_MODEL,
+    SERVER_SEES,
+    SIMULATED,
+    PrivacySettings,
+    adaptive_sum,
+    as_published,
+    by_turns,
+    devices_with_data,
+    merged,
+    private_votes,
+    proven,
+    taking_part,
+    tree_sum,
+    with_learnt_bound,
+    with_public_divisor,
+)
+from veilrec.methods.privrec import common
+from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
+from veilrec.methods.privrec.privrec import PAPER, PAPER_ON_ML_1M, READINGS, TUNED
+from veilrec.privacy.accounting.accountant import epsilon_of
+from veilrec.privacy.accounting.published import paper_convention
+from veilrec.privacy.checks import positive, probability
+from veilrec.privacy.events import Event, repeated
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.privacy.mechanisms.adaptive_clipping import PublishedAdaptiveSum, first_bound
+from veilrec.privacy.mechanisms.base import Calibration
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import LearntBound, PopularityTensor
+from veilrec.server.server import PublishedClipping
+
+FLAWS = (
+    "The count is taken after clipping, where it is 1 for everybody: the bound falls by alpha_4 (1 - gamma) a round, "
+    "and below 0, which turns updates round."
+)
+OVERCHARGED = "the paper counts a release for every device of a round, where a round is one"
+NOISE_OUTSIDE = "the noise is added outside of alpha_3, so that the noise multiplier of the updates is z / alpha_3"
+BOUND_IS_RELEASED = "The bound of every round is released with the model: it follows from counts with noise."
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundSettings:
+    """How the bound is learnt; what only the printed form has is of no use in the proven one."""
+
+    quantile: float = 0.5  # gamma: the share of updates that the bound should leave alone
+    rate: float = 0.2  # proven: of the geometric step; as published: alpha_4
+    noise_multiplier: float = 1.0  # as published: z
+    count_share: float = 0.7  # as published: h, of the round's loss, for the count
+
+    def __post_init__(self) -> None:
+        probability(quantile=self.quantile, count_share=self.count_share)
+        positive(rate=self.rate, noise_multiplier=self.noise_multiplier)
+
+
+def proven_plan(
+    plan: Plan,
+    privacy: PrivacySettings,
+    bound: BoundSettings,
+    *,
+    devices: int,
+    keeps_state: bool,
+    before: Event | None = None,
+    numbers_before: int = 0,
+) -> Plan:
+    """A plan that knows nothing of a bound, with one that is learnt; its aggregation is a plain sum."""
+    mechanism = adaptive_sum(
+        privacy,
+        plan.cohort,
+        plan.schema.learnt,
+        rounds=plan.rounds,
+        devices=devices,
+        keeps_state=keeps_state,
+        before=before,
+        numbers_before=numbers_before,
+    )
+    return with_learnt_bound(plan, mechanism, quantile=bound.quantile, rate=bound.rate)
+
+
+def proven_guarantee(privacy: PrivacySettings, cohort: CohortSettings, *caveats: str, keeps_state: bool) -> Guarantee:
+    """User-level over the whole run."""
+    return proven(privacy.epsilon, privacy.delta, cohort, *caveats, BOUND_IS_RELEASED, keeps_state=keeps_state)
+
+
+def published_sum(
+    privacy: PrivacySettings, bound: BoundSettings, plan: Plan, schema: Schema, *, devices: int, keeps_state: bool
+) -> PublishedAdaptiveSum:
+    """Algorithm 2's noise: `privacy.clip_norm` is the first bound; epsilon follows from z, and is not asked for."""
+    if plan.cohort.sampling != "fixed" or plan.aggregation != "mean" or plan.server.optimiser != "sgd":
+        raise BadInput(
+            "Algorithm 2 is about means of cohorts of one size, and plain steps: use --set cohort.sampling=fixed, "
+            "aggregation=mean and server.optimiser=sgd"
+        )
+    people = taking_part(plan.cohort, plan.rounds, devices, "user", keeps_state=keeps_state)
+    return PublishedAdaptiveSum(
+        schema=with_bound(schema.learnt),
+        clip_norm=privacy.clip_norm,
+        noise_multiplier=bound.noise_multiplier,
+        count_share=bound.count_share,
+        server_rate=plan.server.rate,
+        taking_part=people,
+        delta=privacy.delta,
+    )
+
+
+def published_plan(
+    plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool
+) -> Plan:
+    """A plan that knows nothing of a bound, with Algorithm 2's."""
+    mechanism = published_sum(privacy, bound, plan, plan.schema, devices=devices, keeps_state=keeps_state)
+    rule = PublishedClipping(cohort=plan.cohort.among(devices), quantile=bound.quantile, rate=bound.rate)
+    return replace(
+        plan,
+        schema=with_bound(plan.schema),
+        start={**plan.start, **first_bound(privacy.clip_norm)},
+        mechanism=mechanism,
+        agenda=LearntBound(plan.agenda),
+        bound_rule=rule,
+    )
+
+
+def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, devices: int) -> Guarantee:
+    """The paper's own account of a plan of `published_plan`, and beside it what its rounds cost."""
+    mechanism, cohort = plan.mechanism, plan.cohort.among(devices)
+    delta, run = mechanism.claimed_delta, repeated(mechanism.event(), plan.rounds)
+    claimed = paper_convention(
+        devices, cohort, delta, releases=plan.rounds * cohort, noise_multiplier=bound.noise_multiplier
+    )
+    notes = (OVERCHARGED,) if plan.server.rate == 1.0 else (OVERCHARGED, NOISE_OUTSIDE)
+    return Guarantee(
+        basis="as published",
+        unit="user",
+        adjacency="replace-one",
+        epsilon=claimed,
+        delta=delta,
+        scope="whole run",
+        trust="server",
+        caveats=(*caveats, FLAWS, SERVER_SEES, ONLY_THE_MODEL, SIMULATED),
+        honest_epsilon=epsilon_of(run, delta),
+        honest_delta=delta,
+        honest_note="; ".join(notes),
+        event=run,
+    )
+
+
+ADAPTED = "The weights that a device adapts to its user never leave it and are not covered."
+LISTS_ARE_PUBLIC = (
+    "Which features there are, the lists of their values and the ranges of numbers are taken as public, also where they"
+    " were read off the data."
+)
+
+
+Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]
+
+
+class DpPrivRecConfig(MetaConfig):
+    """Settings of DP-PrivRec."""
+
+    calibration: Calibration = "proven"  # proven: noise that holds; as-published: the paper's
+    privacy: PrivacySettings = PrivacySettings(epsilon=2.0, clip_norm=1.0)  # clip_norm: the first bound
+    bound: BoundSettings = BoundSettings()
+    votes_share: Share = 0.5  # proven: of epsilon, for what is popular, where the model asks for that
+    cohort: CohortSettings = CohortSettings(size=100, sampling="poisson")
+
+
+PRESETS: dict[str, dict[str, Any]] = merged(
+    {"paper": PAPER, "paper@ml-1m": PAPER_ON_ML_1M, "paper@ml-100k": PAPER_ON_ML_1M, "tuned": TUNED},
+    {
+        "paper": {"privacy": {"clip_norm": 40.0}, "bound": {"quantile": 0.9}, "cohort": {"sampling": "fixed"}},
+        "paper@frappe": {"privacy": {"clip_norm": 35.0}},
+        "paper:as-published": {"bound": {"rate": 1.0, "noise_multiplier": 1.0, "count_share": 0.7}},
+        "tuned": {"cohort": {"size": 500}},
+        "tuned:as-published": {"cohort": {"size": 30, "sampling": "fixed"}, "model": {"popularity": False}},
+    },
+)
+
+
+def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
+    """Put the parts together."""
+    devices = devices_with_data(problem)
+    made = common.parts(config, problem, common.chosen_features(problem, config.features))
+    if config.calibration == "as-published":
+        in_the_clear = common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
+        return published_plan(in_the_clear, config.privacy, config.bound, devices=devices, keeps_state=False)
+    summed = with_public_divisor(config, problem)
+    further: dict[str, Any] = {}
+    before: dict[str, Any] = {}
+    if config.model.popularity:
+        votes = private_votes(config.privacy, config.cohort, problem.n_items, share=config.votes_share)
+        further = {"reports": votes.reports, "from_reports": PopularityTensor()}
+        before = {"before": votes.event, "numbers_before": votes.numbers}
+    plain = common.build(summed, problem, made, **further)
+    if config.cohort.sampling == "turns":
+        tree = tree_sum(
+            config.privacy, config.cohort, made.schema.learnt, rounds=problem.rounds, devices=devices, **before
+        )
+        return by_turns(plain, tree)
+    return proven_plan(plain, config.privacy, config.bound, devices=devices, keeps_state=False, **before)
+
+
+def guarantee(config: DpPrivRecConfig) -> Guarantee:
+    """User-level over the whole run; as published, the paper's claim, which a run works out for its own size."""
+    if config.calibration == "as-published":
+        return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
+    caveats = (ADAPTED, LISTS_ARE_PUBLIC)
+    if config.cohort.sampling == "turns":
+        return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, keeps_state=False)
+    return proven_guarantee(config.privacy, config.cohort, *caveats, keeps_state=False)
+
+
+def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:
+    """The same, with the honest value beside a claim."""
+    if config.calibration != "as-published":
+        return guarantee(config)
+    return published_guarantee(plan(config, problem), config.bound, devices=devices_with_data(problem))
+
+
+METHOD = Method(
+    name="dp-privrec",
+    kind="federated",
+    trial=LearningTrial(rounds=10, settings=("privacy.epsilon=100",), times_popularity=1.4),
+    paper="Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021,"
+    " Algorithm 2; proven form after Andrew et al., Differentially Private Learning with Adaptive Clipping, 2021",
+    model="network over features",
+    summary="privrec whose users are covered by differential privacy, with a clip norm that is learnt",
+    datasets=WITH_FEATURES,
+    config=DpPrivRecConfig,
+    plan=plan,
+    devices=common.devices,
+    guarantee=guarantee,
+    guarantee_of_run=guarantee_of_run,
+    rounds=40,
+    evaluations=4,
+    presets=PRESETS,
+    rounds_are_fixed=True,
+    deviations=(
+        *READINGS,
+        "proven: the count is taken before clipping (after it, it is 1 for everybody), and the bound moves"
+        " geometrically, so that it stays above 0",
+        "proven: noise inside alpha_3; the count gets noise of its own instead of a share h",
+        "as published: alpha_4 is not printed: 1",
+    ),
+    measured=("ml-1m", "frappe"),
+)

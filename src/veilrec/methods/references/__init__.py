@@ -1,0 +1,1 @@
+"""Reference methods that any other is compared with: popularity, item-item models, DPALS, SASRec."""

@@ -1,0 +1,234 @@
+"""NCF: NeuMF with everybody's data in one place: FedNCF if nothing had to stay apart.
+
+NeuMF in torch: the reference for the compiled kernels, and the model of the centralised method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from veilrec.client import ncf
+from veilrec.client.ncf import NeumfModel, NeumfRanker
+from veilrec.core import rng
+from veilrec.core.arrays import Csr, Floats, Indices, Offsets
+from veilrec.core.jit import jit
+from veilrec.kernels.loops import draw_epoch
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.models.neumf_scores import NeumfShape
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulation.trainer import ModelParts, StepReport
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+
+
+class NcfConfig(Config):
+    """Settings of NCF; model, loss and negatives are those of FedNCF."""
+
+    gmf: ncf.Width = 32  # length of the vectors that are multiplied entry by entry
+    mlp: ncf.Width = 32  # length of the vectors that enter the tower
+    layers: ncf.Widths = (32, 16, 8)  # widths of the tower's layers; it takes in 2 * mlp
+    start: Positive = 0.1  # standard deviation of the starting vectors
+    negatives: Count = 4  # unused items drawn per used one, afresh every epoch
+    batch: Count = 1024  # examples per step of Adam
+    rate: Positive = 0.002  # learning rate
+    decay: ncf.Rate = 0.01  # weight decay of the vectors that an example touches
+    adapt_epochs: Count = 20  # epochs with which a new user joins the finished model
+    adapt_rate: Positive = 0.02  # learning rate with which a new user joins
+
+
+class NcfTrainer:
+    """Adam over all examples in random order; a step is an epoch."""
+
+    def __init__(self, config: NcfConfig, problem: Problem) -> None:
+        import torch
+
+        self.config = config
+        self.problem = problem
+        settings = ncf.NcfSettings(
+            gmf=config.gmf,
+            mlp=config.mlp,
+            layers=config.layers,
+            start=config.start,
+            epochs=config.adapt_epochs,
+            negatives=config.negatives,
+            batch=32,
+            user_rate=config.adapt_rate,
+            decay=config.decay,
+        )
+        self.ranker = NeumfRanker(settings, problem.public_seed)
+        n_users = len(problem.train)
+        start = ncf.start_weights(problem.n_items, settings.shape, config.start, problem.public_seed)
+        start[ncf.USER] = ncf.NcfLocalTrainer(settings).fresh_private_state(np.arange(n_users), problem.public_seed)[
+            ncf.USER
+        ]
+        self.net = NeuMF(n_users, problem.n_items, settings.shape)
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                tensor.copy_(torch.from_numpy(start[name]))
+        self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.rate, foreach=False)
+
+    def step(self, number: int) -> StepReport:
+        """One epoch."""
+        import torch
+
+        c, p = self.config, self.problem
+        users, items, labels = draw_examples(p.train, p.n_items, c.negatives, p.public_seed, number)
+        key = np.random.SeedSequence([p.public_seed, rng.LEARNING, number])
+        order = np.random.Generator(np.random.Philox(key)).permutation(len(users))
+        total = 0.0
+        for begin in range(0, len(order), c.batch):
+            part = order[begin : begin + c.batch]
+            total += self._batch(*(torch.from_numpy(x[part]) for x in (users, items, labels)))
+        return StepReport(loss=total / max(len(order), 1))
+
+    def _batch(self, users: Tensor, items: Tensor, labels: Tensor) -> float:
+        """One step of Adam; the sum of the batch's losses."""
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        self.optimiser.zero_grad()
+        loss = binary_cross_entropy_with_logits(self.net(users, items), labels)
+        objective = loss
+        if self.config.decay > 0.0:
+            squares = self.net.users(users).square().sum() + self.net.items(items).square().sum()
+            objective = loss + self.config.decay / 2 * squares / len(labels)
+        objective.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return loss.item() * len(labels)
+
+    def parts(self) -> ModelParts:
+        """Items and network for everybody, and the users' vectors."""
+        weights = self._arrays(self._tensors())
+        return ModelParts(self.ranker, weights, {ncf.USER: weights.pop(ncf.USER)})
+
+    def model(self) -> NeumfModel:
+        """The model as it stands."""
+        parts = self.parts()
+        return NeumfModel(parts.private[ncf.USER], parts.weights, self.ranker)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The weights, and Adam's moments and step count of each."""
+        from veilrec.models.layers import moments_of
+
+        moments = moments_of(self.optimiser, dict(self.net.named_parameters()))
+        return self._arrays(self._tensors()) | self._arrays(moments)
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
+        """Go on from a state."""
+        import torch
+
+        from veilrec.models.layers import load_moments
+
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                tensor.copy_(torch.from_numpy(state[name]))
+        load_moments(self.optimiser, dict(self.net.named_parameters()), state)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {ncf.USER: self.net.users.weight, **self.net.public()}
+
+    @staticmethod
+    def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+        return {name: tensor.detach().numpy().copy() for name, tensor in tensors.items()}
+
+
+def draw_examples(train: Csr, n_items: int, negatives: int, seed: int, epoch: int) -> tuple[Offsets, Offsets, Floats]:
+    """Users, items and labels of an epoch: what every device would draw for itself, user after user."""
+    drawn = np.where(train.lengths() < n_items, negatives, 0)
+    offsets = np.zeros(len(train) + 1, np.int64)
+    np.cumsum(train.lengths() * (1 + drawn), out=offsets[1:])
+    items, labels = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
+    _draw_examples(train.offsets, train.items.copy(), n_items, drawn, offsets, seed, epoch, items, labels)
+    return Csr(offsets, items).row_numbers(), items.astype(np.int64), labels
+
+
+@jit
+def _draw_examples(  # type: ignore[no-untyped-def]
+    offsets: Offsets,
+    data: Indices,
+    n_items,
+    drawn: Offsets,
+    out_offsets: Offsets,
+    seed,
+    epoch,
+    items: Indices,
+    labels: Floats,
+):
+    is_own = np.full(n_items, -1, np.int32)
+    for user in range(len(offsets) - 1):
+        mine = data[offsets[user] : offsets[user + 1]]
+        for j in range(len(mine)):
+            is_own[mine[j]] = user
+        start = rng.stream(seed, rng.LEARNING, epoch, user)
+        part = slice(out_offsets[user], out_offsets[user + 1])
+        draw_epoch(mine, is_own, user, n_items, drawn[user], start, 0, items[part], labels[part])
+
+
+def guarantee(config: NcfConfig) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee("Everybody's data lies in one place.")
+
+
+METHOD = Method(
+    name="ncf",
+    kind="centralised",
+    private_relative="dp-fedncf",
+    trial=LearningTrial(rounds=25),
+    paper="He et al., Neural Collaborative Filtering, 2017",
+    model="NeuMF",
+    summary="matrix factorisation beside a tower of layers, learnt from everybody's data in one place",
+    datasets=EVERY_DATASET,
+    config=NcfConfig,
+    trainer=NcfTrainer,
+    guarantee=guarantee,
+    rounds=6,
+    deviations=(
+        "The paper trains the two halves beforehand; here vectors start at random and w_g at 1.",
+        "The vectors of both halves of a user or item lie side by side in one table.",
+    ),
+    measured=("ml-100k",),
+)
+
+
+class NeuMF(nn.Module):
+    """Generalised matrix factorisation beside a tower of layers (He et al. 2017)."""
+
+    def __init__(self, n_users: int, n_items: int, shape: NeumfShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.users = nn.Embedding(n_users, shape.row)  # [gmf | mlp]
+        self.items = nn.Embedding(n_items, shape.row)
+        widths = (2 * shape.mlp, *shape.layers)
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.output = nn.Linear(shape.gmf + widths[-1], 1)
+
+    def forward(self, users: Tensor, items: Tensor) -> Tensor:
+        """Logits of (user, item) pairs: [n] from [n] and [n]."""
+        sizes = [self.shape.gmf, self.shape.mlp]
+        user_gmf, user_mlp = self.users(users).split(sizes, dim=1)
+        item_gmf, item_mlp = self.items(items).split(sizes, dim=1)
+        hidden = torch.cat([user_mlp, item_mlp], dim=1)  # [n, 2 mlp]
+        for layer in self.layers:
+            hidden = torch.relu(layer(hidden))
+        logits: Tensor = self.output(torch.cat([user_gmf * item_gmf, hidden], dim=1))
+        return logits.squeeze(1)
+
+    def public(self) -> dict[str, Tensor]:
+        """Everything but the users, by the names that `NeumfShape.network` gives; views of the parameters."""
+        tensors: dict[str, Tensor] = {"items": self.items.weight}
+        for number, layer in enumerate(self.layers, start=1):
+            for name, parameter in layer.named_parameters():
+                tensors[f"layer{number}.{name}"] = parameter
+        return tensors | {"output.weight": self.output.weight[0], "output.bias": self.output.bias}

@@ -1,0 +1,296 @@
+"""SASRec: self-attention over the own history, learnt where all data is; the reference for what the order is worth.
+
+SASRec in torch, for training: what a user takes next, by self-attention over the items before it.
+
+Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, as in the authors' code: one head, no projection
+after it, keys and values from what comes in and queries from its layer norm, which is also what is added to; item
+vectors are shared by input (times sqrt(d)) and output; the latest item stands at the last position, however many.
+`veilrec.models.sasrec_scores` is the same forward pass without torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from veilrec.client.rankers import SasRecRanker
+from veilrec.core import rng
+from veilrec.core.arrays import Csr, Indices, Offsets
+from veilrec.core.jit import jit
+from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
+from veilrec.models.sasrec_scores import NORM_EPSILON, SasRecScorer
+from veilrec.privacy.guarantee import Guarantee, no_guarantee
+from veilrec.simulation.trainer import ModelParts, StepReport
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+_BATCHES_SORTED = 8  # that are sorted by length together, so that little is padding
+_PAD = -1
+
+
+class SasRecConfig(Config):
+    """Settings of SASRec; the defaults are the paper's for ml-1m."""
+
+    dim: PositiveInt = 50  # length of item vectors and of everything inside
+    blocks: Annotated[int, Field(ge=1, le=16)] = 2  # of attention and two layers each
+    longest: Annotated[int, Field(ge=1, le=2000)] = 200  # items of a history that are read, the latest
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of inputs, attention and layers, in training
+    rate: Positive = 0.001  # learning rate of Adam, whose second momentum is 0.98
+    batch: PositiveInt = 128  # users
+
+
+class SasRecTrainer:
+    """Adam over all users in random order, a sequence of each; a step is an epoch."""
+
+    def __init__(self, config: SasRecConfig, problem: Problem) -> None:
+        import torch
+
+        self.config, self.problem = config, problem
+        self.net = SasRec(
+            problem.n_items, dim=config.dim, blocks=config.blocks, longest=config.longest, dropout=config.dropout
+        )
+        self.net.start(torch.Generator().manual_seed(_key(problem.public_seed, rng.MODEL, 0)))
+        self.parameters = dict(self.net.named_parameters())
+        self.optimiser = torch.optim.Adam(
+            self.parameters.values(), lr=config.rate, betas=(0.9, 0.98), eps=1e-8, foreach=False
+        )
+
+    def step(self, number: int) -> StepReport:
+        """One epoch."""
+        import torch
+
+        seed = self.problem.public_seed
+        self.net.dropout.generator = torch.Generator().manual_seed(_key(seed, rng.LEARNING, number))
+        total, examples = 0.0, 0
+        for users in batches(self.problem.train, self.config.batch, self.config.longest, seed, number):
+            loss, count = self._batch(*make_batch(self.problem, users, self.config.longest, number))
+            total, examples = total + loss, examples + count
+        self.net.dropout.generator = None
+        return StepReport(loss=total / max(examples, 1))
+
+    def _batch(self, before: Indices, after: Indices, unused: Indices) -> tuple[float, int]:
+        """One step of Adam; the sum of the losses of its positions, and how many they are."""
+        import torch
+        from torch.nn.functional import embedding, softplus
+
+        self.optimiser.zero_grad()
+        sequences = torch.from_numpy(before).long()
+        real = sequences >= 0
+        states = self.net(sequences)[real]  # [positions, d]
+
+        def scores(items: Indices) -> Tensor:
+            found: Tensor = (states * embedding(torch.from_numpy(items).long()[real], self.net.items)).sum(-1)
+            return found
+
+        # -log sigmoid(used) - log(1 - sigmoid(unused)), eq. 7
+        loss = (softplus(-scores(after)) + softplus(scores(unused))).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return loss.item() * len(states), len(states)
+
+    def parts(self) -> ModelParts:
+        """All weights; a user is a history."""
+        return ModelParts(SasRecRanker(), {k: v.detach().numpy().copy() for k, v in self.parameters.items()})
+
+    def model(self) -> SasRecScorer:
+        """The model as it stands."""
+        return SasRecScorer(self.parts().weights, self.problem.train)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The weights, and Adam's moments and step count of each."""
+        from veilrec.models.layers import moments_of
+
+        moments = moments_of(self.optimiser, self.parameters)
+        return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
+        """Go on from a state."""
+        import torch
+
+        from veilrec.models.layers import load_moments
+
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(torch.from_numpy(state[name]))
+        load_moments(self.optimiser, self.parameters, state)
+
+
+def _key(seed: int, purpose: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, purpose, number]).generate_state(1)[0])
+
+
+def batches(train: Csr, size: int, longest: int, seed: int, number: int) -> Iterator[Offsets]:
+    """The users of every batch of an epoch, in random order, those of a batch with histories of similar length.
+
+    Of a history with one item nothing comes after anything: nothing is learnt from it.
+    """
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, rng.COHORT, number])))
+    order = generator.permutation(np.flatnonzero(train.lengths() > 1))
+    lengths = np.minimum(train.lengths(), longest + 1)
+    parts = []
+    for start in range(0, len(order), size * _BATCHES_SORTED):
+        some = order[start : start + size * _BATCHES_SORTED]
+        some = some[np.argsort(lengths[some], kind="stable")]
+        parts += [some[begin : begin + size] for begin in range(0, len(some), size)]
+    for place in generator.permutation(len(parts)):
+        yield parts[place]
+
+
+def make_batch(problem: Problem, users: Offsets, longest: int, number: int) -> tuple[Indices, Indices, Indices]:
+    """Items, the item after each, and one that the user has not used, [n, l] each: the latest last, -1 before."""
+    rows = problem.train.take(users)
+    length = int(min(rows.lengths().max() - 1, longest))
+    before, after, unused = (np.full((len(users), length), _PAD, np.int32) for _ in range(3))
+    _fill(rows.offsets, rows.items, users, problem.n_items, problem.public_seed, number, before, after, unused)
+    return before, after, unused
+
+
+@jit
+def _fill(  # type: ignore[no-untyped-def]
+    offsets: Offsets, items: Indices, users: Offsets, n_items, seed, number,
+    before: Indices, after: Indices, unused: Indices,
+) -> None:  # fmt: skip
+    length = before.shape[1]
+    owner = np.full(n_items, -1, np.int64)
+    for row in range(len(users)):
+        own = items[offsets[row] : offsets[row + 1]]
+        kinds = 0
+        for item in own:
+            if owner[item] != row:
+                owner[item] = row
+                kinds += 1
+        start = rng.stream(seed, rng.LEARNING, number, users[row])
+        draw = 0
+        for back in range(min(length, len(own) - 1)):
+            place = length - 1 - back
+            before[row, place] = own[len(own) - 2 - back]
+            after[row, place] = own[len(own) - 1 - back]
+            item = rng.below(rng.word(start, draw), n_items)
+            draw += 1
+            while owner[item] == row and kinds < n_items:  # who has used everything gets anything
+                item = rng.below(rng.word(start, draw), n_items)
+                draw += 1
+            unused[row, place] = item
+
+
+def guarantee(config: SasRecConfig) -> Guarantee:
+    """Nothing is promised."""
+    return no_guarantee("Everybody's data lies in one place.")
+
+
+METHOD = Method(
+    name="sasrec",
+    kind="centralised",
+    private_relative="private-gram",
+    trial=LearningTrial(rounds=60, settings=("dim=32", "blocks=1", "longest=40", "batch=32", "rate=0.005")),
+    paper="Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018",
+    model="self-attention over a history",
+    summary="what comes next, by self-attention over the latest items, learnt from everybody's data in one place",
+    datasets=EVERY_DATASET,
+    config=SasRecConfig,
+    trainer=SasRecTrainer,
+    guarantee=guarantee,
+    rounds=200,
+    # Epochs of 12 minutes of one core on ml-1m, and 2 on ml-100k; smaller batches take as long, and get further
+    presets={
+        "paper": {},
+        "tuned@ml-1m": {"batch": 32, "rounds": 50},
+        "tuned@ml-100k": {"batch": 16, "dropout": 0.3, "longest": 100, "rounds": 60},
+    },
+    deviations=(
+        "an epoch takes every user once, in random order; the authors' code draws users with replacement",
+        "a batch has users with histories of similar length, so that little is padding",
+    ),
+    published={"ml-1m": {"hr@10": 0.8245, "ndcg@10": 0.5905, "negatives": 100}},
+    measured=("ml-100k", "ml-1m"),
+)
+
+
+class KeyedDropout(nn.Module):
+    """Draws from a generator that is handed in, and does nothing without one."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.generator: torch.Generator | None = None
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Drop entries and scale up the rest."""
+        if self.generator is None or self.rate == 0.0:
+            return values
+        kept = torch.empty_like(values).bernoulli_(1.0 - self.rate, generator=self.generator)
+        return values * kept.mul_(1.0 / (1.0 - self.rate))
+
+
+class Block(nn.Module):
+    """Self-attention, then two layers at every position; each adds to the layer norm of what it got."""
+
+    def __init__(self, dim: int, dropout: KeyedDropout) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
+        self.queries, self.keys, self.values = (nn.Linear(dim, dim) for _ in range(3))
+        self.forward_norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
+        self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.dropout = dropout
+
+    def forward(self, sequence: Tensor, hidden: Tensor, mask: Tensor) -> Tensor:
+        """`hidden` is 0 where a position may look and lowest elsewhere, [n, l, l]; `mask` marks items, [n, l, 1]."""
+        queries = self.attention_norm(sequence)  # [n, l, d]
+        q = self.queries(queries) * (1.0 / math.sqrt(sequence.shape[-1]))
+        weights = torch.baddbmm(hidden, q, self.keys(sequence).transpose(1, 2)).softmax(-1)
+        attended = self.dropout(weights) @ self.values(sequence) + queries
+        normed = self.forward_norm(attended)
+        inner = self.dropout(functional.relu(self.inner(normed)))
+        result: Tensor = (self.dropout(self.outer(inner)) + normed) * mask
+        return result
+
+
+class SasRec(nn.Module):
+    """The vector of a user after every item of a sequence, to be multiplied with item vectors."""
+
+    def __init__(self, n_items: int, *, dim: int, blocks: int, longest: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = KeyedDropout(dropout)
+        self.items = nn.Parameter(torch.empty(n_items, dim))
+        self.positions = nn.Parameter(torch.empty(longest, dim))
+        self.blocks = nn.ModuleList(Block(dim, self.dropout) for _ in range(blocks))
+        self.norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        """Items [n, l], the latest last, -1 before the first: [n, l, d]."""
+        length, width = sequences.shape[1], self.items.shape[1]
+        real = sequences >= 0
+        mask = real.unsqueeze(-1)
+        vectors = functional.embedding(sequences.clamp(min=0), self.items) * math.sqrt(width)
+        state = self.dropout(vectors + self.positions[-length:]) * mask
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        # A position before the first item looks at nothing in particular: what it gives is masked.
+        unseen = later | ~real.unsqueeze(1)
+        hidden = torch.zeros(unseen.shape).masked_fill_(unseen, torch.finfo(torch.float32).min)
+        for block in self.blocks:
+            state = block(state, hidden, mask)
+        result: Tensor = self.norm(state)
+        return result
+
+    def start(self, generator: torch.Generator) -> None:
+        """Glorot's uniform numbers, as the authors' code starts by default; norms and biases are neutral."""
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.dim() == 2:
+                    bound = math.sqrt(6.0 / sum(parameter.shape))
+                    parameter.uniform_(-bound, bound, generator=generator)
+                elif name.endswith("bias"):
+                    parameter.zero_()
+                else:
+                    parameter.fill_(1.0)

@@ -1,1 +1,0 @@
-"""Attacks on our own claims: epsilon from below, from what a mechanism really sends."""

@@ -1,0 +1,294 @@
+"""Noise on every message, added on the device: it trusts nobody, and costs accuracy accordingly."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Self
+
+import numpy as np
+
+from veilrec.core.arrays import Doubles, Floats, Offsets
+from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor, copied, filled
+from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability
+from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
+from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
+from veilrec.privacy.mechanisms.clipping import clip_rows, clip_whole, upload_norms
+from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
+from veilrec.privacy.mechanisms.sums import Law, UpdateMechanism, noise_of_sum, noisy_messages
+from veilrec.privacy.randomness import Source
+
+_NOISE_REACH = 64.0  # scales
+
+
+class NoisyMessage(UpdateMechanism):
+    """What mechanisms share that fill a message with noise of one law and scale."""
+
+    law: Law
+    scale: float  # of Laplace noise, or the standard deviation of Gaussian noise
+    clip_norm: float  # that no number of a message exceeds before the noise
+    noise_on: Literal["nothing", "message", "share", "sum"] = "message"
+    fills_messages = True
+
+    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+        """Fill the messages and add noise to every entry."""
+        return self.add_noise(filled(bounded, about.view(self.schema)), source)
+
+    def add_noise(self, uploads: ClientUpdates, source: Source) -> ClientUpdates:
+        """Noise on everything that the messages carry."""
+        return noisy_messages(uploads, law=self.law, scale=self.scale, source=source)
+
+    def reach(self, tensor: Tensor, about: RoundSpec, weight: int = 1) -> float:
+        """Noise has no end: a sum takes it up to 64 scales, one draw in 10^27; what is cut off was told already."""
+        return weight * (self.clip_norm + _NOISE_REACH * self.scale)
+
+    def noise_of_messages(
+        self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
+    ) -> dict[str, Floats]:
+        """The sum of the noise of all devices."""
+        return noise_of_sum(view, weights, generator, law=self.law, scale=self.scale)
+
+
+class UpdateNoise(NoisyMessage):
+    """A user's whole update, clipped to one L2 norm, with Gaussian noise.
+
+    As published (Priv-FedNCF-Sub-Compress, eq. 14, whose sigma is not tied to its epsilon) the noise is that of the
+    textbook formula with sensitivity C; two clipped updates are up to 2 C apart.
+    """
+
+    name = "update-noise"
+    law = "gaussian"
+
+    def __init__(
+        self, *, schema: Schema, clip_norm: float, epsilon: float, delta: float, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(clip_norm=clip_norm, epsilon=epsilon)
+        probability(delta=delta)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_norm = schema, clip_norm
+        self.sensitivity = Sensitivity(clipped_l2(clip_norm, "replace-one"), "L2")
+        self.claimed_epsilon, self.claimed_delta = epsilon, delta
+        if calibration == "proven":
+            # Cutting towards zero keeps the norm, so the lattice costs nothing here.
+            self.scale = self.sensitivity.value / lattice_mu(epsilon, delta, self.dimension)
+        else:
+            self.scale = classical_sigma(epsilon, delta, clip_norm)
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def event(self) -> GaussianEvent:
+        """Gaussian, for any two updates."""
+        return GaussianEvent(self.sensitivity.value / self.scale)
+
+    def delta(self, epsilon: float) -> float:
+        """The exact profile, with the sampler's errors."""
+        return lattice_delta(self.event(), epsilon, self.dimension)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """An update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Sixteen parameters at epsilon 2, as proven and by the textbook."""
+        schema = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
+        return (
+            cls(schema=schema, clip_norm=1.0, epsilon=2.0, delta=1e-6),
+            cls(schema=schema, clip_norm=1.0, epsilon=2.0, delta=1e-5, calibration="as-published"),
+        )
+
+
+class UpdateLaplace(NoisyMessage):
+    """A user's whole update, clipped to one L2 norm, with Laplace noise on every number (PrivateRec's DP-FedRec).
+
+    As published the scale is 2 clip_norm / epsilon, which is right for one number; the numbers of two clipped updates
+    are up to 2 clip_norm sqrt(numbers) apart in L1.
+    """
+
+    name = "update-laplace"
+    law = "laplace"
+
+    def __init__(
+        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(clip_norm=clip_norm, epsilon=epsilon)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_norm = schema, clip_norm
+        self.sensitivity = Sensitivity(clipped_l1(clip_norm, self.dimension, "replace-one"), "L1")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        if calibration == "proven":
+            self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+        else:
+            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every update that is longer than the bound."""
+        return clip_whole(uploads, self.clip_norm)
+
+    def event(self) -> LaplaceEvent:
+        """By the L1 distance of any two updates."""
+        return LaplaceEvent(self.sensitivity.value / self.scale + sampler_epsilon(self.dimension))
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """A flat update of the largest norm, and its opposite."""
+        largest = np.full(self.dimension, self.clip_norm / math.sqrt(self.dimension))
+        return largest, -largest
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Sixteen numbers as proven and as published."""
+        schema = Schema((Tensor("rows", (3, 4), by_row=True), Tensor("layer", (4,), by_row=False)))
+        return (
+            cls(schema=schema, clip_norm=0.005, epsilon=1.0),
+            cls(schema=schema, clip_norm=0.005, epsilon=1.0, calibration="as-published"),
+        )
+
+
+class RowwiseLaplace(NoisyMessage):
+    """Every row of an update clipped in L2, with Laplace noise (eq. 10 of Priv-FedMF-Sub).
+
+    As published the scale is Delta_f / epsilon with Delta_f = 2 clip_norm, an L2 distance; Laplace noise needs the L1
+    distance, sqrt(width) times as much, for every row.
+    """
+
+    name = "rowwise-laplace"
+    law = "laplace"
+
+    def __init__(
+        self, *, schema: Schema, clip_norm: float, epsilon: float, calibration: Calibration = "proven"
+    ) -> None:
+        self._set_calibration(calibration)
+        positive(clip_norm=clip_norm, epsilon=epsilon)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_norm = schema, clip_norm
+        self.sensitivity = Sensitivity(sum(t.shape[0] * self._of_row(t) for t in schema.tensors), "L1")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+        if calibration == "proven":
+            self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+        else:
+            self.scale = clipped_l2(clip_norm, "replace-one") / epsilon
+
+    def _of_row(self, table: Tensor) -> float:
+        """L1 distance of two rows."""
+        return clipped_l1(self.clip_norm, table.shape[1], "replace-one")
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Scale down every row that is longer than the bound."""
+        kept = copied(uploads)
+        for rows in kept.tables.values():
+            clip_rows(rows.values, self.clip_norm)
+        return kept
+
+    def event(self) -> Event:
+        """Of a message with every row."""
+        return self.event_of(self.schema)
+
+    def event_of(self, view: Schema) -> Event:
+        """One release per row: the user's vector moves all of them at once."""
+        rows = (
+            (LaplaceEvent(self._of_row(t) / self.scale + sampler_epsilon(t.shape[1])), t.shape[0]) for t in view.tables
+        )
+        return ComposedEvent(tuple(rows))
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound, by the L1 distance; 0 from the sum over the rows on."""
+        total = self.sensitivity.value / self.scale + sampler_epsilon(self.dimension)
+        return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Flat rows of the largest norm, and their opposites."""
+        rows = [np.full(t.size, self.clip_norm / math.sqrt(t.shape[1])) for t in self.schema.tensors]
+        largest = np.concatenate(rows)
+        return largest, -largest
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Two rows as proven; one row of 32 as published."""
+        two, one = (Schema((Tensor("items", (rows, 32), by_row=True),)) for rows in (2, 1))
+        return (
+            cls(schema=two, clip_norm=1.0, epsilon=1.0),
+            cls(schema=one, clip_norm=1.0, epsilon=0.4, calibration="as-published"),
+        )
+
+
+class ElementwiseLaplace(NoisyMessage):
+    """Every number clipped to [-clip_value, clip_value], with Laplace noise (FedNewsRec, eq. 4 and 5).
+
+    As published epsilon = 2 clip_value / scale, which is what one number costs; a message has thousands of them.
+    """
+
+    name = "elementwise-laplace"
+    law = "laplace"
+
+    def __init__(self, *, schema: Schema, clip_value: float, epsilon: float) -> None:
+        self._state(schema, clip_value, epsilon, "proven")
+        positive(epsilon=epsilon)
+        self.scale = laplace_scale(epsilon, self.sensitivity.value, self.dimension)
+
+    @classmethod
+    def published(cls, *, schema: Schema, clip_value: float, scale: float) -> Self:
+        """The paper's delta (of eq. 4) and lambda (of eq. 5); without noise where lambda is 0."""
+        positive(clip_value=clip_value)
+        made = cls.__new__(cls)
+        made._state(schema, clip_value, 2.0 * clip_value / scale if scale > 0.0 else math.inf, "as-published")
+        made.scale = scale
+        made.fills_messages = scale > 0.0
+        made.noise_on = "message" if scale > 0.0 else "nothing"
+        return made
+
+    def _state(self, schema: Schema, clip_value: float, epsilon: float, calibration: Calibration) -> None:
+        self._set_calibration(calibration)
+        positive(clip_value=clip_value)
+        self.unit, self.adjacency = "user", "replace-one"
+        self.schema, self.clip_value, self.clip_norm = schema, clip_value, clip_value
+        self.sensitivity = Sensitivity(2.0 * clip_value * self.dimension, "L1")
+        self.claimed_epsilon, self.claimed_delta = epsilon, 0.0
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """Clip every entry."""
+        upload_norms(uploads)  # refuses what is not finite
+        most = np.float32(self.clip_value)
+        kept = copied(uploads)
+        for values in (*(rows.values for rows in kept.tables.values()), *kept.dense.values()):
+            np.clip(values, -most, most, out=values)
+        return kept
+
+    def perturb(self, bounded: ClientUpdates, about: RoundSpec, source: Source) -> ClientUpdates:
+        """Fill the messages and add noise to every entry, where there is noise."""
+        return super().perturb(bounded, about, source) if self.scale > 0.0 else bounded
+
+    def noise_of_messages(
+        self, view: Schema, weights: Doubles | Offsets, generator: np.random.Generator
+    ) -> dict[str, Floats]:
+        """The sum of the noise of all devices, where there is noise."""
+        return super().noise_of_messages(view, weights, generator) if self.scale > 0.0 else {}
+
+    def event(self) -> Event:
+        """One Laplace release per number: all of them may move at once."""
+        if self.scale == 0.0:
+            return NonPrivateEvent()
+        one = LaplaceEvent(2.0 * self.clip_value / self.scale + sampler_epsilon(1))
+        return repeated(one, self.dimension)
+
+    def delta(self, epsilon: float) -> float:
+        """Composed over the numbers; 0 from the sum of their epsilons on."""
+        total = self.sensitivity.value / self.scale + sampler_epsilon(self.dimension)
+        return 0.0 if epsilon >= total * (1.0 - 1e-12) else super().delta(epsilon)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Every number at its bound, and at the opposite one."""
+        largest = np.full(self.dimension, self.clip_value)
+        return largest, -largest
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Thirty numbers, with the paper's clip 0.005 and scale 0.015."""
+        schema = Schema((Tensor("words", (5, 4), by_row=True), Tensor("layer", (10,), by_row=False)))
+        return (
+            cls(schema=schema, clip_value=0.005, epsilon=1.0),
+            cls.published(schema=schema, clip_value=0.005, scale=0.015),
+        )

@@ -1,0 +1,147 @@
+"""Recommendations for every user of a run in one file: a row for every user and rank.
+
+How well every single case was answered, in one file: a row for every test user, or for every impression.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from veilrec.core.errors import BadInput
+from veilrec.core.extras import require
+from veilrec.core.files import replacing
+from veilrec.data.population import Strings
+from veilrec.evaluation.evaluator import EvaluationResult
+from veilrec.runs.saved import SavedModel
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+Row: TypeAlias = tuple[str | int | float, ...]
+_ROWS_AT_ONCE = 1 << 16
+
+
+def write_everybody(model: SavedModel, out: Path, k: int) -> int:
+    """Write the best items of every user to a .csv, .parquet or .jsonl file, whole or not at all; count the rows."""
+    check_file(out)
+    columns = ("user", "rank", "item", *(("title",) if model.titles else ()), "score")
+    with replacing(out) as part:
+        counted = _Counted(_rows(model, k))
+        _WRITERS[out.suffix](part, columns, counted)
+    return counted.rows
+
+
+class _Counted:
+    """Counts what passes through it."""
+
+    def __init__(self, source: Iterable[Row]) -> None:
+        self.rows = 0
+        self._source = source
+
+    def __iter__(self) -> Iterator[Row]:
+        for row in self._source:
+            self.rows += 1
+            yield row
+
+
+def check_file(out: Path, *, option: str = "--out", endings: Iterable[str] | None = None) -> None:
+    """Refuse a file that cannot be written, before any work; `endings` are those that this module writes."""
+    allowed = tuple(endings or _WRITERS)
+    if out.suffix not in allowed:
+        raise BadInput(f"{option} {out} ends in {out.suffix or 'nothing'}: give a name with {', '.join(allowed)}")
+    if out.is_dir():
+        raise BadInput(f"{option} {out} is a folder: give the name of a file")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadInput(f"{option} {out} cannot be written: give a file in a folder that can")
+    if out.suffix == ".parquet":
+        require(f"{option} {out}", "polars")
+
+
+def _rows(model: SavedModel, k: int) -> Iterator[Row]:
+    ids, titles = list(model.items), model.titles and list(model.titles)
+    users = model.devices.users
+    for best in model.recommend_everybody(k):
+        user = users[best.user]
+        scores = best.scores.tolist()
+        for rank, (item, score) in enumerate(zip(best.items.tolist(), scores, strict=True), 1):
+            yield (user, rank, ids[item], titles[item], score) if titles else (user, rank, ids[item], score)
+
+
+def _write_csv(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def _write_jsonl(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+
+
+def _write_parquet(path: Path, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+    import polars as pl
+
+    types = {"rank": pl.Int32, "score": pl.Float32}
+    schema = {name: types.get(name, pl.String) for name in columns}
+    frames, left = [pl.DataFrame(schema=schema)], iter(rows)
+    while some := list(islice(left, _ROWS_AT_ONCE)):
+        frames.append(pl.DataFrame(some, schema=schema, orient="row"))
+    pl.concat(frames).write_parquet(path)
+
+
+_WRITERS: dict[str, Callable[[Path, tuple[str, ...], Iterable[Row]], None]] = {
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".jsonl": _write_jsonl,
+}
+
+
+_ENDINGS = (".csv", ".parquet")
+_PER_USER_ROWS_AT_ONCE = 1 << 14
+
+
+def check_per_user(path: Path) -> None:
+    """Refuse a file that cannot be written, before any work."""
+    check_file(path, option="--per-user", endings=_ENDINGS)
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"--per-user {path}: there is no folder {path.parent}; make it, or give a file in another one")
+
+
+def write_per_user(path: Path, judgement: EvaluationResult, users: Strings) -> None:
+    """Write user, case, known_items and every metric to a .csv or .parquet file, whole or not at all."""
+    check_per_user(path)
+    with replacing(path) as part:
+        if path.suffix == ".parquet":
+            _frame(judgement, users).write_parquet(part)
+        else:
+            _per_user_write_csv(part, judgement, users)
+
+
+def _frame(judgement: EvaluationResult, users: Strings) -> pl.DataFrame:
+    import polars as pl
+
+    from veilrec.data.text_files import unpack
+
+    columns = {"case": judgement.cases, "known_items": judgement.known, **judgement.values}
+    return pl.DataFrame({"user": unpack(users).gather(judgement.users), **columns})
+
+
+def _per_user_write_csv(path: Path, judgement: EvaluationResult, users: Strings) -> None:
+    columns = [judgement.cases, judgement.known, *judgement.values.values()]
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["user", "case", "known_items", *judgement.values])
+        for start in range(0, len(judgement), _PER_USER_ROWS_AT_ONCE):
+            rows = slice(start, start + _PER_USER_ROWS_AT_ONCE)
+            named = (users[user] for user in judgement.users[rows].tolist())
+            writer.writerows(zip(named, *(column[rows].tolist() for column in columns), strict=True))

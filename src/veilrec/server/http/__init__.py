@@ -1,1 +1,0 @@
-"""A release as a service: recommendations, the pool, the release itself and its items, over HTTP."""

@@ -1,1 +1,0 @@
-"""The best items of every query, exactly: an index of blocks that bounds most of a catalogue away."""

@@ -1,0 +1,1 @@
+"""Releases served over HTTP: the application, its middleware, the top-k index."""

@@ -1,0 +1,411 @@
+"""The ASGI application: which route does what.
+
+Who may change items: whoever knows the token in a file that only its owner can read.
+
+The page at / and its files: read once, sent from memory, so that no path leads out of the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import hmac
+import mimetypes
+import os
+import signal
+import stat
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route, Router
+
+from veilrec.core.errors import BadInput
+from veilrec.serving.edition import StoreFull, StoreGone
+from veilrec.serving.middleware import Metrics, RateLimit, RequestMiddleware
+from veilrec.serving.openapi import STYLE, docs_page, document
+from veilrec.serving.process import ListenAddress, serve_app
+from veilrec.serving.recommend import RecommendRoute, ready
+from veilrec.serving.requests import BUSY, NewItem, RequestRefused, Signed, Visible, decoded, header, read_body
+from veilrec.serving.service import NoEmbedder, RecommenderService
+from veilrec.wire.releases import FORMAT, Release
+
+_SHORTEST, _LARGEST = 16, 4096  # characters of a token; bytes of its file
+_MOMENT = "expires is no time: write it as 2026-11-17T06:40:00Z, with its zone"
+
+
+def read_token(path: Path) -> bytes:
+    """The token in a file, which nobody but its owner may read."""
+    try:
+        with path.open("rb") as opened:
+            mode, token = os.fstat(opened.fileno()).st_mode, opened.read(_LARGEST).strip()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}): give a file with the admin token") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise BadInput(f"{path} can be read by others: run chmod 600 {path}")
+    if len(token) < _SHORTEST or not token.isascii() or any(byte <= 32 for byte in token):
+        raise BadInput(f"the token in {path} is too short or has odd letters: give {_SHORTEST} or more, without spaces")
+    return token
+
+
+def check_token(request: Request, token: bytes | None) -> None:
+    """Refuse whoever does not know the token; how long that takes tells nothing of it."""
+    if token is None:
+        raise RequestRefused(403, "items cannot be changed here: start the server with --admin-token-file")
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # Digests are of one length, so that not even the length of the token shows.
+    right, told = (hashlib.sha256(text).digest() for text in (token, given.strip().encode("utf-8", "replace")))
+    if not hmac.compare_digest(right, told) or scheme.lower() != "bearer":
+        raise RequestRefused(
+            401, "the admin token is missing or wrong: send it as a Bearer token", [(b"www-authenticate", b"Bearer")]
+        )
+
+
+def check_id(name: str) -> str:
+    """The id of an item: a line of text that is not too long."""
+    if not 1 <= len(name) <= 200 or not name.isprintable() or name != name.strip():
+        raise RequestRefused(400, "the id of the item is not as it should be: 1 to 200 letters, no control characters")
+    return name
+
+
+def moment(text: str | None) -> float:
+    """Seconds since 1970 of a time in RFC 3339; infinity for none."""
+    if text is None:
+        return inf
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None or "T" not in text.upper():
+            raise RequestRefused(400, _MOMENT)
+        return when.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        raise RequestRefused(400, _MOMENT) from None
+
+
+FOLDER = Path(__file__).parent / "static"
+_ZIPPED = (".html", ".js", ".css", ".json", ".svg", ".map", ".wasm", ".onnx")
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".map": "application/json"}
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """Bytes with a type and a strong tag, zipped where that helps and the client reads it."""
+
+    plain: bytes
+    zipped: bytes | None
+    kind: str
+    tag: str
+
+    @classmethod
+    def of(cls, plain: bytes, kind: str, *, zipped: bool = True) -> StaticFile:
+        """Zipped once, for everybody."""
+        small = gzip.compress(plain, 9, mtime=0) if zipped else None
+        if small is not None and len(small) >= len(plain):
+            small = None
+        return cls(plain, small, kind, hashlib.sha256(plain).hexdigest()[:32])
+
+    def answer(self, request: Request, *, cache: str = "no-cache") -> Response:
+        """200 with the content, or 304 for whoever has it."""
+        zipped = self.zipped is not None and takes_gzip(request)
+        tag = f'"{self.tag}-gz"' if zipped else f'"{self.tag}"'
+        headers = {"etag": tag, "cache-control": cache, "vary": "accept-encoding"}
+        if has(request, tag):
+            return Response(status_code=304, headers=headers)
+        if zipped:
+            headers["content-encoding"] = "gzip"
+        content = self.zipped if zipped else self.plain
+        return Response(content, headers=headers, media_type=self.kind)
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether the client reads gzip."""
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        name, _, quality = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def has(request: Request, tag: str) -> bool:
+    """Whether the client has this content already."""
+    told = request.headers.get("if-none-match", "")
+    return told.strip() == "*" or tag in [each.strip().removeprefix("W/") for each in told.split(",")]
+
+
+def page_files(folder: Path = FOLDER) -> Mapping[str, StaticFile]:
+    """The files of the page by their path within the folder."""
+    found: dict[str, StaticFile] = {}
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if path.is_file():
+            kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            zipped = path.suffix in _ZIPPED
+            found[path.relative_to(folder).as_posix()] = StaticFile.of(path.read_bytes(), kind, zipped=zipped)
+    return found
+
+
+def plain_page(name: str, *, protected: bool) -> StaticFile:
+    """What stands at / where the page was not built."""
+    warning = (
+        "" if protected else "<p><strong>Unprotected: no proof covers those this model was learnt from.</strong></p>"
+    )
+    text = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title><p>{name} is served here: see '
+        f'<a href="/docs">the routes</a>.</p>{warning}</html>'
+    )
+    return StaticFile.of(text.encode(), "text/html")
+
+
+HOT = "/v1/recommend"
+_ITEMS, _FILES = "/v1/items/", "/v1/release/files/"
+_MOST_CHANGES_WAITING = 64
+_ZIPPED_FILES, _LARGEST_ZIPPED = ("items.safetensors", "ranking.safetensors"), 1 << 26  # that a browser fetches
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service is offered; nothing of this changes what it answers."""
+
+    body_cap: int = 1 << 16
+    """Bytes of a body that are read; more are refused before they are parsed."""
+    rate: float = 200.0
+    """Requests a second of one address, and twice as many at once; 0: no limit."""
+    admin_token: bytes | None = None
+    """What opens the routes of items; None: nothing does."""
+    page: Path = FOLDER
+    """The built page."""
+    coordinator: str | None = None
+    """The address of a federation's coordinator that the page may ask as well; None: it asks this server alone."""
+
+
+def make_app(service: RecommenderService, settings: Settings | None = None) -> RequestMiddleware:
+    """The application of a service; it starts and stops the service with itself."""
+    settings = settings or Settings()
+    metrics = Metrics()
+    routes = Routes(service, settings, metrics)
+    asking = RecommendRoute(service, settings.body_cap)
+    cold = Router(routes.all(), redirect_slashes=False)
+    door = RequestMiddleware({HOT: asking}, cold, RateLimit(settings.rate), metrics, service.log)
+    if settings.coordinator is not None:
+        door.let_pages_ask(settings.coordinator)
+    door.on_start, door.on_stop = service.start, service.close
+    return door
+
+
+class Routes:
+    """All routes but the hot one."""
+
+    def __init__(self, service: RecommenderService, settings: Settings, metrics: Metrics) -> None:
+        self._service, self._settings, self._metrics = service, settings, metrics
+        self._files = page_files(settings.page)
+        api = document(service.release)
+        self._api = StaticFile.of(msgspec.json.encode(api), "application/json")
+        self._docs, self._style = StaticFile.of(docs_page(api), "text/html"), StaticFile.of(STYLE, "text/css")
+        self._signed: tuple[str, StaticFile] | None = None
+        self._zipped: dict[str, bytes] = {}
+        self._item_decoder = msgspec.json.Decoder(NewItem)
+
+    def all(self) -> list[Route]:
+        """In the order in which they are tried."""
+        gets: dict[str, Callable[[Request], Awaitable[Response]]] = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/metrics": self.metrics,
+            "/v1/pool": self.pool,
+            "/v1/release": self.release,
+            _FILES + "{path:path}": self.release_file,
+            "/openapi.json": self.openapi,
+            "/docs": self.docs,
+            "/docs.css": self.docs_style,
+            "/": self.page,
+            "/web/{path:path}": self.page_file,
+        }
+        routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]
+        routes.append(Route(HOT, self.healthz, methods=["POST"]))  # the door has seen to it before
+        return [*routes, Route(_ITEMS + "{id:path}", self.item, methods=["PUT", "DELETE"])]
+
+    async def healthz(self, request: Request) -> Response:
+        """Whether the process is alive."""
+        return _json({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        """Whether it can answer."""
+        if self._service.edition is None:
+            raise RequestRefused(503, "the index is not ready: ask again in a moment", BUSY)
+        return _json({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Counts, for Prometheus."""
+        service, edition = self._service, self._service.edition
+        items = len(edition.catalogue) if edition is not None and edition.ranks_here else 0
+        pool = service.pool
+        gauges = (
+            ("ready", "Whether the index is ready.", float(edition is not None)),
+            ("release_version", "Version of the release that answers.", float(service.release.version)),
+            ("release_protected", "Whether a proof covers the release.", float(service.release.protected)),
+            ("items", "Items in the index.", float(items)),
+            ("pool_bytes", "Bytes of the pool, not zipped.", float(len(pool.plain) if pool else 0)),
+            ("pool_zipped_bytes", "Bytes of the pool as it is sent.", float(len(pool.zipped) if pool else 0)),
+        )
+        return Response(self._metrics.text(gauges), media_type="text/plain; version=0.0.4", headers=_NO_STORE)
+
+    async def pool(self, request: Request) -> Response:
+        """What anybody may reach, the same for everybody."""
+        if self._service.edition is not None:
+            ready(self._service)
+        pool = self._service.pool
+        if pool is None:
+            raise RequestRefused(503, "the pool is not ready: ask again in a moment", BUSY)
+        return StaticFile(pool.plain, pool.zipped, "application/octet-stream", pool.tag).answer(request)
+
+    async def release(self, request: Request) -> Response:
+        """The manifest and its signature."""
+        release = self._service.release
+        if self._signed is None or self._signed[0] != release.digest:
+            self._signed = (release.digest, _signed(release))
+        return self._signed[1].answer(request)
+
+    async def release_file(self, request: Request) -> Response:
+        """A file that the manifest names, and no other."""
+        release, name = self._service.release, request.path_params["path"]
+        if not release.has(name):
+            raise RequestRefused(404, "the release has no such file: its manifest names those that it has")
+        about = release.manifest["files"][name]
+        headers = {"etag": f'"{about["sha256"]}"', "cache-control": _FOREVER, "vary": "accept-encoding"}
+        if has(request, headers["etag"]) or has(request, f'"{about["sha256"]}-gz"'):
+            return Response(status_code=304, headers=headers)
+        path = release.path(name)
+        try:
+            found = path.stat()
+        except OSError:
+            found = None
+        if found is None or found.st_size != about["bytes"]:
+            raise self._lost_file()
+        if name in _ZIPPED_FILES and found.st_size <= _LARGEST_ZIPPED and takes_gzip(request):
+            try:
+                zipped = await self._zipped_file(release, name)
+            except (BadInput, OSError):
+                raise self._lost_file() from None
+            headers |= {"etag": f'"{about["sha256"]}-gz"', "content-encoding": "gzip"}
+            return Response(zipped, headers=headers, media_type="application/octet-stream")
+        # Files come whole or not at all: ranges would be one more thing to get wrong.
+        request.scope["headers"] = [each for each in request.scope["headers"] if each[0] != b"range"]
+        return FileResponse(path, headers=headers, stat_result=found, media_type="application/octet-stream")
+
+    def _lost_file(self) -> RequestRefused:
+        self._service.log.event("a file of the release was removed or changed on disk: put it back", level="error")
+        return RequestRefused(503, "this file of the release is not to be had now: ask again later", BUSY)
+
+    async def _zipped_file(self, release: Release, name: str) -> bytes:
+        """A file that browsers rank with, zipped once; all of a release together have room in memory."""
+        digest = str(release.manifest["files"][name]["sha256"])
+        if digest not in self._zipped:
+            made = await asyncio.to_thread(lambda: gzip.compress(release.content(name), 6, mtime=0))
+            kept = {str(about["sha256"]) for about in release.manifest["files"].values()}
+            self._zipped = {key: value for key, value in self._zipped.items() if key in kept} | {digest: made}
+        return self._zipped[digest]
+
+    async def item(self, request: Request) -> Response:
+        """Add, change or remove an item: on disk and in the index before the answer leaves."""
+        check_token(request, self._settings.admin_token)
+        name = check_id(_tail(request, _ITEMS))
+        service = self._service
+        ready(service)
+        if service.waiting >= _MOST_CHANGES_WAITING:
+            raise RequestRefused(503, "too many changes are waiting: try again in a moment", BUSY)
+        try:
+            if request.method == "DELETE":
+                there = await asyncio.wrap_future(service.submit(service.remove, name))
+                if not there:
+                    raise RequestRefused(404, "there is no item of this id")
+                return _json(Visible(name, False))
+            kind = header(request.scope, b"content-type")
+            if kind is not None and kind.partition(b";")[0].strip().lower() != b"application/json":
+                raise RequestRefused(415, "the body has a type that is not read: send application/json")
+            body = await read_body(request.scope, request.receive, self._settings.body_cap)
+            new: NewItem = decoded(self._item_decoder, body)
+            expires = moment(new.expires)
+            is_new = await asyncio.wrap_future(service.submit(service.put, name, new, expires))
+        except NoEmbedder as error:
+            raise RequestRefused(501, str(error)) from None
+        except StoreFull as error:
+            raise RequestRefused(507, str(error)) from None
+        except StoreGone as error:
+            service.log.event(str(error), level="error")
+            raise RequestRefused(503, str(error), BUSY) from None
+        except BadInput as error:
+            raise RequestRefused(400, str(error)) from None
+        return _json(Visible(name, True), status=201 if is_new else 200)
+
+    async def openapi(self, request: Request) -> Response:
+        """The document of this API."""
+        return self._api.answer(request)
+
+    async def docs(self, request: Request) -> Response:
+        """The same, to be read by people."""
+        return self._docs.answer(request)
+
+    async def docs_style(self, request: Request) -> Response:
+        """How that looks."""
+        return self._style.answer(request)
+
+    async def page(self, request: Request) -> Response:
+        """The front page."""
+        release = self._service.release
+        page = self._files.get("index.html") or plain_page(release.name, protected=release.protected)
+        return page.answer(request)
+
+    async def page_file(self, request: Request) -> Response:
+        """What the front page needs."""
+        found = self._files.get(request.path_params["path"])
+        if found is None:
+            raise RequestRefused(404, "the page has no such file")
+        return found.answer(request)
+
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def _json(value: object, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, _NO_STORE, "application/json")
+
+
+def _signed(release: Release) -> StaticFile:
+    signature: dict[str, str | int] = {
+        "format": FORMAT,
+        "key": release.key.hex(),
+        "signature": b64encode(release.signature).decode(),
+    }
+    keys = [rotation.to_json() for rotation in release.keys]
+    content = Signed(release.manifest_bytes.decode(), signature, keys)
+    return StaticFile.of(msgspec.json.encode(content), "application/json")
+
+
+def _tail(request: Request, start: str) -> str:
+    """The rest of the path as it was meant: a slash in an id comes as %2F."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    try:
+        return unquote(raw.partition(b"?")[0].decode("ascii")[len(start) :], errors="strict")
+    except UnicodeDecodeError:
+        raise RequestRefused(400, "the id of the item is no UTF-8") from None
+
+
+def serve(
+    service: RecommenderService, settings: Settings, place: ListenAddress, announce: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; SIGHUP takes a new version of the release."""
+
+    def prepare(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        loop.add_signal_handler(signal.SIGHUP, lambda: service.submit(service.reload))
+        service.on_failure = lambda: loop.call_soon_threadsafe(stop)
+
+    serve_app(make_app(service, settings), service.log, place, announce, prepare)
+    if service.failure is not None:
+        raise BadInput(service.failure)

@@ -1,0 +1,1 @@
+"""Exact top-k index over item vectors."""

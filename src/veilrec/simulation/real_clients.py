@@ -1,0 +1,116 @@
+"""Real devices and a coordinator for a plan, in one process, with the secrets of a simulation: they must agree."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilrec.client.federated import FederatedClient
+from veilrec.client.local_training import LocalData
+from veilrec.core.errors import VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec, whole_model
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.guarantee import TRUSTS, Unit
+from veilrec.privacy.randomness import noise_of_comparison, noise_of_device, noise_of_learning, noise_of_report
+from veilrec.server.coordinator import Coordinator
+from veilrec.server.round_store import RoundReport
+from veilrec.server.server import SelectionOutcome, verdict_of
+from veilrec.simulation.simulation import Seeds
+from veilrec.wire import rounds
+
+SECRET = bytes(range(32))
+PLENTY = 1e9  # an epsilon that no check spends
+
+
+def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
+    """One account that covers every message of a plan."""
+    units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
+    unit: Unit = "click" if "click" in units else "user"
+    told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.comparison) if part is not None))
+    trust = max((mechanism.trust for mechanism in told), key=TRUSTS.index)
+    return Budget(unit=unit, adjacency=plan.mechanism.adjacency, epsilon=epsilon, delta=1e-6, trust=trust)
+
+
+def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
+    """A folder whose coordinator will draw from this secret."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / "secret", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(handle, secret)
+    os.close(handle)
+    return folder
+
+
+class RealRun:
+    """The rounds of a simulation by devices and a coordinator that exchange bytes, and nothing else."""
+
+    def __init__(self, folder: Path, plan: Plan, data: LocalData, seeds: Seeds, **options: Any) -> None:
+        if seeds.secret is None:
+            raise ValueError("real devices draw their noise from a secret: give the simulation one")
+        self.folder, self.plan, self.data, self.seeds = folder, plan, data, seeds
+        self.coordinator = Coordinator(put_secret(folder / "server", seeds.secret), plan, **options)
+        self.devices: dict[str, FederatedClient[Any]] = {}
+        for place, number in enumerate(np.flatnonzero(data.rows.lengths() > 0)):  # who has something to learn from
+            if self.coordinator.enrol(f"device {number}") != place:
+                raise VeilrecError(f"the coordinator gave device {number} a place of another")
+
+    def device(self, name: str) -> FederatedClient[Any]:
+        """The device of that name, made when it is first asked."""
+        if name not in self.devices:
+            number, secret = int(name.split()[1]), self.seeds.secret or b""
+            self.devices[name] = FederatedClient.create(
+                self.folder / name,
+                self.plan,
+                self.data.take(np.array([number])),
+                [budget_for(self.plan)],
+                number=number,
+                draws_seed=self.seeds.draws,
+                unprotected=True,
+                noise_of_message=lambda about: noise_of_device(secret, about, number),
+                noise_of_report=lambda period: noise_of_report(secret, period, number),
+                noise_of_learning=lambda about: noise_of_learning(secret, about, number),
+            )
+        return self.devices[name]
+
+    def step(self) -> RoundReport:
+        """One round, questions before it included."""
+        question = self.coordinator.ask()
+        if question is not None:
+            for name in question.devices:
+                report = self.device(name).report(question.round_number, question.period)
+                _taken(self.coordinator.receive_report(name, report), f"the report of {name}")
+        broadcast, cohort = self.coordinator.open_round()
+        number = self.coordinator.round_number
+        for name in reversed(cohort):  # the order in which messages come changes nothing
+            message = self.device(name).take_part(broadcast, number)
+            _taken(self.coordinator.receive(name, message), f"the message of {name}")
+        return self.coordinator.close_round()
+
+    def compare(self) -> SelectionOutcome | None:
+        """After the last round: every judge is asked, by bytes; None where the plan has nobody judge."""
+        comparison, schema, secret = self.plan.comparison, self.plan.schema, self.seeds.secret
+        if comparison is None or secret is None:
+            return None
+        number, standing = self.coordinator.round_number, self.coordinator.standing
+        about = RoundSpec(number)
+        start, trained = (
+            rounds.encode(about, whole_model(schema, weights, number), schema)
+            for weights in ({**self.plan.start, **standing.known}, standing.weights)
+        )
+        judges = comparison.judge.devices(self.data).tolist()
+        told = [self.device(f"device {judge}").judge(start, trained, number) for judge in judges]
+        return verdict_of(told, comparison.mechanism, noise_of_comparison(secret))
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self.coordinator.close()
+        for device in self.devices.values():
+            device.close()
+
+
+def _taken(answer: str, what: str) -> None:
+    if answer != "taken":
+        raise VeilrecError(f"the coordinator did not take {what}: {answer}")

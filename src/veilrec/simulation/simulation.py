@@ -1,0 +1,283 @@
+"""Many devices at once: drives a plan with the same learners and mechanisms that a real device runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilrec.client.federated import examples_if_asked, weights_of
+from veilrec.client.local_training import Cohort, LocalData, SumLocalTrainer, places
+from veilrec.core import rng
+from veilrec.core.arrays import Bools, Csr, Floats, Offsets
+from veilrec.core.files import fill
+from veilrec.core.plan import Plan
+from veilrec.models.scores import Model
+from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum
+from veilrec.privacy.randomness import (
+    FastSource,
+    Source,
+    noise_of_comparison,
+    noise_of_histogram,
+    noise_of_report,
+    noise_of_sum,
+)
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.round_specs import Tally
+from veilrec.server.server import SelectionOutcome, ServerState, decide
+from veilrec.simulation.pieces import CohortWorker, OpenRound, Piece, PieceReport, Seeds, keep, one_of
+from veilrec.simulation.trainer import ModelParts, StepReport
+from veilrec.simulation.workers import WorkerPool
+from veilrec.wire import messages, rounds
+
+__all__ = ["Seeds", "Simulation", "keep", "one_of"]
+
+_TALLY = "reports.counts"
+_VERDICT = "comparison"
+_MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
+
+
+class Simulation:
+    """A population of simulated devices, a server, and the rounds between them."""
+
+    def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
+        self.plan = plan
+        self.data = data
+        self.histories = histories  # the items of every device: what it ranks by
+        self.seeds = seeds
+        self.standing = ServerState(plan)
+        self.server = self.standing.server
+        self._everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
+        self.sampler = CohortSampler(plan.cohort, self._everybody, seeds.cohorts, secret=seeds.secret)
+        self.private = plan.learner.fresh_private_state(np.arange(len(data.rows), dtype=np.int64), seeds.draws)
+        self._learner_of_sums = plan.learner if isinstance(plan.learner, SumLocalTrainer) else None
+        self._tally: Tally | None = None  # where one serves the whole run
+        self.start = plan.start  # what training is compared with in the end
+        self.verdict: SelectionOutcome | None = None  # of the last comparison, once it was made
+        self.crew: WorkerPool | None = None  # other processes that work on pieces of a round; None: this one alone
+
+    def step(self, number: int) -> StepReport:
+        """One round."""
+        devices = self.sampler.draw(number)
+        arrives = self.sampler.arrives(number, devices)
+        report_bytes = self._open_round(number, devices)
+        server, plan = self.server, self.plan
+        broadcast = server.broadcast()
+        model = weights_of(messages.rounded_update(broadcast, server.schema), server.view)
+        if self._learner_of_sums is not None and self._takes_shortcuts:
+            sent = self._learn_sum(self._learner_of_sums, devices[arrives], model)
+        else:
+            sent = self._learn_each(devices, arrives, model)
+        if plan.mechanism.noise_on == "sum":
+            server.protect(self._source_of_sums(number))
+        is_void = isinstance(plan.mechanism, DistributedNoiseSum) and arrives.sum() < plan.mechanism.shares.least
+        counted = sum(plan.mechanism.counted_parameters(table, server.about) for table in server.view.tables)
+        down = int(messages.sizes(broadcast, server.schema)[0]) + rounds.size(server.about, server.schema)
+        if is_void:  # too few to carry the noise: nobody opens the sum
+            server.drop_round()
+        else:
+            self.standing.step()
+        judges = self.compare() if number + 1 == plan.rounds else 0
+        return StepReport(
+            devices=len(devices),
+            down_bytes=down * (len(devices) + _MODELS_COMPARED * judges),
+            up_bytes=sent.up_bytes + report_bytes + messages.SIZE * judges,
+            down_params=messages.parameters(broadcast, server.schema) * len(devices),
+            up_params=sent.up_params,
+            selection_bytes=report_bytes,
+            paper_params=counted * len(devices),
+            loss=sent.loss,
+            shares=sent.shares,
+        )
+
+    def _open_round(self, number: int, devices: Offsets) -> int:
+        """Ask what has to be asked, and tell the server what the round is about; the bytes of the reports."""
+        tally, report_bytes = self._ask(number, devices)
+        self.standing.take_in(tally)
+        about = self.plan.agenda.next(number, self.server.weights, tally)
+        self.server.open_round(about)
+        return report_bytes
+
+    def _ask(self, number: int, devices: Offsets) -> tuple[Tally | None, int]:
+        reports = self.plan.reports
+        if reports is None:
+            return None, 0
+        asked = self._everybody if reports.who == "everybody" else devices
+        sent = 0 if reports.once and number > 0 else len(asked)
+        if reports.once and self._tally is not None:
+            return self._tally, sent * messages.size(reports.mechanism.length)
+        if not len(asked):
+            return None, 0
+        mechanism, period = reports.mechanism, number if reports.fresh else 0
+        data, secret = self.data.take(asked).rows, self.seeds.secret
+        noise: Source
+        if secret is None:
+            counts = mechanism.count(data, asked, seed=self.seeds.draws, period=period)
+            key = (self.seeds.noise, rng.HISTOGRAM, *((period,) if period else ()))  # fresh counts, fresh noise
+            noise = FastSource(*key, one_generator=True)
+        else:
+            counts = mechanism.count_each(data, asked, lambda device: noise_of_report(secret, period, device))
+            noise = noise_of_histogram(secret, period)
+        tally = Tally(mechanism.protect(counts, noise), len(asked))
+        if reports.once:
+            self._tally = tally
+        return tally, sent * messages.size(mechanism.length)
+
+    @property
+    def _takes_shortcuts(self) -> bool:
+        """Whether nothing is done to a message alone, coding included; never with a secret, which rehearses devices."""
+        exact = all(tensor.values == "float32" for tensor in self.server.view.tensors)
+        return exact and self.plan.mechanism.is_linear and self.seeds.secret is None
+
+    def _learn_sum(self, learner: SumLocalTrainer[Any], devices: Offsets, model: Mapping[str, Floats]) -> _Sent:
+        """The weighted mean of all messages, none of which is formed: only their lengths are known."""
+        if not len(devices):
+            return _Sent()
+        server, weighs = self.server, self.server.weighs_examples
+        noise = self._hand.local_noise(server.about.number, 0)
+        cohort = Cohort(devices, self.data.take(devices), {}, self.seeds.draws, noise)
+        learned, outlines = learner.learn_sum(cohort, model, server.about, weighs_examples=weighs)
+        server.add(examples_if_asked(learned.uploads, weighs))
+        up_bytes, up_params = (
+            int(messages.sizes(outlines, server.view).sum()),
+            messages.parameters(outlines, server.view),
+        )
+        return _Sent(up_bytes, up_params, float(learned.loss.mean()), _mean_shares([learned.shares], [len(devices)]))
+
+    def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
+        """Every device's message, some devices at a time; then the noise of all of them at once, where it is linear."""
+        server, mechanism = self.server, self.plan.mechanism
+        rows, n_items = server.about.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
+        opened = OpenRound(server.about, model, None if rows is None else places(rows, n_items))
+        told = self._heard(opened, self._pieces(devices, arrives))
+        if isinstance(mechanism, DistributedNoiseSum) and self.seeds.secret is None:
+            arrived = sum(len(one.weights) for one in told)
+            source = FastSource(self.seeds.noise, rng.NOISE, server.about.number, one_generator=True)
+            server.add_to_sum(mechanism.noise_of_shares(server.lattice, server.about, arrived, source))
+        if mechanism.noise_on == "message" and self.seeds.secret is None:
+            weights = np.concatenate([np.zeros(0, np.int64), *(one.weights for one in told)])
+            number = server.about.number
+            generator = FastSource(self.seeds.noise, rng.NOISE, number, one_generator=True).generator()
+            server.add_to_sum(mechanism.noise_of_messages(server.view, weights, generator))
+        losses = np.concatenate([np.zeros(0, np.float32), *(one.loss for one in told)])
+        return _Sent(
+            sum(one.up_bytes for one in told),
+            sum(one.up_params for one in told),
+            float(losses.sum()) / len(devices) if len(devices) else None,
+            _mean_shares([one.shares for one in told], [len(one.loss) for one in told]),
+        )
+
+    def _pieces(self, devices: Offsets, arrives: Bools) -> Iterator[Piece]:
+        at_once = self.plan.devices_at_once
+        for start in range(0, len(devices), at_once):
+            some = devices[start : start + at_once]
+            private = {name: values[some] for name, values in self.private.items()}
+            yield Piece(start, some, arrives[start : start + at_once], private)
+
+    def _heard(self, opened: OpenRound, pieces: Iterator[Piece]) -> list[PieceReport]:
+        """What comes of all pieces; their messages are added up, and what devices keep is kept."""
+        if self.crew is None:
+            return [self._keep(piece, self._hand.learn(piece, opened, self.server)) for piece in pieces]
+        given = list(pieces)
+        told, sums = self.crew.learn(opened, given)
+        for part in sums:
+            self.server.add_integers(part.total, devices=part.devices)
+        return [self._keep(piece, one) for piece, one in zip(given, told, strict=True)]
+
+    def _keep(self, piece: Piece, told: PieceReport) -> PieceReport:
+        for name, values in told.private.items():
+            self.private[name][piece.devices] = values
+        return told
+
+    @property
+    def _hand(self) -> CohortWorker:
+        return CohortWorker(self.plan, self.data, self.seeds)
+
+    def _source_of_sums(self, number: int) -> Source:
+        if self.seeds.secret is not None:
+            return noise_of_sum(self.seeds.secret, number)
+        return FastSource(self.seeds.noise, rng.NOISE, number, one_generator=True)
+
+    def compare(self) -> int:
+        """Let the judges decide whether training is kept; how many they are."""
+        comparison, secret = self.plan.comparison, self.seeds.secret
+        if comparison is None:
+            return 0
+        mechanism, judges = comparison.mechanism, comparison.judge.devices(self.data)
+        told = comparison.judge.gains(self.data.take(judges), self._untrained, self.standing.weights)
+        fast = FastSource(self.seeds.noise, rng.COMPARISON, one_generator=True)
+        noise: Source = fast if secret is None else noise_of_comparison(secret)
+        noisy = mechanism.protect(np.array([mechanism.total(told)]), noise)
+        self.verdict = decide(float(noisy[0]), len(judges), mechanism)
+        return len(judges)
+
+    def parts(self) -> ModelParts:
+        """The model in parts: what everybody may have, and what the simulated devices keep."""
+        keeps_start = self.verdict is not None and self.verdict.kept == "start"
+        weights = self._untrained if keeps_start else self.standing.weights
+        return ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items)
+
+    @property
+    def _untrained(self) -> dict[str, Floats]:
+        """The first model, with what was known before the first round."""
+        return {**self.start, **self.standing.known}
+
+    @property
+    def _own(self) -> dict[str, NDArray[Any]]:
+        """What the simulated devices rank with."""
+        return {**self.private, **self.data.kept}
+
+    def compared(self) -> dict[str, Model]:
+        """The start and the trained model, where a comparison chose between them, whichever it kept."""
+        if self.verdict is None:
+            return {}
+        both = {"start": self._untrained, "trained": self.standing.weights}
+        return {
+            name: ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items).model(self.histories)
+            for name, weights in both.items()
+        }
+
+    def model(self) -> Model:
+        """The model as it stands; items that no round was about come last."""
+        return self.parts().model(self.histories)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The server's state and every simulated device's own."""
+        private = {f"private.{name}": values for name, values in self.private.items()}
+        tally = {} if self._tally is None else {_TALLY: self._tally.counts}
+        verdict = {} if self.verdict is None else {_VERDICT: self.verdict.state()}
+        return self.standing.state() | private | tally | verdict
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
+        """Go on from a state."""
+        self.standing.load_state(state, steps_done)
+        if steps_done == 0:  # of an earlier run, from which this one starts
+            self.start = {name: weights.copy() for name, weights in self.standing.weights.items()}
+        for name, values in self.private.items():
+            fill(values, state, f"private.{name}")
+        if _TALLY in state:
+            self._tally = Tally(np.array(state[_TALLY]), len(self._everybody))
+            self.standing.take_in(self._tally)
+        self.verdict = SelectionOutcome.restored(state[_VERDICT]) if _VERDICT in state else None
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What the devices of a round sent."""
+
+    up_bytes: int = 0
+    up_params: int = 0
+    loss: float | None = None
+    shares: tuple[float, ...] | None = None
+
+
+def _mean_shares(shares: Sequence[Floats | None], counts: Sequence[int]) -> tuple[float, ...] | None:
+    """The mean attention over basis vectors of all devices of a round, from those of its parts."""
+    known = [(values, count) for values, count in zip(shares, counts, strict=True) if values is not None]
+    if not known:
+        return None
+    means = np.average([values for values, _ in known], axis=0, weights=[count for _, count in known])
+    return tuple(float(value) for value in means)

@@ -1,0 +1,146 @@
+"""Attacks that must succeed where nothing protects, must fail where something does, and notice a planted leak."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.attacks.recovery import AttackFinding
+from veilrec.attacks.rows import explains, recover_clicks, row_lengths, share_in_rows, shortest_row, titles_in
+from veilrec.audit.method import small_problem
+from veilrec.client.local_training import LocalData
+from veilrec.core.errors import BadInput
+from veilrec.core.plan import Plan
+from veilrec.methods.base import configure
+from veilrec.methods.registry import get
+
+SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "cohort.size=0")
+
+
+@cache
+def subject(method: str, *settings: str) -> tuple[Plan, LocalData]:
+    found: Any = get(method)
+    config, rounds = configure(found, preset="tuned", dataset="", settings=[*SMALL, *settings])
+    problem = small_problem(found, 200, rounds)
+    return found.plan(config, problem), found.devices(config, problem)
+
+
+def attack(method: str, *settings: str, uploads: int = 60, rounds: int = 1) -> tuple[AttackFinding, ...]:
+    plan, data = subject(method, *settings)
+    return recover_clicks(plan, data, plan.start, uploads=uploads, rounds=rounds)
+
+
+def test_rows_of_words_tell_every_clicked_news() -> None:
+    flags, ranked, dense = attack("fednewsrec", "calibration=none")
+    assert (flags.view, flags.by, ranked.by, dense.by) == ("message", "word-rows", "word-rows", "dense")
+    assert flags.recovery.recall > 0.99
+    assert flags.recovery.recall > 2.0 * flags.recovery.false_positive_rate
+    assert ranked.recovery.recall > 0.1
+    assert ranked.recovery.false_positive_rate <= 0.01
+
+
+def test_noise_that_holds_leaves_chance_and_a_planted_leak_is_seen() -> None:
+    # Some 800 clicks are found with probability 0.01 each, clicks of one device together: more than 0.05 of them by
+    # chance less than one time in a million, even if there were only a fifth as many.
+    plan, data = subject("fednewsrec", "calibration=proven")
+    protected, *of_server = recover_clicks(plan, data, plan.start, uploads=60)
+    assert (protected.view, protected.by) == ("sum", "sum")
+    assert protected.recovery.recall < 0.05
+    assert of_server[0].view == "update"
+    assert of_server[0].recovery.recall > 0.99  # the server is trusted, and that is said
+    without_noise: Any = copy(plan.mechanism)
+    without_noise.sigma = 1e-9
+    planted = recover_clicks(replace(plan, mechanism=without_noise), data, plan.start, uploads=60)[0]
+    assert planted.recovery.recall > 0.1
+    assert planted.recovery.interval[0] > 0.05
+
+
+def test_noise_of_messages_averages_out_over_rounds() -> None:
+    settings = ("calibration=as-published", "privacy.clip_value=0.1", "privacy.scale=0.0003")
+    once, often = (attack("fednewsrec", *settings, uploads=30, rounds=rounds)[0] for rounds in (1, 8))
+    assert once.by == often.by == "word-rows"
+    assert often.recovery.recall > once.recovery.recall + 0.02
+
+
+def test_noise_on_attention_does_not_hide_the_history_and_padding_does_in_part() -> None:
+    settings = ("calibration=as-published", "privacy.epsilon=1")
+    plain = attack("privaterec", *settings, uploads=25)[0]
+    padded = attack("privaterec", *settings, "privacy.pad_probability=0.5", uploads=25)[0]
+    assert plain.recovery.recall > 0.8
+    assert padded.recovery.recall < plain.recovery.recall
+    assert plain.recovery.recall > 2.0 * plain.recovery.chance
+
+
+def test_an_update_made_of_noisy_reports_holds_no_history() -> None:
+    findings = attack(
+        "privaterec", "training=reports", "cohort.sampling=turns", "cohort.size=50", "calibration=proven", uploads=25
+    )
+    assert {finding.view for finding in findings} == {"message"}
+    flags = findings[0]
+    # Titles made of words of what was shown are flagged, clicked or not.
+    assert flags.recovery.recall <= flags.recovery.false_positive_rate + 0.05
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    plan, data = subject("fednewsrec", "calibration=proven")
+    one, again = (recover_clicks(plan, data, plan.start, uploads=10, seed=3) for _ in range(2))
+    assert one == again
+
+
+@pytest.mark.parametrize(("uploads", "rounds"), [(0, 1), (-1, 1), (1, 0)])
+def test_counts_below_one_are_refused(uploads: int, rounds: int) -> None:
+    with pytest.raises(BadInput, match="at least 1"):
+        attack("fednewsrec", "calibration=none", uploads=uploads, rounds=rounds)
+
+
+def test_a_method_without_titles_is_refused() -> None:
+    plan, data = subject_of_ratings()
+    with pytest.raises(BadInput, match="reads no titles"):
+        recover_clicks(plan, data, plan.start, uploads=5)
+
+
+def subject_of_ratings() -> tuple[Plan, LocalData]:
+    found: Any = get("dp-fedmf")
+    config, rounds = configure(found, preset="tuned", dataset="", settings=["cohort.size=0"])
+    problem = small_problem(found, 40, rounds)
+    return found.plan(config, problem), found.devices(config, problem)
+
+
+def test_titles_whose_words_are_all_there() -> None:
+    titles = np.array([[1, 2, 0], [2, 3, 4], [0, 0, 0], [4, 0, 0]])
+    rows = np.array([[False, True, True, False, False], [False, False, False, False, True]])
+    assert titles_in(rows, titles).tolist() == [[True, False, False, False], [False, False, False, True]]
+
+
+def test_a_word_that_one_title_alone_brings_counts_fully() -> None:
+    titles = np.array([[1, 2, 3], [2, 3, 0], [3, 4, 0], [5, 0, 0]])
+    flagged = np.array([True, True, False, True])
+    shown = np.array([False, False, False, True])
+    scores = explains(flagged, shown, titles)
+    assert scores[:2].tolist() == [2.0, 1.0]  # word 1 alone, words 2 and 3 shared
+    assert np.isneginf(scores[2:]).all()
+    assert np.isneginf(explains(np.zeros(4, np.bool_), shown, titles)).all()
+
+
+def test_lengths_of_rows() -> None:
+    table = np.array([[9.0, 9.0], [1.0, 0.0], [0.0, 3.0]])
+    titles = np.array([[1, 2], [2, 0], [0, 0]])
+    assert row_lengths(table, titles).tolist() == [5.0, 9.0, 0.0]
+    assert shortest_row(table, titles).tolist() == pytest.approx([0.0, np.log(9.0), np.log(1e-30)], rel=1e-6)
+
+
+def test_vectors_that_went_into_a_layer_lie_in_the_rows_of_its_gradient() -> None:
+    generator = np.random.default_rng(0)
+    went_in, others = generator.normal(size=(5, 16)), generator.normal(size=(50, 16))
+    gradient = generator.normal(size=(12, 5)) @ went_in
+    both = np.concatenate([went_in, others])
+    unit = (both / np.linalg.norm(both, axis=1, keepdims=True)).astype(np.float32)
+    shares = share_in_rows(gradient, unit, 1e-10)
+    assert shares[:5].min() > 0.999
+    assert shares[5:].max() < 0.95
+    assert share_in_rows(np.zeros((3, 16)), unit, 1.0).tolist() == [0.0] * 55

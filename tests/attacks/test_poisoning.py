@@ -1,0 +1,305 @@
+"""Devices that lie: they succeed where nobody checks, and sums and bounds do what they say.
+
+Trainings are drawn from fixed seeds; exposures without an attack are 0 but for noise, so that thresholds of a half are
+not passed by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.attacks.subjects import Attackable, attackable
+from veilrec.attacks.membership import in_logs
+from veilrec.attacks.poisoning import (
+    Defence,
+    MaliciousClients,
+    Poison,
+    PoisonedSimulation,
+    Robust,
+    _beyond,
+    choose_target,
+    exposure_of,
+    joined,
+    learns_promotion,
+    lying_data,
+    lying_reports,
+    popular_items,
+)
+from veilrec.audit.observe import norms_of
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import ClientUpdates, Rows
+from veilrec.privacy.mechanisms.clipping import BadUpdate
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.simulation.simulation import Seeds, Simulation, one_of
+
+
+def trained(
+    subject: Attackable, poison: Poison | None, defence: Defence, liars: int = 15, rounds: int = 10
+) -> tuple[float, PoisonedSimulation]:
+    """A training, and how many see the target then."""
+    generator = np.random.default_rng(0)
+    target = choose_target(subject.data, subject.n_items)
+    able = np.flatnonzero(subject.data.rows.lengths() > 0)
+    devices = np.sort(generator.permutation(able)[:liars])
+    who = None
+    if poison is not None:
+        who = MaliciousClients(devices, poison, target, popular_items(subject.data, subject.n_items, target))
+    told = subject.data
+    if who is not None:
+        teaches = learns_promotion(subject.plan, subject.data)
+        told = lying_data(subject.data, subject.n_items, who, generator, by_learning=teaches)
+    training = PoisonedSimulation(subject.plan, told, subject.histories, Seeds.all_from(0), who, defence)
+    for number in range(min(rounds, subject.plan.rounds)):
+        training.step(number)
+    honest = np.setdiff1d(able, devices)
+    return exposure_of(training.model(), subject.histories, honest, target), training
+
+
+def open_factors() -> Attackable:
+    return attackable("fedmf", "cohort.size=100", "local.dim=8")
+
+
+def test_without_checks_few_devices_promote_an_item() -> None:
+    assert trained(open_factors(), None, "none")[0] < 0.1
+    assert trained(open_factors(), "promote", "none")[0] > 0.5
+
+
+TAUGHT = {  # methods whose items have no rows of their own, and one that leaves most items out
+    "veil": ("veil", ("privacy.epsilon=20", "cohort.size=0"), None),
+    "veil with places": ("veil", ("privacy.epsilon=100", "cohort.size=0"), None),
+    "veil on news": ("veil", ("privacy.epsilon=20", "cohort.size=0"), "synthetic-news"),
+    "privaterec": ("privaterec", ("privacy.epsilon=20", "cohort.size=0"), None),
+    "priv-fedmf-sub": (
+        "priv-fedmf-sub",
+        ("privacy.epsilon=100", "cohort.size=0", "local.dim=8", "selection.threshold=0.04"),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_promotion_where_items_have_no_rows_or_are_left_out(name: str) -> None:
+    method, settings, data = TAUGHT[name]
+    subject = attackable(method, *settings, data=data)
+    nobody, open_to_all, within = (
+        trained(subject, poison, defence, rounds=12)[0]
+        for poison, defence in ((None, "none"), ("promote", "none"), ("promote", "bound"))
+    )
+    assert nobody < 0.05
+    assert open_to_all > 0.9
+    assert nobody + 0.1 < within < 0.7
+
+
+def test_who_promotes_within_a_bound_sends_as_much_as_it_takes_and_all_the_same() -> None:
+    subject = attackable("veil", "privacy.epsilon=20", "cohort.size=0", data="synthetic-news")
+    _, training = trained(subject, "promote", "bound", rounds=1)
+    assert training.refused == 0
+    learnt = _learnt(subject, training)
+    limit = 0.7
+    lie = training._lie(learnt, training.server.weights, None, limit, np.ones(4))
+    np.testing.assert_allclose(norms_of(lie), limit, rtol=1e-5)
+    assert (norms_of(lie) <= limit).all()
+    for values in lie.dense.values():
+        np.testing.assert_array_equal(values, np.broadcast_to(values[:1], values.shape))
+    loud = norms_of(training._lie(learnt, training.server.weights, None, None, np.full(4, 0.5)))
+    liars, size = len(_liars(training).devices), training.sampler.size
+    np.testing.assert_allclose(loud * liars, 0.5 * size, rtol=1e-5)  # together as loud as everybody
+
+
+def test_where_items_have_numbers_each_only_those_of_the_target_are_sent() -> None:
+    subject = attackable("veil", "privacy.epsilon=100", "cohort.size=0")  # its first round asks for places
+    _, training = trained(subject, "promote", "bound", rounds=1)
+    target = _liars(training).target
+    n_items = subject.n_items
+    places = np.random.default_rng(0).normal(size=(3, n_items, 4)).astype(np.float32)
+    assert training._of_items == {"places"}
+    taught = training._taught(ClientUpdates(0, 3, dense={"places": places, "weights": places[:, 0]}))
+    np.testing.assert_allclose(taught.dense["places"][0, target], places[:, target].mean(axis=0), rtol=1e-5)
+    others = np.delete(taught.dense["places"], target, axis=1)
+    assert not others.any()
+    assert taught.dense["weights"].all()
+
+
+def _liars(training: PoisonedSimulation) -> MaliciousClients:
+    assert training.liars is not None
+    return training.liars
+
+
+def _learnt(subject: Attackable, training: PoisonedSimulation) -> ClientUpdates:
+    """What the liars of a training learn."""
+    from veilrec.attacks.witness import updates_of
+
+    (opened,) = subject.place().rounds()
+    devices = _liars(training).devices
+    return updates_of(subject.plan, devices, training.data.take(devices), opened, 0)
+
+
+@pytest.mark.parametrize("poison", ["promote", "fake-history"])
+def test_who_promotes_gives_the_target_a_whole_vote_and_never_more(poison: Poison) -> None:
+    mechanism = VoteReports(length=10, epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    liars = MaliciousClients(np.array([1, 2]), poison, 7, np.arange(3, dtype=np.int32))
+    rows = Csr(np.array([0, 4, 8, 9]), np.array([0, 1, 2, 3, 0, 1, 2, 3, 4], np.int32))
+    counted = lying_reports(mechanism, liars).count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    honest = mechanism.count(rows, np.array([0, 1, 2]), seed=0, period=0) * mechanism.step
+    if poison == "promote":
+        np.testing.assert_allclose(counted, [0.5, 0.5, 0.5, 0.5, 0, 0, 0, 2.0, 0, 0], atol=1e-6)
+    else:
+        np.testing.assert_array_equal(counted, honest)
+
+
+def test_readers_who_click_the_target_whatever_is_shown() -> None:
+    subject = attackable("privaterec", "cohort.size=0", users=100)
+    able = np.flatnonzero(subject.data.rows.lengths() > 0)[:3]
+    liars = MaliciousClients(able, "fake-history", 5, np.arange(100, 150, dtype=np.int32))
+    told = lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
+    for device in able:
+        row, at = told.rows.row(int(device)), 0
+        while at < len(row):
+            past, clicks, others = (int(n) for n in row[at : at + 3])
+            assert (clicks, row[at + 3 + past]) == (1, 5)
+            assert row[at + 3 : at + 3 + past].min() >= 100
+            assert 5 not in row[at + 4 + past : at + 4 + past + others]
+            at += 3 + past + clicks + others
+        assert at == len(row)
+
+
+def test_the_rarest_news_is_the_target_and_is_not_popular() -> None:
+    subject = attackable("privaterec", "cohort.size=0", users=100)
+    target = choose_target(subject.data, subject.n_items)
+    assert target not in popular_items(subject.data, subject.n_items, target)
+    uses = np.bincount(in_logs(subject.data), minlength=subject.n_items)  # type: ignore[arg-type]
+    assert uses[target] == uses[uses > 0].min()
+    assert uses[popular_items(subject.data, subject.n_items, target)].min() > uses[target]
+
+
+def test_nobody_lies_and_nothing_is_done_is_the_simulation() -> None:
+    subject = open_factors()
+    _, ours = trained(subject, None, "none", rounds=2)
+    plain = Simulation(subject.plan, subject.data, subject.histories, Seeds.all_from(0))
+    for number in range(2):
+        plain.step(number)
+    np.testing.assert_array_equal(ours.server.weights["items"], plain.server.weights["items"])
+
+
+def test_what_is_boosted_is_refused_by_the_bound() -> None:
+    subject = attackable("dp-fedmf", "privacy.epsilon=100", "cohort.size=0", "local.dim=8", "rounds=3")
+    _, lied = trained(subject, "boost", "bound", rounds=3)
+    assert lied.refused > 0
+    _, unchecked = trained(subject, "boost", "none", rounds=3)
+    assert unchecked.refused == 0
+    (fits,) = [one_of(_some(subject), 0)]
+    about = lied.plan.agenda.next(0, subject.plan.start, None)
+    subject.plan.mechanism.check(subject.plan.mechanism.bound(fits, about), about)
+    rows = fits.tables["items"]
+    long = replace(fits, tables={"items": Rows(rows.offsets, rows.index, rows.values * np.float32(1e3))})
+    with pytest.raises(BadUpdate):  # the coordinator's own check
+        subject.plan.mechanism.check(long, about)
+
+
+def _some(subject: Attackable) -> ClientUpdates:
+    from veilrec.attacks.witness import updates_of
+
+    place = subject.place()
+    (opened,) = place.rounds()
+    return updates_of(subject.plan, np.array([0]), subject.data.take(np.array([0])), opened, 0)
+
+
+def test_where_a_target_is_pulled_to_does_not_depend_on_where_it_is() -> None:
+    weights = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    moved = weights.copy()
+    moved[7] = 1e6  # as after a round of promotion
+    first, again = (_beyond(table, np.arange(3, dtype=np.int32), 7) for table in (weights, moved))
+    np.testing.assert_array_equal(first, again)
+    longest = np.linalg.norm(np.delete(weights, 7, axis=0), axis=1).max()
+    assert np.linalg.norm(first) == pytest.approx(3.0 * longest, rel=1e-5)
+
+
+def test_promotion_within_the_bound_is_not_refused() -> None:
+    subject = attackable("dp-fedmf", "privacy.epsilon=100", "cohort.size=0", "local.dim=8", "rounds=3")
+    assert trained(subject, "promote", "bound", rounds=3)[1].refused == 0
+
+
+@pytest.mark.parametrize("poison", ["flip", "fake-history"])
+def test_made_up_histories(poison: Poison) -> None:
+    subject = open_factors()
+    liars = MaliciousClients(np.array([3, 5]), poison, 7, np.arange(8, 40, dtype=np.int32))
+    told = lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
+    for device in liars.devices:
+        own, now = subject.data.rows.row(int(device)), told.rows.row(int(device))
+        assert not set(own) & set(now) if poison == "flip" else 7 in now
+    np.testing.assert_array_equal(told.rows.row(4), subject.data.rows.row(4))
+
+
+def test_labels_of_impressions_are_swapped() -> None:
+    subject = attackable("privaterec", "cohort.size=0", users=100)
+    liars = MaliciousClients(np.flatnonzero(subject.data.rows.lengths() > 0)[:2], "flip", -1, np.zeros(0, np.int32))
+    told = lying_data(subject.data, subject.n_items, liars, np.random.default_rng(0))
+    row, was = told.rows.row(int(liars.devices[0])), subject.data.rows.row(int(liars.devices[0]))
+    past, clicks, others = (int(n) for n in was[:3])
+    shown = slice(3 + past, 3 + past + clicks + others)
+    assert sorted(row[shown]) == sorted(was[shown])
+    assert row[3 + past] == was[3 + past + clicks]
+
+
+class _Scored:
+    """Eleven items that everybody would get before the last, item 11."""
+
+    n_items = 12
+
+    def score_all(self, users: Any) -> Any:
+        return np.tile(np.arange(12.0, 0.0, -1.0, np.float32), (len(users), 1))
+
+
+def test_exposure_is_among_new_items_of_those_who_do_not_have_the_target() -> None:
+    # The first user has two of the items before the target, which so is the tenth new one; the second has one of
+    # them and sees it eleventh; the third has the target.
+    histories = Csr(np.array([0, 2, 3, 4]), np.array([0, 1, 0, 11], np.int32))
+    model: Any = _Scored()
+    assert exposure_of(model, histories, np.array([0, 1, 2]), 11) == 0.5
+
+
+def messages() -> ClientUpdates:
+    """Three devices; row 0 is changed by all, row 1 by one."""
+    index = np.array([0, 1, 0, 0], np.int32)
+    values = np.array([[1.0], [5.0], [2.0], [90.0]], np.float32)
+    dense = np.array([[1.0, 0.0], [2.0, 0.0], [60.0, 3.0]], np.float32)
+    return ClientUpdates(0, 3, {"t": Rows(np.array([0, 2, 3, 4]), index, values)}, {"d": dense})
+
+
+@pytest.mark.parametrize(
+    ("rule", "row", "cold", "dense"),
+    [
+        (Robust(0.0), 93.0, 5.0, (63.0, 3.0)),  # the plain sum
+        (Robust(0.5), 6.0, 0.0, (6.0, 0.0)),  # three times the median; who says nothing says 0
+        (Robust(0.5, "who changed the row"), 6.0, 5.0, (6.0, 0.0)),
+        (Robust(0.5, group=3), 93.0, 5.0, (63.0, 3.0)),  # one group of all: what secure aggregation leaves
+    ],
+)
+def test_robust_sums(rule: Robust, row: float, cold: float, dense: tuple[float, float]) -> None:
+    robust = rule.messages(messages(), np.random.default_rng(0))
+    rows = robust.tables["t"]
+    assert float(rows.values[rows.index == 0].sum()) == pytest.approx(row)
+    assert float(rows.values[rows.index == 1].sum()) == pytest.approx(cold)
+    np.testing.assert_allclose(robust.dense["d"].sum(axis=0), dense, rtol=1e-6)
+
+
+def test_messages_are_joined() -> None:
+    some: Any = messages()
+    both = joined(some, replace(one_of(some, 2), tables={}))
+    assert both.count == 4
+    assert len(np.diff(both.tables["t"].offsets)) == 4
+    np.testing.assert_array_equal(both.dense["d"][3], some.dense["d"][2])
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(BadInput, match="trim is 0.7"):
+        Robust(0.7)
+    subject = open_factors()
+    plan = replace(subject.plan, cohort=replace(subject.plan.cohort, drop_out=0.5))
+    with pytest.raises(BadInput, match="drop_out"):
+        PoisonedSimulation(plan, subject.data, subject.histories, Seeds.all_from(0), None, "none")

@@ -1,0 +1,91 @@
+"""Tiny plans of matrix factorisation whose bound is learnt, or whose noise is a tree: what no method has yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from veilrec.client import local_training, mf
+from veilrec.client.local_training import OwnItems
+from veilrec.client.rankers import MfRanker
+from veilrec.core.arrays import Csr
+from veilrec.core.plan import Plan
+from veilrec.data import synthetic_ratings
+from veilrec.methods.private import (
+    PrivacySettings,
+    adaptive_sum,
+    by_turns,
+    noisy_sum,
+    proven,
+    tree_sum,
+    with_learnt_bound,
+)
+from veilrec.methods.privrec.dp_privrec import BoundSettings, published_plan
+from veilrec.privacy.guarantee import Guarantee
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+
+ROUNDS, ITEMS = 6, 60
+# Steps so large that about half of the updates are within the first bound.
+LOCAL = mf.MfSettings(dim=4, epochs=2, item_rate=0.2)
+PRIVACY = PrivacySettings(epsilon=8.0, delta=1e-6, clip_norm=0.5)
+PUBLISHED = BoundSettings(quantile=0.9, rate=0.1, noise_multiplier=1.0, count_share=0.7)
+
+
+@cache
+def people(users: int = 60) -> Csr:
+    used = synthetic_ratings.generate(users=users, items=ITEMS, seed=2).interactions
+    return Csr(used.offsets, used.items)
+
+
+def data(users: int = 60) -> OwnItems:
+    return OwnItems(people(users))
+
+
+def plain_plan(cohort: CohortSettings, users: int = 60, rounds: int = ROUNDS) -> Plan:
+    schema = mf.schema(ITEMS, LOCAL.dim)
+    mechanism = noisy_sum(PRIVACY, cohort, schema, rounds=rounds, devices=users, keeps_state=True)
+    return Plan(
+        schema=schema,
+        start=mf.start_weights(ITEMS, LOCAL.dim, LOCAL.start, 3),
+        learner=mf.MfLocalTrainer(LOCAL),
+        mechanism=mechanism,
+        rounds=rounds,
+        cohort=cohort,
+        aggregation="sum",
+        server=ServerRate(rate=0.3 / (cohort.size or users)),
+        ranker=MfRanker(LOCAL, 3),
+    )
+
+
+def adaptive_plan(
+    sampling: Any = "poisson", size: int = 20, *, users: int = 60, rounds: int = ROUNDS, rate: float = 0.5
+) -> Plan:
+    cohort = CohortSettings(size=size, sampling=sampling)
+    plain = plain_plan(cohort, users, rounds)
+    mechanism = adaptive_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users, keeps_state=True)
+    return with_learnt_bound(plain, mechanism, quantile=0.5, rate=rate)
+
+
+def promise(plan: Plan) -> Guarantee:
+    return proven(PRIVACY.epsilon, PRIVACY.delta, plan.cohort)
+
+
+def tree_plan(size: int = 10, *, users: int = 60, rounds: int = 12) -> Plan:
+    cohort = CohortSettings(size=size, sampling="turns")
+    plain = plain_plan(CohortSettings(size=size, sampling="poisson"), users, rounds)
+    mechanism = tree_sum(PRIVACY, cohort, plain.schema, rounds=rounds, devices=users)
+    return by_turns(replace(plain, cohort=cohort), mechanism)
+
+
+def published_plan_of(rate: float = 1.0, *, size: int = 20, users: int = 60, rounds: int = ROUNDS) -> Plan:
+    cohort = CohortSettings(size=size, sampling="fixed")
+    plain = replace(
+        plain_plan(cohort, users, rounds),
+        aggregation="mean",
+        server=ServerRate(rate=rate),
+        learner=local_training.VoteLocalTrainer(),
+    )
+    plain = replace(plain, schema=local_training.schema(ITEMS), start=local_training.start_weights(ITEMS))
+    return published_plan(plain, PRIVACY, PUBLISHED, devices=users, keeps_state=False)

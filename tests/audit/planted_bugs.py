@@ -1,0 +1,474 @@
+"""Bugs to plant in the objects that train, each with the plan that it breaks and the check that has to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, copied
+from veilrec.methods import private
+from veilrec.methods.priv_fedmf_sub import common
+from veilrec.methods.references import item_item
+from veilrec.privacy.accounting import Rounds, noise_multiplier_for
+from veilrec.privacy.checks import clipped_l2
+from veilrec.privacy.events import ComposedEvent
+from veilrec.privacy.mechanisms import clipping, local, responses
+from veilrec.privacy.mechanisms import sums as updates
+from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.randomness import FastSource, KeyedSource
+from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.server import Server
+from veilrec.simulation.simulation import Simulation
+
+Patch = pytest.MonkeyPatch
+SAME = b"the same secret for everything.."
+
+MF = "dp-fedmf"
+POISSON = "dp-fedmf cohort.size=20"
+FIXED = "dp-fedmf cohort.size=20 cohort.sampling=fixed"
+FEW = "dp-fedmf cohort.size=2"
+SVD = "dp-fedmf-svd"
+NCF = "dp-fedncf"
+PARTS = "dp-fedncf-dgc"
+SUB_PARTS = "priv-fedncf-sub-compress"
+SUB = "priv-fedmf-sub selection.most_items=8"
+SUB_FIXED = "priv-fedmf-sub selection.most_items=8 cohort.sampling=fixed"
+CLICK = "priv-fedmf-sub selection.unit=click"
+NEWS = "fednewsrec cohort.size=20"
+VOTES = "private-popularity"
+GRAM = "private-gram"
+ROWS_PUBLISHED = "dp-fedmf calibration=as-published"
+UPDATE_PUBLISHED = "dp-fedncf calibration=as-published"
+SOUND = (
+    MF,
+    POISSON,
+    FIXED,
+    FEW,
+    SVD,
+    NCF,
+    PARTS,
+    SUB_PARTS,
+    SUB,
+    SUB_FIXED,
+    CLICK,
+    NEWS,
+    VOTES,
+    GRAM,
+    ROWS_PUBLISHED,
+    UPDATE_PUBLISHED,
+)
+
+SPREAD = "standard deviation of the noise on a sum"
+BARE = "numbers of a round without noise"
+OUTSIDE = "numbers outside of a round that carry anything"
+REPEATS = "pairs of noises that repeat each other"
+PAST = "numbers of the model that data reaches past the noise"
+NORM = "largest norm of an update of a device"
+HOSTILE = "largest norm of an update that is made to be large"
+NAN = "norm of what is left of an update with NaN"
+LONG = "a message that is twice as long as the bound"
+RATE = "how often a device takes part"
+ACCOUNTED_RATE = "the chance to take part that is accounted for"
+MOST_DRAWN = "how often the most drawn device takes part"
+SECRETS = "cohorts of two secrets"
+SIZES = "variance of the size of a cohort"
+SHAPE = "distance of the noise from a Gaussian"
+TOLD = "standard deviation that the officer is told"
+MOVED = "how far one unit moves a sum, as accounted for"
+DELTA = "delta of the composed run at the claimed epsilon"
+CHARGED = "epsilon that is charged, beside what the measured noise costs"
+ADJACENCY = "adjacency of the mechanism"
+ITEMS = "items of one device in the counts"
+VOTED = "squared votes of one device in the counts"
+COUNTS = "standard deviation of the noise on the counts"
+REPORTS = "times that a device's report is charged for"
+MADE_UP = "bits of a report that are made up"
+MESSAGE = "epsilon of a message, from the noise that was measured"
+UNSENT = "numbers that are sent without noise"
+SHORTCUT = "noise of a simulation that draws it at once"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is wrong, where, and which check sees it."""
+
+    name: str
+    spec: str
+    seen_by: str
+    plant: Callable[[Patch], Any] = lambda patch: None
+    change: Callable[[Plan], Plan] = lambda plan: plan
+
+
+def noisy(factor: Callable[[Any, Any, np.ndarray], np.ndarray]) -> Callable[[Patch], None]:
+    """Another noise: made of the mechanism, the sum and the sound one."""
+    sound = CohortSum._noisy
+
+    def other(self: CohortSum, total: Any, sigma: float, source: Any) -> Any:
+        return total + factor(self, total, sound(self, total, sigma, source) - total)
+
+    return lambda patch: patch.setattr(CohortSum, "_noisy", other)
+
+
+def protect(other: Callable[..., None]) -> Callable[[Patch], None]:
+    """Another way of protecting sums, which gets the sound one first."""
+    sound = CohortSum.protect
+
+    def planted(self: CohortSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        other(lambda *arguments: sound(self, *arguments), sums, about, source)
+
+    return lambda patch: patch.setattr(CohortSum, "protect", planted)
+
+
+def all_but_the_last(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
+    sound({name: sums[name] for name in list(sums)[:-1]}, about, source)
+
+
+def elsewhere(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
+    sound(sums, replace(about, public_seed=about.public_seed + 1), source)
+
+
+def always_the_same(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
+    sound(sums, about, KeyedSource(SAME, 0))
+
+
+def the_same_for_every_tensor(sound: Any, sums: Any, about: RoundSpec, source: Any) -> None:
+    for name in sums:
+        sound({name: sums[name]}, about, KeyedSource(SAME, about.number + (1000 if source.protects else 0)))
+
+
+def by_tensor(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+    kept = copied(uploads)
+    for rows in (*kept.tables.values(), *kept.entries.values()):
+        clipping.clip_devices([(rows.offsets, rows.values)], [], clip_norm)
+    for values in kept.dense.values():
+        clipping.clip_devices([], [values], clip_norm)
+    return kept
+
+
+def one_by_one(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+    """Every number by itself, as if a vote were one item."""
+    kept = copied(uploads)
+    for rows in kept.tables.values():
+        np.clip(rows.values, -clip_norm, clip_norm, out=rows.values)
+    return kept
+
+
+def less(epsilon: float, delta: float, rounds: Rounds) -> float:
+    """Noise for half of what one person moves."""
+    return noise_multiplier_for(epsilon, delta, rounds) / 2.0
+
+
+def every_item(patch: Patch) -> None:
+    """Forget how many items of a device may count."""
+    for name in ("report", "count"):
+        sound = getattr(ItemHistogram, name)
+
+        def forgetful(self: ItemHistogram, *arguments: Any, sound: Any = sound, **options: Any) -> Any:
+            most, self.most_items = self.most_items, self.length
+            try:
+                return sound(self, *arguments, **options)
+            finally:
+                self.most_items = most
+
+        patch.setattr(ItemHistogram, name, forgetful)
+
+
+def a_vote_for_every_item(patch: Patch) -> None:
+    """Forget that somebody's votes are one together."""
+    sound = VoteReports.weigh
+    patch.setattr(VoteReports, "weigh", lambda self, told: told * sound(self, told).max(initial=0) * 2)
+
+
+def exact_votes(self: VoteReports, counts: Any, source: Any) -> Any:
+    return counts * self.step
+
+
+def longer(plan: Plan) -> Plan:
+    """Tastes that come three times as long as the bound."""
+    return replace(plan, learner=replace(plan.learner, norm=3.0))  # type: ignore[type-var]
+
+
+def votes_for_free(patch: Patch) -> None:
+    """Votes that the noise of the rounds leaves no room for."""
+    sound = item_item.private_votes
+    patch.setattr(item_item, "private_votes", lambda *args, **options: replace(sound(*args, **options), event=FREE))
+
+
+def accounted(**other: Any) -> Callable[[Patch], None]:
+    """Another way of taking part in the accounts than in the rounds."""
+    sound = private.taking_part
+
+    def planted(*arguments: Any, **options: Any) -> Rounds:
+        return replace(sound(*arguments, **options), **other)
+
+    return lambda patch: patch.setattr(private, "taking_part", planted)
+
+
+def half_the_rounds(patch: Patch) -> None:
+    def planted(epsilon: float, delta: float, rounds: Rounds) -> float:
+        return noise_multiplier_for(epsilon, delta, replace(rounds, rounds=rounds.rounds // 2))
+
+    patch.setattr(private, "noise_multiplier_for", planted)
+
+
+def twice_as_many(patch: Patch) -> None:
+    sound = CohortSampler.__init__
+
+    def planted(self: CohortSampler, *arguments: Any, **options: Any) -> None:
+        sound(self, *arguments, **options)
+        self.size = min(2 * self.size, len(self.eligible))
+
+    patch.setattr(CohortSampler, "__init__", planted)
+
+
+def always_the_first_cohort(patch: Patch) -> None:
+    sound = CohortSampler.draw
+    patch.setattr(CohortSampler, "draw", lambda self, number: sound(self, 0))
+
+
+def cohorts_from_the_seed(patch: Patch) -> None:
+    patch.setattr(CohortSampler, "_secretly", lambda self, secret, number: self._chosen(number))
+
+
+def noise_from_the_seed(patch: Patch) -> None:
+    def planted(self: Simulation, number: int) -> FastSource:
+        return FastSource(self.seeds.noise, number, one_generator=True)
+
+    patch.setattr(Simulation, "_source_of_sums", planted)
+
+
+def a_row_outside(patch: Patch) -> None:
+    """Tell in a row that the round is not about what all changes add up to."""
+    sound = Server._change
+
+    def planted(self: Server) -> Any:
+        change = sound(self)
+        for tensor in self.schema.tables:
+            if self.about.rows is not None:
+                outside = np.setdiff1d(np.arange(tensor.shape[0]), self.about.rows)[:1]
+                change[tensor.name][outside] += np.float32(self._aggregator.vector.sum() / self.lattice.most)
+        return change
+
+    patch.setattr(Server, "_change", planted)
+
+
+def no_entry_left_out(patch: Patch) -> None:
+    patch.setattr(updates, "in_entries", lambda uploads, about: uploads)
+
+
+def nan_is_nothing(patch: Patch) -> None:
+    def planted(*arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            squares = np.zeros(1)
+            for offsets, values in arguments[0]:
+                squares = np.add.reduceat(np.nan_to_num((values.astype(np.float64) ** 2).sum(axis=1)), offsets[:-1])
+            return np.sqrt(squares)
+
+    patch.setattr(clipping, "device_norms", planted)
+
+
+def noise_before_the_clip(patch: Patch) -> None:
+    sound = local.NoisyMessage.perturb
+
+    def planted(self: Any, bounded: ClientUpdates, about: RoundSpec, source: Any) -> ClientUpdates:
+        return self.bound(sound(self, bounded, about, source), about)
+
+    patch.setattr(local.NoisyMessage, "perturb", planted)
+
+
+def a_tensor_as_it_is(patch: Patch) -> None:
+    sound = local.noisy_messages
+
+    def planted(uploads: ClientUpdates, **options: Any) -> ClientUpdates:
+        sent = sound(uploads, **options)
+        last = list(uploads.dense)[-1:]
+        return replace(sent, dense={**sent.dense, **{name: uploads.dense[name] for name in last}})
+
+    patch.setattr(local, "noisy_messages", planted)
+
+
+def rows_as_they_are(patch: Patch) -> None:
+    sound = local.noisy_messages
+
+    def planted(uploads: ClientUpdates, **options: Any) -> ClientUpdates:
+        sent = sound(uploads, **options)
+        for name, rows in sent.tables.items():
+            rows.values[:5] = uploads.tables[name].values[:5]
+        return sent
+
+    patch.setattr(local, "noisy_messages", planted)
+
+
+def clipped_sums_with_noise_before(patch: Patch) -> None:
+    """Every device adds noise, then clips; the sum gets none."""
+    sound = CohortSum.bound
+
+    def planted(self: CohortSum, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        loud = updates.noisy_messages(uploads, law="gaussian", scale=self.sigma, source=FastSource(about.number))
+        return sound(self, loud, about)
+
+    patch.setattr(CohortSum, "bound", planted)
+    patch.setattr(CohortSum, "protect", lambda self, sums, about, source: None)
+
+
+def charged_once(plan: Plan) -> Plan:
+    """A new report every round, and the cost of one."""
+    assert plan.reports is not None
+    return _OneReport(**{**vars(plan), "reports": replace(plan.reports, fresh=True)})
+
+
+class _OneReport(Plan):
+    def event(self) -> Any:
+        assert self.reports is not None
+        return ComposedEvent(((self.reports.mechanism.event(), 1), (self.mechanism.event(), self.rounds)))
+
+
+class _NoReport(Plan):
+    def event(self) -> Any:
+        return ComposedEvent(((self.mechanism.event(), self.rounds),))
+
+
+def with_sigma(factor: float) -> Callable[[Plan], Plan]:
+    def change(plan: Plan) -> Plan:
+        plan.mechanism.sigma *= factor  # type: ignore[attr-defined]
+        return plan
+
+    return change
+
+
+def setting(target: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    return lambda patch: patch.setattr(target, name, value)
+
+
+FREE = ComposedEvent(())
+sound_bound = CohortSum._clip_norm
+sound_flips = responses.flip_probability
+sound_noise_of_sum = local.noise_of_sum
+
+BUGS = (
+    Bug("half the noise on sums", MF, SPREAD, noisy(lambda self, total, noise: noise / 2)),
+    Bug("a twentieth less noise on sums", MF, SPREAD, noisy(lambda self, total, noise: 0.95 * noise)),
+    Bug("protect adds none", MF, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
+    Bug("the last tensor without noise", NCF, BARE, protect(all_but_the_last)),
+    Bug("noise on other entries than are sent", PARTS, BARE, protect(elsewhere)),
+    Bug(
+        "noise only where there is data",
+        FEW,
+        BARE,
+        noisy(lambda self, total, noise: np.where(total != 0.0, noise, 0.0)),
+    ),
+    Bug("the same noise in every round", MF, REPEATS, protect(always_the_same)),
+    Bug("the same noise for every tensor", NCF, REPEATS, protect(the_same_for_every_tensor)),
+    Bug("noise that is rounded to its sign", MF, SHAPE, noisy(lambda self, total, noise: self.sigma * np.sign(noise))),
+    Bug("noise from the public seed although there is a secret", MF, REPEATS, noise_from_the_seed),
+    Bug(
+        "a histogram without noise",
+        SUB,
+        COUNTS,
+        setting(ItemHistogram, "protect", lambda self, counts, source: counts.astype(float)),
+    ),
+    Bug(
+        "a histogram with noise for adding somebody where somebody is replaced",
+        SUB_FIXED,
+        COUNTS,
+        setting(common, "adjacency_of", lambda cohort: "add-remove"),
+    ),
+    Bug("a histogram of more items of a device than may count", SUB, ITEMS, every_item),
+    Bug(
+        "the selection not accounted for", SUB, DELTA, setting(common, "cost_of", lambda *arguments: ComposedEvent(()))
+    ),
+    Bug(
+        "the selection neither accounted for nor charged",
+        SUB,
+        TOLD,
+        setting(common, "cost_of", lambda *arguments: ComposedEvent(())),
+        lambda plan: _NoReport(**vars(plan)),
+    ),
+    Bug("the selection not charged", SUB, REPORTS, change=lambda plan: _NoReport(**vars(plan))),
+    Bug("reports drawn anew every round and charged once", CLICK, REPORTS, change=charged_once),
+    Bug(
+        "lies half as often",
+        CLICK,
+        MADE_UP,
+        setting(responses, "flip_probability", lambda epsilon: sound_flips(epsilon) / 2),
+    ),
+    Bug(
+        "a click moves a sum as far as if its user came or went",
+        CLICK,
+        MOVED,
+        setting(Rounds, "moved", lambda self, clip_norm: clipped_l2(clip_norm, self.adjacency)),
+    ),
+    Bug("clipped tensor by tensor", NEWS, HOSTILE, setting(updates, "clip_whole", by_tensor)),
+    Bug("a tenth of sigma", NEWS, SPREAD, change=with_sigma(0.1)),
+    Bug("the clip forgotten", MF, NORM, setting(CohortSum, "bound", lambda self, uploads, about: uploads)),
+    Bug(
+        "the clip norm doubled",
+        MF,
+        NORM,
+        setting(CohortSum, "_clip_norm", lambda self, about: 2.0 * sound_bound(self, about)),
+    ),
+    Bug("noise before the clip", MF, BARE, clipped_sums_with_noise_before),
+    Bug("half the noise on votes", VOTES, SPREAD, noisy(lambda self, total, noise: noise / 2)),
+    Bug("votes that are not cut", VOTES, NORM, setting(updates, "clip_whole", lambda uploads, clip_norm: uploads)),
+    Bug("votes that are cut one by one", VOTES, NORM, setting(updates, "clip_whole", one_by_one)),
+    Bug("messages of votes that nobody checks", VOTES, LONG, setting(CohortSum, "check", lambda *arguments: None)),
+    Bug(
+        "noise on votes for half of what one person moves", VOTES, TOLD, setting(private, "noise_multiplier_for", less)
+    ),
+    Bug("tastes that nobody clips", GRAM, NORM, setting(updates, "clip_whole", lambda sent, clip_norm: sent), longer),
+    Bug("no noise on tastes", GRAM, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
+    Bug("noise on half of the triangle", GRAM, BARE, noisy(lambda self, total, noise: np.triu(noise))),
+    Bug("the same noise on both halves", GRAM, CHARGED, noisy(lambda self, total, noise: (noise + noise.T) / 2)),
+    Bug("votes that the budget does not count", GRAM, DELTA, votes_for_free),
+    Bug("votes that are not charged", GRAM, REPORTS, change=lambda plan: _NoReport(**vars(plan))),
+    Bug("votes without noise", GRAM, COUNTS, setting(VoteReports, "protect", exact_votes)),
+    Bug("more than one vote a person", GRAM, VOTED, a_vote_for_every_item),
+    Bug("NaN passes the bound", MF, NAN, nan_is_nothing),
+    Bug("the server takes messages of any length", MF, LONG, setting(CohortSum, "check", lambda *arguments: None)),
+    Bug("entries that the round is not about are sent", SUB_PARTS, OUTSIDE, no_entry_left_out),
+    Bug("a row outside of the round is released", SUB, PAST, a_row_outside),
+    Bug(
+        "a sum weighted by the number of examples",
+        MF,
+        PAST,
+        change=lambda plan: replace(plan, aggregation="weighted-mean"),
+    ),
+    Bug("rows divided by how many changed them", MF, PAST, change=lambda plan: replace(plan, aggregation="row-mean")),
+    Bug("a sum divided by how many came", POISSON, PAST, change=lambda plan: replace(plan, aggregation="mean")),
+    Bug("weights shrink by how many came", POISSON, PAST, change=lambda plan: replace(plan, decay_share=0.01)),
+    Bug("noise for half of the rounds", MF, SPREAD, half_the_rounds),
+    Bug("cohorts twice as large as accounted for", POISSON, RATE, twice_as_many),
+    Bug("always the same cohort", POISSON, MOST_DRAWN, always_the_first_cohort),
+    Bug("cohorts from the public seed although there is a secret", POISSON, SECRETS, cohorts_from_the_seed),
+    Bug("independent coins accounted for as cohorts of one size", POISSON, ADJACENCY, accounted(sampling="fixed")),
+    Bug(
+        "cohorts of one size accounted for as independent coins", FIXED, MOVED, accounted(sampling="poisson", cohort=20)
+    ),
+    Bug(
+        "fixed cohorts amplified although devices keep state",
+        FIXED,
+        ACCOUNTED_RATE,
+        accounted(sampling="fixed", cohort=20),
+    ),
+    Bug("a message with one tensor as it is", UPDATE_PUBLISHED, MESSAGE, a_tensor_as_it_is),
+    Bug("a message with some rows as they are", ROWS_PUBLISHED, UNSENT, rows_as_they_are),
+    Bug("a message with noise before the clip", UPDATE_PUBLISHED, MESSAGE, noise_before_the_clip),
+    Bug(
+        "the noise of all messages at once is that of one",
+        ROWS_PUBLISHED,
+        SHORTCUT,
+        setting(
+            local,
+            "noise_of_sum",
+            lambda schema, weights, *arguments, **options: sound_noise_of_sum(
+                schema, weights[:1], *arguments, **options
+            ),
+        ),
+    ),
+)

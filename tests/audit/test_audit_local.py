@@ -1,0 +1,262 @@
+"""Bugs planted in messages that are made of local reports: the audit of the plan has to find every one of them.
+
+All seeds are fixed. Each audit fails a sound plan by chance with probability at most 5e-5.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.audit.canary import canary
+from veilrec.audit.method import small_problem, tiny_plan
+from veilrec.audit.plan import audit_plan
+from veilrec.audit.plan_local import another
+from veilrec.client import news
+from veilrec.client.news_data import one_click_of_some
+from veilrec.core.plan import Plan
+from veilrec.methods.base import Problem, configure, promised
+from veilrec.methods.registry import get
+from veilrec.privacy.mechanisms.attention import AttentionNoise
+from veilrec.privacy.mechanisms.reports import MadeOfReports
+from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation
+from veilrec.privacy.randomness import KeyedSource
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.simulation import pieces
+
+Patch = pytest.MonkeyPatch
+Change = Callable[[Plan], Plan]
+SETTINGS = (
+    "training=reports",
+    "size.word_dim=4",
+    "size.heads=2",
+    "size.head_dim=2",
+    "size.attention=2",
+    "size.basis=3",
+    "size.attention_clip=0.5",
+)
+TURNS = ("cohort.size=10", "cohort.sampling=turns")
+SIZE = "mean size of the noise on attention"
+BARE = "numbers of attention without noise"
+REPEATS = "vectors of noise that repeat each other"
+TRUE = "labels that are true"
+AMONG = "clicks that are among the candidates"
+MOVED = "how far a history moves what it is told as"
+CHANGED = "messages that change with more than what was told"
+ENCODER = "numbers of the user encoder that a message moves"
+COUNT = "impressions that a message tells of"
+SPENT = "epsilon of all that a device tells, from the noise that was measured"
+OTHER = "what devices learn from"
+HOSTILE = "largest norm of an update that is made to be large"
+LAPLACE = "distance of that noise from Laplace's"
+
+
+@cache
+def problem() -> Problem:
+    return small_problem(get("privaterec"), 40, 6)
+
+
+def unchanged(plan: Plan) -> Plan:
+    return plan
+
+
+def failed(change: Change = unchanged, settings: tuple[str, ...] = ()) -> set[str]:
+    """The checks that a plan fails, made anew and changed."""
+    method = get("privaterec")
+    assert method.plan is not None
+    config, _ = configure(method, preset="tuned", dataset="", settings=[*SETTINGS, *settings])
+    plan = change(method.plan(config, problem()))
+    claimed = promised(method, config, problem())
+    assert claimed.trust == "nobody"
+    data = method.devices(config, problem())
+    checks = audit_plan(plan, data, problem().train, claimed, rounds=2, drawn=100)
+    assert sum(check.false_alarm_rate for check in checks) < 5e-5
+    return {check.name for check in checks if not check.holds}
+
+
+@pytest.mark.parametrize("settings", [(), TURNS, ("privacy.samples=2",), ("size.balance=0.1",)])
+def test_a_sound_plan_holds(settings: tuple[str, ...]) -> None:
+    assert failed(settings=settings) == set()
+
+
+def with_noise(**changed: Any) -> Change:
+    """The learner with something else in its noise, which the accounting does not hear of."""
+
+    def change(plan: Plan) -> Plan:
+        learner: Any = copy.copy(plan.learner)
+        learner.noise = replace(learner.noise, **changed)
+        return replace(plan, learner=learner)
+
+    return change
+
+
+def without_noise(plan: Plan) -> Plan:
+    learner: Any = copy.copy(plan.learner)
+    learner.noise = None
+    return replace(plan, learner=learner)
+
+
+def add(factor: float) -> Callable[[Patch], None]:
+    """So much of the noise."""
+    sound = AttentionNoise.add
+
+    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
+        clipped = self.clipped(attention)
+        return clipped + factor * (sound(self, attention, source) - clipped)
+
+    return lambda patch: patch.setattr(AttentionNoise, "add", planted)
+
+
+def gaussian(patch: Patch) -> None:
+    """Another law, of the same mean size."""
+    generator = np.random.default_rng(1)
+
+    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
+        return self.clipped(attention) + generator.normal(0.0, self.scale * 1.2534, attention.shape)
+
+    patch.setattr(AttentionNoise, "add", planted)
+
+
+def one_number_bare(patch: Patch) -> None:
+    sound = AttentionNoise.add
+
+    def planted(self: AttentionNoise, attention: Any, source: Any) -> Any:
+        noisy = sound(self, attention, source)
+        noisy[..., 0] = self.clipped(attention)[..., 0]
+        return noisy
+
+    patch.setattr(AttentionNoise, "add", planted)
+
+
+def truthful(share: float) -> Callable[[Patch], None]:
+    """Labels of which some are told as they are."""
+    sound = LabelPerturbation.release
+
+    def planted(self: LabelPerturbation, clicks: Any, items: Any, source: Any) -> Any:
+        told = sound(self, clicks, items, source)
+        true = np.random.default_rng(len(clicks)).random(len(clicks)) < share
+        told[true, 0] = clicks[true]
+        return told
+
+    return lambda patch: patch.setattr(LabelPerturbation, "release", planted)
+
+
+def with_the_click(patch: Patch) -> None:
+    """The click always among the candidates, as published."""
+    sound = LabelPerturbation.of
+
+    def planted(self: LabelPerturbation, items: int) -> Any:
+        if items == 2 + self.negatives:  # what is charged for
+            return sound(self, items)
+        return LabelPermutation(items=items, negatives=min(self.negatives, items - 1), epsilon=self.epsilon)
+
+    patch.setattr(LabelPerturbation, "of", planted)
+
+
+def learn_from_the_truth(patch: Patch) -> None:
+    """Noise is drawn, and then not used."""
+    sound = news._Draws.released
+
+    def planted(self: Any, attention: Any) -> Any:
+        sound(self, attention)
+        return attention
+
+    patch.setattr(news._Draws, "released", planted)
+
+
+def a_little_of_the_truth(patch: Patch) -> None:
+    sound = news._Draws.released
+    patch.setattr(news._Draws, "released", lambda self, attention: sound(self, attention) + 0.01 * attention)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is wrong, and which check sees it."""
+
+    name: str
+    seen_by: str
+    plant: Callable[[Patch], Any] = lambda patch: None
+    change: Change = unchanged
+    settings: tuple[str, ...] = ()
+
+
+def _calibrated_for_a_turn(plan: Plan) -> Plan:
+    """The noise of a run of one round, in all of them."""
+    method = get("privaterec")
+    assert method.plan is not None
+    config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
+    return replace(method.plan(config, replace(problem(), rounds=1)), rounds=plan.rounds, most_turns=1)
+
+
+BUGS = (
+    Bug("no noise", SIZE, add(0.0)),
+    Bug("no noise is bare", BARE, add(0.0)),
+    Bug("no noise costs everything", SPENT, add(0.0)),
+    Bug("half the noise", SIZE, add(0.5)),
+    Bug("a twentieth less noise", SIZE, add(0.95)),
+    Bug("another law", LAPLACE, gaussian),
+    Bug("one number without noise", BARE, one_number_bare),
+    Bug(
+        "one noise for all devices",
+        REPEATS,
+        lambda patch: patch.setattr(pieces, "noise_of_learning", lambda *_: KeyedSource(bytes(32), 1)),
+    ),
+    Bug("history path not stopped", CHANGED, change=with_noise(path="through")),
+    Bug("history path reaches the user encoder", ENCODER, change=with_noise(path="through")),
+    Bug("noise that is not used", CHANGED, learn_from_the_truth),
+    Bug("a little of the truth beside the noise", CHANGED, a_little_of_the_truth),
+    Bug("a forgotten clip of attention", MOVED, lambda p: p.setattr(AttentionNoise, "clipped", lambda self, a: a)),
+    Bug("a forgotten clip of updates", HOSTILE, lambda p: p.setattr(MadeOfReports, "bound", lambda self, u, about: u)),
+    Bug("labels told truthfully", TRUE, truthful(1.0)),
+    Bug("a tenth of the labels told truthfully", TRUE, truthful(0.1)),
+    Bug("the click is always a candidate", AMONG, with_the_click),
+    Bug("two impressions told, one charged for", COUNT, change=with_noise(samples=2)),
+    Bug("every click told", COUNT, change=with_noise(samples=None)),
+    Bug("a learner without noise", OTHER, change=without_noise),
+    Bug("fewer turns charged for than are taken", SPENT, change=_calibrated_for_a_turn),
+    Bug(
+        "turns that are no turns",
+        SPENT,
+        change=lambda plan: replace(plan, cohort=CohortSettings(size=0)),
+        settings=TURNS,
+    ),
+)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    assert bug.seen_by in failed(bug.change, bug.settings)
+
+
+def test_a_neighbour_was_shown_the_same_and_did_something_else() -> None:
+    method = get("privaterec")
+    config, _ = configure(method, preset="tuned", dataset="", settings=list(SETTINGS))
+    data: Any = method.devices(config, problem())
+    other = another(data, 0)
+    shown = [
+        one_click_of_some(one.rows, np.arange(len(one.rows)), most=1, longest=8, seed=1, number=0)
+        for one in (data, other)
+    ]
+    assert np.array_equal(shown[0].shown.items, shown[1].shown.items)
+    assert np.array_equal(shown[0].shown.offsets, shown[1].shown.offsets)
+    assert not np.array_equal(shown[0].clicked, shown[1].clicked)
+    assert not np.array_equal(shown[0].histories, shown[1].histories)
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (0.01, False)])
+def test_the_canary_refutes_what_has_next_to_no_noise(factor: float, holds: bool, monkeypatch: Patch) -> None:
+    method = get("privaterec")
+    settings = ("training=reports", "privacy.epsilon=1")
+    plan, tiny = tiny_plan(method, settings)
+    config, _ = configure(method, preset="tuned", dataset="", settings=settings)
+    claimed = promised(method, config, tiny)
+    add(factor)(monkeypatch)
+    found = canary(plan, method.devices(config, tiny), tiny.train, claimed, runs=100)
+    assert found.holds == holds

@@ -1,0 +1,298 @@
+"""Bugs planted in bounds that are learnt and in trees of noise: the audit of the plan has to find every one of them.
+
+All seeds are fixed. Each audit fails a sound plan by chance with probability at most 2e-4 (`Check.false_alarm_rate`
+adds up to less), so that of the six sound plans here one would fail for one seed in 800.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.audit.bounded_plans import PUBLISHED, adaptive_plan, data, people, promise, published_plan_of, tree_plan
+from tests.audit.planted_bugs import CHARGED, NORM, PAST, REPEATS, SPREAD, TOLD, Bug, Patch
+from veilrec.audit.canary import Canary, canary
+from veilrec.audit.plan import audit_plan
+from veilrec.audit.plan_sums import BY_ROUND, COUNT, NODE, NODES
+from veilrec.core.plan import Plan
+from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec
+from veilrec.methods.privrec.dp_privrec import published_guarantee
+from veilrec.privacy.mechanisms import adaptive_clipping, schedules
+from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, PublishedAdaptiveSum
+from veilrec.privacy.mechanisms.clipping import clip_whole
+from veilrec.privacy.mechanisms.schedules import TreeSum
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.server.server import Server
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    "poisson": adaptive_plan,
+    "fixed": lambda: adaptive_plan("fixed"),
+    "everybody": lambda: adaptive_plan(size=0),
+    "tree": tree_plan,
+    "tree whose cohorts do not divide the people": lambda: tree_plan(9),
+    "tree of one round": lambda: tree_plan(60, rounds=3),
+}
+WITHIN = "what updates within and beyond a bound count for"
+FROM_COUNT = "rounds whose bound is not from the protected count"
+ONE_MESSAGE = "how far one message moves the count"
+MISSING = "a message whose count is 1"
+TURNS, IN_A_TREE = "turns of a device that are accounted for", "turns of a device in one tree"
+PUBLISHED_EPSILON = "epsilon of the run, from the noise that was measured"
+
+
+def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set[str]:
+    """The checks that a plan fails, made anew and changed."""
+    plan = change(PLANS[spec]())
+    checks = audit_plan(
+        plan, data(), people(), promise(plan), rounds=min(plan.rounds, 8 if "tree" in spec else 3), drawn=400
+    )
+    assert sum(check.false_alarm_rate for check in checks) < 2e-4
+    return {check.name for check in checks if not check.holds}
+
+
+def no_noise_on_the_count(patch: Patch) -> None:
+    sound = CohortSum.protect
+    patch.setattr(
+        AdaptiveSum,
+        "protect",
+        lambda self, sums, about, source: sound(
+            self, {name: total for name, total in sums.items() if name != BOUND}, about, source
+        ),
+    )
+
+
+def sigma(factor: Callable[[str], float]) -> Callable[[Patch], None]:
+    sound = AdaptiveSum.sigma_in
+    return lambda patch: patch.setattr(
+        AdaptiveSum, "sigma_in", lambda self, name, about: factor(name) * sound(self, name, about)
+    )
+
+
+def noise_for_the_last_round(patch: Patch) -> None:
+    sound, last = CohortSum.protect, {"about": RoundSpec(0)}
+
+    def planted(self: AdaptiveSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        before, last["about"] = last["about"], about
+        sound(self, sums, replace(about, clip_norm=before.clip_norm), source)
+
+    patch.setattr(AdaptiveSum, "protect", planted)
+
+
+def noise_for_the_first_round(patch: Patch) -> None:
+    sound = AdaptiveSum.sigma_in
+    patch.setattr(
+        AdaptiveSum, "sigma_in", lambda self, name, about: sound(self, name, replace(about, clip_norm=self.clip_norm))
+    )
+
+
+def counted_after_clipping(patch: Patch) -> None:
+    sound = AdaptiveSum.bound
+    patch.setattr(AdaptiveSum, "bound", lambda self, uploads, about: sound(self, sound(self, uploads, about), about))
+
+
+def bound_from_the_bare_count(patch: Patch) -> None:
+    sound = Server.protect
+
+    def protect(self: Any, source: Any) -> None:
+        self.bare = float(self._aggregator.sums[BOUND][0])
+        sound(self, source)
+
+    def next_bound(self: Any) -> dict[str, float]:
+        return {BOUND: self.bound_rule.next(float(self.weights[BOUND][0]), self.bare)}
+
+    patch.setattr(Server, "protect", protect)
+    patch.setattr(Server, "_next_bound", next_bound)
+
+
+def clip_forgotten(patch: Patch) -> None:
+    patch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads)
+
+
+def clipped_to_the_first_bound(patch: Patch) -> None:
+    patch.setattr(CohortSum, "bound", lambda self, uploads, about: clip_whole(uploads, 2.0 * self.clip_norm))
+
+
+def whole_counts(patch: Patch) -> None:
+    """One up or nothing, with noise for a half."""
+    sound = AdaptiveSum.bound
+
+    def planted(self: AdaptiveSum, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        bounded = sound(self, uploads, about)
+        return replace(bounded, dense={**bounded.dense, BOUND: bounded.dense[BOUND] + np.float32(0.5)})
+
+    patch.setattr(AdaptiveSum, "bound", planted)
+
+
+def split_for_somebody_added(patch: Patch) -> None:
+    """Somebody who is replaced moves the count by 1, and the split takes it for a half."""
+    sound = adaptive_clipping.adaptive_clipping_noise
+    patch.setattr(
+        adaptive_clipping,
+        "adaptive_clipping_noise",
+        lambda noise, deviation, adjacency: sound(noise, deviation, adjacency="add-remove"),
+    )
+
+
+def count_for_nothing(patch: Patch) -> None:
+    """The count is released beside updates that have no more noise for it."""
+    sound = adaptive_clipping.adaptive_clipping_noise
+    patch.setattr(
+        adaptive_clipping,
+        "adaptive_clipping_noise",
+        lambda noise, deviation, adjacency: replace(
+            sound(noise, deviation, adjacency=adjacency), update_noise_multiplier=noise
+        ),
+    )
+
+
+def any_count_passes(patch: Patch) -> None:
+    patch.setattr(AdaptiveSum, "check", lambda self, uploads, about: None)
+
+
+class _Levels:
+    """Noise by the level of a node instead of by the node."""
+
+    protects = True
+
+    def __init__(self, source: Any, steps: int, number: int) -> None:
+        place = number % steps + 1
+        self._source, self._steps = source.of(place & -place), steps
+
+    def words(self, count: int) -> Any:
+        return self._source.words(count)
+
+    def of(self, number: int) -> Any:
+        return _Levels(self._source, self._steps, number)
+
+
+def nodes_of_a_level_alike(patch: Patch) -> None:
+    sound = TreeSum.protect
+
+    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        sound(self, sums, about, _Levels(source, self.steps, about.number))
+
+    patch.setattr(TreeSum, "protect", planted)
+
+
+def the_same_tree_again(patch: Patch) -> None:
+    sound = TreeSum.protect
+
+    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        place = about.number % self.steps
+        sound(self, sums, replace(about, number=place), source.of(place))
+
+    patch.setattr(TreeSum, "protect", planted)
+
+
+def a_node_without_noise(patch: Patch) -> None:
+    """The round that ends a node of four takes the others' noise back and adds none."""
+    sound = schedules.lattice_gaussian
+    protect, empty = TreeSum.protect, {"next": False}
+
+    def planted(self: TreeSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        for name in sums:
+            empty["next"] = about.number % self.steps == 3
+            protect(self, {name: sums[name]}, about, source)
+
+    def draw(source: Any, count: int) -> Any:
+        drawn = sound(source, count)
+        skipped, empty["next"] = empty["next"], False
+        return 0 * drawn if skipped else drawn
+
+    patch.setattr(TreeSum, "protect", planted)
+    patch.setattr(schedules, "lattice_gaussian", draw)
+
+
+def taken_back_at_once(patch: Patch) -> None:
+    """Every round takes back the noise of the one before it: what is left of all of them is one."""
+    patch.setattr(schedules, "taken_back", lambda number, steps: (number - 1,) if number % steps else ())
+
+
+def longer_trees(plan: Plan) -> Plan:
+    plan.mechanism.steps *= 2  # type: ignore[attr-defined]
+    return plan
+
+
+BUGS = (
+    Bug("no noise on the count", "poisson", COUNT, no_noise_on_the_count),
+    Bug("half the noise on the count", "fixed", COUNT, sigma(lambda name: 0.5 if name == BOUND else 1.0)),
+    Bug("half the noise on updates", "poisson", SPREAD, sigma(lambda name: 1.0 if name == BOUND else 0.5)),
+    Bug("noise for the bound of the last round", "poisson", BY_ROUND, noise_for_the_last_round),
+    Bug("noise for the bound of the first round", "everybody", BY_ROUND, noise_for_the_first_round),
+    Bug("the count after clipping", "poisson", WITHIN, counted_after_clipping),
+    Bug("the bound from the bare count", "poisson", FROM_COUNT, bound_from_the_bare_count),
+    Bug("the bound from the bare count, past the noise", "everybody", PAST, bound_from_the_bare_count),
+    Bug("the clip forgotten", "poisson", NORM, clip_forgotten),
+    Bug("clipped to twice the first bound", "poisson", NORM, clipped_to_the_first_bound),
+    Bug("a message counts one up", "poisson", ONE_MESSAGE, whole_counts),
+    Bug("the count of somebody replaced as if added", "fixed", TOLD, split_for_somebody_added),
+    Bug("the count costs nothing", "poisson", TOLD, count_for_nothing),
+    Bug("the server takes any count", "poisson", MISSING, any_count_passes),
+    Bug("nodes of a level share their noise", "tree", NODES, nodes_of_a_level_alike),
+    Bug("nodes of a level share their noise, in a run", "tree", REPEATS, nodes_of_a_level_alike),
+    Bug("every tree has the noise of the first", "tree", NODES, the_same_tree_again),
+    Bug("a node without noise", "tree", NODE, a_node_without_noise),
+    Bug("noise is taken back too early", "tree", NODES, taken_back_at_once),
+    Bug("trees longer than a turn", "tree", IN_A_TREE, change=longer_trees),
+    Bug("one turn is charged", "tree", TURNS, change=lambda plan: replace(plan, most_turns=1)),
+    Bug(
+        "half the noise of a tree",
+        "tree",
+        NODE,
+        lambda patch: patch.setattr(TreeSum, "sigma_in", lambda self, name, about: self.sigma / 2.0),
+    ),
+    Bug(
+        "a tree without levels in the account",
+        "tree",
+        CHARGED,
+        lambda patch: patch.setattr(
+            TreeSum, "event", lambda self: replace(schedules.TreeEvent(self.noise_multiplier, self.steps), steps=1)
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("spec", PLANS)
+def test_a_sound_plan_holds(spec: str) -> None:
+    assert failed(spec) == set()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    assert bug.seen_by in failed(bug.spec, bug.change)
+
+
+@pytest.mark.parametrize("rate", [1.0, 2.0])
+def test_the_printed_form_costs_what_its_statement_says_and_less_noise_more(rate: float, monkeypatch: Patch) -> None:
+    plan = published_plan_of(rate)
+    stated = published_guarantee(plan, PUBLISHED, devices=60)
+    checks = audit_plan(plan, data(), people(), stated, rounds=3)
+    assert all(check.holds for check in checks)
+    sound = PublishedAdaptiveSum.sigma_in
+    monkeypatch.setattr(PublishedAdaptiveSum, "sigma_in", lambda self, name, about: 0.9 * sound(self, name, about))
+    checks = audit_plan(plan, data(), people(), stated, rounds=3)
+    assert PUBLISHED_EPSILON in {check.name for check in checks if not check.holds}
+
+
+def sings(plan: Plan) -> Canary:
+    return canary(plan, data(12), people(12), promise(plan), runs=250)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: adaptive_plan(size=0, users=12, rounds=3), lambda: tree_plan(3, users=12, rounds=8)],
+    ids=["adaptive", "tree"],
+)
+def test_a_canary_sings_when_a_fifth_of_the_noise_is_left(make: Callable[[], Plan], monkeypatch: Patch) -> None:
+    sound = sings(make())
+    assert sound.holds
+    assert 1.0 < sound.epsilon_lower < 8.0
+    for kind in (AdaptiveSum, TreeSum):
+        right = kind.sigma_in
+        monkeypatch.setattr(kind, "sigma_in", lambda self, name, about, right=right: 0.2 * right(self, name, about))
+    assert not sings(make()).holds

@@ -1,0 +1,214 @@
+"""The last comparison of a simulated run: what it keeps, also after a stop, and what the audit catches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.methods.tiny_news import SMALL, method, problem
+from veilrec.audit.plan_messages import comparison_checks
+from veilrec.core.arrays import Doubles
+from veilrec.core.errors import BadInput
+from veilrec.methods.base import configure, make_trainer
+from veilrec.methods.news import federated as parts
+from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.server import server
+from veilrec.simulation import simulation as simulated
+from veilrec.simulation.simulation import Seeds, Simulation
+
+SECRET = bytes(range(32))
+SETTINGS = ("network=public-head", "text.sentences=titles", "text.sentence_dim=8", "cohort.size=0", "privacy.epsilon=4")
+ROUNDS = 3
+
+
+def made(*settings: str, secret: bytes | None = None) -> Simulation:
+    chosen = method("fednewsrec-head")
+    config, _ = configure(chosen, preset="tuned", dataset="", settings=[*SMALL, *SETTINGS, *settings])
+    trainer = make_trainer(chosen, config, problem(rounds=ROUNDS), secret=secret)
+    assert isinstance(trainer, Simulation)
+    return trainer
+
+
+@dataclass(frozen=True)
+class Says:
+    """Judges who all say the same."""
+
+    judge: Any
+    gain: float
+
+    def devices(self, data: Any) -> Any:
+        return self.judge.devices(data)
+
+    def gains(self, data: Any, start: Mapping[str, Any], trained: Mapping[str, Any]) -> Doubles:
+        return np.full(len(data.rows), self.gain)
+
+
+def saying(gain: float, secret: bytes | None = None) -> Simulation:
+    base = made()
+    assert base.plan.comparison is not None
+    judged = replace(base.plan.comparison, judge=Says(base.plan.comparison.judge, gain))
+    plan = replace(base.plan, comparison=judged)
+    return Simulation(plan, base.data, base.histories, Seeds.all_from(1, secret))
+
+
+def run(sim: Simulation, begin: int = 0) -> Simulation:
+    for number in range(begin, ROUNDS):
+        sim.step(number)
+    return sim
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(1.0, "trained"), (-1.0, "start")])
+def test_what_the_judges_say_decides_which_model_ranks(gain: float, kept: str) -> None:
+    sim = run(saying(gain))
+    assert sim.verdict is not None
+    assert sim.verdict.kept == kept
+    wanted = sim.plan.start if kept == "start" else sim.standing.weights
+    assert all(np.array_equal(sim.parts().weights[name], value) for name, value in wanted.items())
+    assert not np.array_equal(sim.plan.start["scales"], sim.standing.weights["scales"])
+    both, history = sim.compared(), np.arange(5)
+    assert np.array_equal(both[kept].score_all(history), sim.model().score_all(history))
+    assert not np.array_equal(both["start"].score_all(history), both["trained"].score_all(history))
+    assert made().compared() == {}
+
+
+def test_nothing_is_compared_before_the_last_round_and_judges_are_counted_in_bytes() -> None:
+    sim, without = made(), made("judges.share=0")
+    assert sim.step(0).up_bytes > 0
+    assert sim.verdict is None
+    learners = int((sim.data.rows.lengths() > 0).sum())
+    last = [sim.step(number) for number in (1, 2)][-1]
+    assert sim.verdict is not None
+    assert last.devices == learners
+    assert last.up_bytes > sim.verdict.judges * 8
+    assert without.plan.comparison is None
+    assert int((without.data.rows.lengths() > 0).sum()) == learners + sim.verdict.judges
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_stopped_and_gone_on_is_the_same_to_the_bit(secret: bytes | None) -> None:
+    straight, stopped = run(made(secret=secret)), made(secret=secret)
+    stopped.step(0)
+    resumed = made(secret=secret)
+    resumed.load_state(stopped.state(), 1)
+    run(resumed, 1)
+    ended = made(secret=secret)
+    ended.load_state(straight.state(), ROUNDS)
+    for other in (resumed, ended):
+        assert other.verdict == straight.verdict
+        assert other.state().keys() == straight.state().keys()
+        assert all(np.array_equal(value, straight.state()[name]) for name, value in other.state().items())
+        for name, value in straight.parts().weights.items():
+            assert np.array_equal(other.parts().weights[name], value)
+
+
+def test_a_run_that_starts_from_another_is_compared_with_that_one() -> None:
+    earlier, sim = made(), saying(-1.0)
+    earlier.step(0)
+    state = {name: np.array(values) for name, values in sim.state().items()}
+    for name, values in earlier.server.weights.items():
+        state[f"server.weights.{name}"] = values.copy()
+    sim.load_state(state, 0)
+    run(sim)
+    assert np.array_equal(sim.parts().weights["scales"], earlier.server.weights["scales"])
+
+
+def test_both_groups_spend_the_whole_epsilon_and_no_more() -> None:
+    plan = made().plan
+    assert epsilon_of(plan.event(), 1e-6) == pytest.approx(4.0, rel=1e-3)
+    assert epsilon_of(replace(plan, comparison=None).event(), 1e-6) <= 4.0
+
+
+def test_without_a_proof_nobody_judges() -> None:
+    sim = made("calibration=none")
+    assert sim.plan.comparison is None
+    assert run(sim).verdict is None
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", "nan", "2"])
+def test_impossible_shares_are_refused(share: str) -> None:
+    with pytest.raises(BadInput, match=r"judges\.share"):
+        made(f"judges.share={share}")
+
+
+def test_a_share_that_leaves_nobody_to_judge_keeps_the_start() -> None:
+    sim = run(made("judges.share=1e-9"))
+    assert sim.verdict is not None
+    assert (sim.verdict.kept, sim.verdict.judges) == ("start", 0)
+
+
+def failing() -> list[str]:
+    """Checks of an audit that do not hold, of the plan as the method makes it now."""
+    sim = made()
+    chosen = method("fednewsrec-head")
+    config, _ = configure(chosen, preset="tuned", dataset="", settings=[*SMALL, *SETTINGS])
+    checks = comparison_checks(sim.plan, sim.data, sim.histories, chosen.guarantee(config), 0)
+    return [check.name for check in checks if not check.holds]
+
+
+def test_a_sound_comparison_passes_the_audit() -> None:
+    assert failing() == []
+
+
+def _without_noise(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GainSum, "protect", lambda self, total, source: np.asarray(total, np.float64))
+
+
+def _half_the_noise(patch: pytest.MonkeyPatch) -> None:
+    sound = GainSum.protect
+    patch.setattr(GainSum, "protect", lambda self, total, source: total + 0.5 * (sound(self, total, source) - total))
+
+
+def _judges_learn(patch: pytest.MonkeyPatch) -> None:
+    sound = parts.parted
+    patch.setattr(parts, "parted", lambda logs, share, seed: replace(sound(logs, share, seed), rows=logs))
+
+
+def _unclipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GainSum, "bound", lambda self, gains: np.clip(np.nan_to_num(gains), -1e3, 1e3))
+
+
+def _no_threshold(patch: pytest.MonkeyPatch) -> None:
+    sound = server.decide
+
+    def lenient(noisy: float, judges: int, mechanism: GainSum) -> server.SelectionOutcome:
+        found = sound(noisy, judges, mechanism)
+        return replace(found, kept="trained" if found.gain > 0.0 else "start")
+
+    patch.setattr(simulated, "decide", lenient)
+
+
+def _half_sensitivity(patch: pytest.MonkeyPatch) -> None:
+    sound = GainSum.__init__
+
+    def small(self: GainSum, **settings: Any) -> None:
+        sound(self, **settings)
+        self.sigma *= 0.5
+
+    patch.setattr(GainSum, "__init__", small)
+
+
+BUGS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "no noise": (_without_noise, "standard deviation of the noise"),
+    "half the noise": (_half_the_noise, "standard deviation of the noise"),
+    "judges learn": (_judges_learn, "devices that learn and judge"),
+    "not clipped": (_unclipped, "sum of judges who all say"),
+    "threshold ignored": (_no_threshold, "against their own threshold"),
+    "half the sensitivity": (_half_sensitivity, "standard deviation of the noise"),
+}
+
+
+@pytest.fixture
+def patched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    bug, found_by = BUGS[request.param]
+    bug(monkeypatch)
+    yield found_by
+
+
+@pytest.mark.parametrize("patched", BUGS, indirect=True)
+def test_the_audit_finds_every_planted_bug(patched: str) -> None:
+    assert any(patched in name for name in failing())

@@ -1,0 +1,263 @@
+"""Bugs planted in dp-privrec and popularity-head: the audit of the plan or the contract has to find every one of them.
+
+All seeds are fixed. Each audit fails a sound plan by chance with probability at most 2e-4 (`Check.false_alarm_rate`
+adds up to less), so that of the five sound plans here one would fail for one seed in 1,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.audit.planted_bugs import (
+    BARE,
+    COUNTS,
+    DELTA,
+    FREE,
+    HOSTILE,
+    LONG,
+    NORM,
+    PAST,
+    REPORTS,
+    SPREAD,
+    TOLD,
+    VOTED,
+    Bug,
+    Patch,
+    _NoReport,
+    a_vote_for_every_item,
+    by_tensor,
+    exact_votes,
+    less,
+    noisy,
+    one_by_one,
+    setting,
+)
+from veilrec.audit.canary import Canary, canary
+from veilrec.audit.contract_checks import holds_nobody
+from veilrec.audit.contract_subject import ContractBroken, ContractSubject
+from veilrec.audit.method import tiny_config, tiny_plan
+from veilrec.audit.plan import audit_plan
+from veilrec.client.reptile import MetaLocalTrainer
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import VeilrecError
+from veilrec.core.features import Features
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec
+from veilrec.data import synthetic_ratings
+from veilrec.methods import private
+from veilrec.methods.base import Problem, configure, promised
+from veilrec.methods.privrec import common, dp_privrec
+from veilrec.methods.registry import get
+from veilrec.models.feature_inputs import POPULARITY, Inputs
+from veilrec.privacy.mechanisms import sums as updates
+from veilrec.privacy.mechanisms.clipping import clip_whole
+from veilrec.privacy.mechanisms.reports import VoteReports
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.simulation.simulation import Seeds, Simulation
+
+ROUNDS, ITEMS = 6, 60
+# All tensors that the method can have, in a network that learns in milliseconds.
+SMALL = (
+    "features.users=null model.embedding=2 model.hidden=[3] model.start_at_zero=false local.steps=3 local.negatives=8"
+)
+POISSON = f"dp-privrec cohort.size=20 {SMALL}"
+FIXED = f"dp-privrec cohort.size=20 cohort.sampling=fixed {SMALL}"
+TURNS = f"dp-privrec cohort.size=10 cohort.sampling=turns {SMALL}"
+WITHOUT_VOTES = f"{POISSON} model.popularity=false"
+HEAD = "popularity-head local.steps=3 local.negatives=8"
+PEOPLE = "users.embedding"
+
+
+@cache
+def people() -> tuple[Csr, Features]:
+    made_up = synthetic_ratings.generate(users=60, items=ITEMS, seed=2)
+    assert made_up.features is not None
+    return Csr(made_up.interactions.offsets, made_up.interactions.items), made_up.features
+
+
+def parts_of(spec: str) -> tuple[Any, Any, Problem]:
+    name, *settings = spec.split()
+    method = get(name)
+    config, rounds = configure(method, preset="tuned", dataset="", settings=settings)
+    train, features = people()
+    return method, config, Problem(train, ITEMS, 3, min(rounds, ROUNDS), features=features)
+
+
+def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set[str]:
+    """The checks that a plan fails, made anew and changed."""
+    method, config, problem = parts_of(spec)
+    plan = change(method.plan(config, problem))
+    claimed, data = promised(method, config, problem), method.devices(config, problem)
+    rounds = min(plan.rounds, 6 if "turns" in spec else 3)
+    checks = audit_plan(plan, data, problem.train, claimed, rounds=rounds, drawn=400)
+    assert sum(check.false_alarm_rate for check in checks) < 2e-4
+    return {check.name for check in checks if not check.holds}
+
+
+def all_but(name: str) -> Callable[[ClientUpdates, float], ClientUpdates]:
+    """Everything is clipped, and one tensor left as it was."""
+
+    def clip(uploads: ClientUpdates, clip_norm: float) -> ClientUpdates:
+        kept = clip_whole(uploads, clip_norm)
+        return replace(kept, dense={**kept.dense, name: uploads.dense[name].copy()})
+
+    return clip
+
+
+def no_noise_on(name: str) -> Callable[[Patch], None]:
+    sound = CohortSum.protect
+
+    def planted(self: CohortSum, sums: Any, about: RoundSpec, source: Any) -> None:
+        sound(self, {tensor: total for tensor, total in sums.items() if tensor != name}, about, source)
+
+    return lambda patch: patch.setattr(CohortSum, "protect", planted)
+
+
+def votes_for_free(patch: Patch) -> None:
+    sound = dp_privrec.private_votes
+    patch.setattr(dp_privrec, "private_votes", lambda *args, **options: replace(sound(*args, **options), event=FREE))
+
+
+def bare_votes_in_the_model(patch: Patch) -> None:
+    """The reports are protected, and the tensor is filled without them."""
+    sound = Simulation._open_round
+
+    def planted(self: Simulation, number: int, devices: Any) -> int:
+        sent = sound(self, number, devices)
+        assert self.plan.reports is not None
+        mechanism, everybody = self.plan.reports.mechanism, np.arange(len(self.data.rows))
+        votes = mechanism.count(self.data.rows, everybody, seed=0, period=0) * mechanism.step
+        self.server.fill({POPULARITY: votes.astype(np.float32).reshape(-1, 1)})
+        return sent
+
+    patch.setattr(Simulation, "_open_round", planted)
+
+
+def somebodys_weights_in_the_model(name: str) -> Callable[[Patch], None]:
+    """What the first device adapts is released as if it were the model's."""
+    sound = Simulation.step
+
+    def planted(self: Simulation, number: int) -> Any:
+        told = sound(self, number)
+        model = self.plan.ranker.model(self.server.weights, self.data.kept, self.data.rows)
+        adapted = model.adapted(np.zeros(1, np.int64))  # type: ignore[attr-defined]
+        adapter = self.plan.ranker.adapter  # type: ignore[attr-defined]
+        self.server.weights[name][...] = adapter.net.named(adapted)[name][0]
+        return told
+
+    return lambda patch: patch.setattr(Simulation, "step", planted)
+
+
+NOT_CHARGED: Callable[[Plan], Plan] = lambda plan: _NoReport(**vars(plan))  # noqa: E731
+
+BUGS = (
+    Bug("a tensor left out of the clip", POISSON, HOSTILE, setting(updates, "clip_whole", all_but("layer1.weight"))),
+    Bug("people's vectors left out of the clip", FIXED, HOSTILE, setting(updates, "clip_whole", all_but(PEOPLE))),
+    Bug("a tensor left out of the clip of turns", TURNS, HOSTILE, setting(updates, "clip_whole", all_but(PEOPLE))),
+    Bug("clipped tensor by tensor", WITHOUT_VOTES, HOSTILE, setting(updates, "clip_whole", by_tensor)),
+    Bug("people's vectors without noise", POISSON, BARE, no_noise_on(PEOPLE)),
+    Bug("the last bias without noise", WITHOUT_VOTES, BARE, no_noise_on("layer2.bias")),
+    Bug("votes that are not charged", POISSON, REPORTS, change=NOT_CHARGED),
+    Bug("votes that fixed cohorts are not charged for", FIXED, REPORTS, change=NOT_CHARGED),
+    Bug("votes that the budget does not count", POISSON, DELTA, votes_for_free),
+    Bug("votes without noise", POISSON, COUNTS, setting(VoteReports, "protect", exact_votes)),
+    Bug("more than one vote a person", POISSON, VOTED, a_vote_for_every_item),
+    Bug("the model knows the votes without their noise", POISSON, PAST, bare_votes_in_the_model),
+    Bug("the model knows the votes without their noise, by turns", TURNS, PAST, bare_votes_in_the_model),
+    Bug("adapted weights in the model", POISSON, PAST, somebodys_weights_in_the_model("layer1.weight")),
+    Bug("an adapted head in the model", HEAD, PAST, somebodys_weights_in_the_model("layer1.weight")),
+    Bug("votes for the head that nobody cuts", HEAD, NORM, setting(updates, "clip_whole", lambda sent, norm: sent)),
+    Bug("votes for the head that are cut one by one", HEAD, NORM, setting(updates, "clip_whole", one_by_one)),
+    Bug("no noise on votes for the head", HEAD, BARE, setting(CohortSum, "protect", lambda *arguments: None)),
+    Bug("half the noise on votes for the head", HEAD, SPREAD, noisy(lambda self, total, noise: noise / 2)),
+    Bug("noise for half of what a voter moves", HEAD, TOLD, setting(private, "noise_multiplier_for", less)),
+    Bug("messages of votes that nobody checks", HEAD, LONG, setting(CohortSum, "check", lambda *arguments: None)),
+)
+
+
+@pytest.mark.parametrize("spec", [POISSON, FIXED, TURNS, WITHOUT_VOTES, HEAD])
+def test_a_sound_plan_holds(spec: str) -> None:
+    assert failed(spec) == set()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    assert bug.seen_by in failed(bug.spec, bug.change)
+
+
+def sings(name: str, *settings: str) -> Canary:
+    method, settings = get(name), ("privacy.epsilon=8", *settings)
+    plan, problem = tiny_plan(method, settings)
+    config = tiny_config(method, settings)
+    claimed = promised(method, config, problem)
+    return canary(plan, method.devices(config, problem), problem.train, claimed, runs=400)
+
+
+@pytest.mark.parametrize("spec", ["dp-privrec model.popularity=false", "popularity-head"])
+def test_a_canary_sings_when_a_tenth_of_the_noise_is_left(spec: str, monkeypatch: Patch) -> None:
+    sound = sings(*spec.split())
+    noisy(lambda self, total, noise: noise / 10)(monkeypatch)
+    assert sound.holds
+    assert sound.epsilon_lower > 1.0
+    assert not sings(*spec.split()).holds
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed", "turns"])
+def test_a_canary_sings_when_votes_have_a_tenth_of_their_noise(sampling: str, monkeypatch: Patch) -> None:
+    sound, protect = sings("dp-privrec", f"cohort.sampling={sampling}"), VoteReports.protect
+
+    def quieter(self: VoteReports, counts: Any, source: Any) -> Any:
+        votes = counts * self.step
+        return votes + (protect(self, counts, source) - votes) / 10
+
+    monkeypatch.setattr(VoteReports, "protect", quieter)
+    assert sound.holds
+    assert sound.epsilon_lower > 1.0
+    assert not sings("dp-privrec", f"cohort.sampling={sampling}").holds
+
+
+@pytest.mark.parametrize("tensor", ["features.codes", "features.numbers"])
+def test_a_message_with_somebodys_features_is_refused(tensor: str, monkeypatch: Patch) -> None:
+    sound = MetaLocalTrainer.learn
+
+    def planted(self: MetaLocalTrainer, cohort: Any, model: Any, about: RoundSpec) -> Any:
+        learned = sound(self, cohort, model, about)
+        kept = cohort.data.kept[tensor].astype(np.float32)
+        return replace(learned, uploads=replace(learned.uploads, dense={**learned.uploads.dense, tensor: kept}))
+
+    method, config, problem = parts_of(WITHOUT_VOTES)
+    simulation = Simulation(
+        method.plan(config, problem), method.devices(config, problem), problem.train, Seeds.all_from(1)
+    )
+    simulation.step(0)
+    monkeypatch.setattr(MetaLocalTrainer, "learn", planted)
+    with pytest.raises((VeilrecError, KeyError), match=tensor):
+        simulation.step(1)
+
+
+@pytest.mark.parametrize("name", ["dp-privrec", "privrec"])
+def test_a_plan_that_holds_peoples_features_breaks_the_contract(name: str, monkeypatch: Patch) -> None:
+    subject = ContractSubject(name, settings=("features.users=null",))
+    holds_nobody(subject)
+
+    def planted(people: Any, items: Any, embedding: int, popularity: bool) -> Inputs:
+        return Inputs(people_of["all"], items, embedding, popularity)
+
+    people_of: dict[str, Any] = {}
+    sound = common.parts
+
+    def parts(config: Any, problem: Any, features: Features, **options: Any) -> Any:
+        people_of["all"] = features.users
+        return sound(config, problem, features, **options)
+
+    monkeypatch.setattr(common, "Inputs", planted)
+    monkeypatch.setattr(common, "parts", parts)
+    with pytest.raises(ContractBroken, match="a row for every person"):
+        holds_nobody(subject)

@@ -1,0 +1,112 @@
+"""Bugs planted in the objects that train, one at a time: the audit of the plan has to find every one of them.
+
+All seeds are fixed. Each audit fails a sound plan by chance with probability at most 2e-4 (`Check.false_alarm_rate`
+adds up to less), so that of the sound plans here one would fail for one seed in 500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.audit.planted_bugs import BUGS, MF, SAME, SOUND, Bug, Patch, noisy, sound_flips
+from veilrec.audit.auditor import judge, select
+from veilrec.audit.canary import Canary, canary
+from veilrec.audit.method import small_problem, tiny_plan
+from veilrec.audit.plan import audit_plan
+from veilrec.core.arrays import Csr
+from veilrec.core.plan import Plan
+from veilrec.data import synthetic_ratings
+from veilrec.methods.base import Problem, configure, promised
+from veilrec.methods.registry import get
+from veilrec.privacy.mechanisms import responses
+from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.simulation.simulation import Seeds, Simulation
+
+
+@cache
+def few_people() -> Csr:
+    used = synthetic_ratings.generate(users=60, items=60, seed=2).interactions
+    return Csr(used.offsets, used.items)
+
+
+def failed(spec: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> set[str]:
+    """The checks that a plan fails, made anew and changed."""
+    name, *settings = spec.split()
+    method = get(name)
+    assert method.plan is not None
+    small = ["size.word_dim=4", "size.heads=2", "size.head_dim=2", "size.attention=2"] if name == "fednewsrec" else []
+    config, _ = configure(method, preset="tuned", dataset="", settings=[*settings, *small])
+    rounds = 6
+    problem = small_problem(method, 40, rounds) if small else Problem(few_people(), 60, 3, rounds)
+    plan = change(method.plan(config, problem))
+    claimed = promised(method, config, problem)
+    checks = audit_plan(
+        plan, method.devices(config, problem), problem.train, claimed, rounds=2 if small else 3, drawn=400
+    )
+    assert sum(check.false_alarm_rate for check in checks) < 2e-4
+    return {check.name for check in checks if not check.holds}
+
+
+@pytest.mark.parametrize("spec", SOUND)
+def test_a_sound_plan_holds(spec: str) -> None:
+    assert failed(spec) == set()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    assert bug.seen_by in failed(bug.spec, bug.change)
+
+
+def test_there_are_enough_bugs_and_none_twice() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 25
+
+
+def test_lies_half_as_often_fall_in_the_audit_of_the_mechanism_too(monkeypatch: Patch) -> None:
+    sound = [judge(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
+    monkeypatch.setattr(responses, "flip_probability", lambda epsilon: sound_flips(epsilon) / 2)
+    found = [judge(case, effort=1, seed=0) for case in select("randomised-response") if case.kind == "proven"]
+    assert all(verdict.passed for verdict in sound)
+    assert all(verdict.verdict == "refuted" for verdict in found)
+
+
+def sings(*settings: str) -> Canary:
+    """The canary of dp-fedmf, with so large steps that every update has to be clipped."""
+    method, settings = get(MF), ("local.item_rate=0.5", *settings)
+    plan, problem = tiny_plan(method, settings)
+    config, _ = configure(method, preset="tuned", dataset="", settings=settings)
+    claimed = promised(method, config, problem)
+    return canary(plan, method.devices(config, problem), problem.train, claimed, runs=250)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_a_canary_sings_when_a_tenth_of_the_noise_is_left(sampling: str, monkeypatch: Patch) -> None:
+    sound = sings(f"cohort.sampling={sampling}")
+    noisy(lambda self, total, noise: noise / 10)(monkeypatch)
+    found = sings(f"cohort.sampling={sampling}")
+    assert sound.holds
+    assert 1.0 < sound.epsilon_lower < 8.0
+    assert not found.holds
+    assert found.epsilon_lower > 15.0
+
+
+def test_a_canary_sings_when_the_clip_is_forgotten(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(CohortSum, "bound", lambda self, uploads, about: uploads)
+    assert not sings().holds
+
+
+def test_a_secret_decides_the_noise_of_a_simulation() -> None:
+    """Runs with one secret and other seeds have the same noise: nothing of it comes from what is public."""
+    method = get(MF)
+    plan, problem = tiny_plan(method)
+    models = []
+    for noise in (1, 2):
+        seeds = Seeds(draws=5, cohorts=noise, noise=noise, secret=SAME)
+        simulation = Simulation(plan, method.devices(None, problem), problem.train, seeds)
+        simulation.step(0)
+        models.append(simulation.server.weights["items"].copy())
+    assert np.array_equal(*models)

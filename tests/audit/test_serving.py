@@ -1,0 +1,88 @@
+"""The audit of what serving sends: sound claims hold, and bugs planted in what runs are caught."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.audit import auditor
+from veilrec.audit.auditor import AUDITED, case_of, judge, serving_cases, serving_names, sizes_of
+from veilrec.client.queries import PRIVATE, Serving, Sizes, make_mechanism
+from veilrec.core.arrays import Doubles
+from veilrec.privacy.mechanisms.attention import PrivateAttention
+from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.interests import EmbeddingNoise, InterestResponse, PooledInterest
+from veilrec.privacy.mechanisms.responses import KaryResponse
+
+QUICK = {"effort": 1, "seed": 0}
+BY_MODE = {
+    "attention": Serving(mode="attention", epsilon=5.0, delta=1e-6),
+    "pooled": Serving(mode="pooled", epsilon=5.0, delta=1e-6),
+    "interest": Serving(mode="interest", epsilon=1.0),
+    "vector": Serving(mode="vector", epsilon=5.0, delta=1e-6),
+}
+
+
+def test_every_mode_is_audited_with_what_serving_makes() -> None:
+    assert {how.mode for how in AUDITED} == set(PRIVATE)
+    assert {how.mode for how in AUDITED if how.calibration == "as-published"} == {"attention", "vector"}
+    assert serving_names() == {"serving", *(f"serving-{mode}" for mode in PRIVATE)}
+    assert {case.name for case in serving_cases("serving-pooled")} == {"serving-pooled"}
+    assert len(serving_cases()) == len(AUDITED)
+
+
+def test_a_case_claims_what_the_statement_of_serving_claims() -> None:
+    for how, case in zip(AUDITED, serving_cases(), strict=True):
+        assert case.claimed_epsilon == how.epsilon
+        assert case.kind == ("known-bad" if how.calibration == "as-published" else "proven")
+
+
+@pytest.mark.parametrize("mode", ["pooled", "interest"])
+def test_sound_claims_hold_and_are_nearly_reached(mode: str) -> None:
+    verdict = judge(case_of(make_mechanism(BY_MODE[mode], Sizes())), **QUICK)  # type: ignore[arg-type]
+    assert verdict.passed
+    assert verdict.lower_bound > 0.8 * verdict.claimed_epsilon
+
+
+def _less_noise(mechanism: Mechanism[Any, Any], share: float) -> None:
+    """A bug in what runs: all noise times `share`, while everything still claims what it claimed."""
+    if isinstance(mechanism, PooledInterest):
+        mechanism.sigma *= share
+    elif isinstance(mechanism, PrivateAttention):
+        mechanism.noise.scale *= share
+    elif isinstance(mechanism, EmbeddingNoise):
+        mechanism.scale *= share
+    elif isinstance(mechanism, InterestResponse):
+        truthful = KaryResponse(categories=5, epsilon=mechanism.claimed_epsilon / share, unit="history")
+        mechanism.response = truthful
+
+
+@pytest.mark.parametrize("share", [0.5, 1e-3], ids=["half the noise", "hardly any"])
+@pytest.mark.parametrize("mode", list(PRIVATE))
+def test_too_little_noise_is_caught(mode: str, share: float) -> None:
+    mechanism = make_mechanism(BY_MODE[mode], Sizes())
+    honest = case_of(mechanism)
+    _less_noise(mechanism, share)
+    assert not judge(honest, **QUICK).passed  # type: ignore[arg-type]
+
+
+def test_a_wrong_sensitivity_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clicks that are not clipped, three times as long as the noise is made for."""
+    monkeypatch.setattr("veilrec.privacy.mechanisms.interests.clip_flat", lambda clicks, norm: clicks)
+
+    class Longer(PooledInterest):
+        def worst_pair(self) -> tuple[Doubles, Doubles]:
+            first, second = super().worst_pair()
+            return 3.0 * first, 3.0 * second
+
+    bad = Longer(projection=np.eye(16), clip_norm=1.0, slots=50, epsilon=5.0, delta=1e-6)
+    assert judge(case_of(bad), **QUICK).verdict == "refuted"  # type: ignore[arg-type]
+
+
+def test_the_paper_s_own_noise_is_refuted() -> None:
+    published = Serving(mode="attention", epsilon=1.0, calibration="as-published")
+    verdict = judge(case_of(make_mechanism(published, sizes_of(published))), **QUICK)  # type: ignore[arg-type]
+    assert (verdict.verdict, verdict.passed) == ("refuted", True)
+    assert auditor.PREFIX == "serving-"

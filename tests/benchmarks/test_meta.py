@@ -1,0 +1,45 @@
+"""Meta-learning: all contenders learn the same, and the tasks say who is how much faster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import _meta as meta
+from _measure import Options
+from _meta import SAME, Devices
+from veilrec.core.errors import VeilrecError
+
+SMALL = Options(repeats=1, quick=True, peers=False)
+
+
+@pytest.mark.parametrize(("embedding", "hidden"), [(4, (6, 3)), (8, (8, 8, 8, 8)), (3, ())])
+def test_loop_and_bmm_arrive_at_our_weights(embedding: int, hidden: tuple[int, ...]) -> None:
+    """With sigmoids: a ReLU whose input is 0 but for rounding is on in one and off in the other."""
+    devices = Devices(embedding, hidden, 6, n_items=90, own=37, activation="sigmoid")
+    assert devices.apart(2).max() <= SAME
+    assert (np.abs(devices.ours(2) - devices.start).max(axis=1) > 1e-3).all(), "nothing was learnt"
+
+
+def test_with_rectifiers_most_devices_arrive_at_our_weights() -> None:
+    apart = Devices(16, (32, 16), 20, n_items=300, own=40).apart(0)
+    assert (apart <= SAME).mean() >= 0.9
+
+
+def test_everybody_learns_from_the_examples_that_the_kernel_draws() -> None:
+    devices = Devices(4, (6,), 3, n_items=90, own=37)
+    steps = [list(devices.adapter.drawn(devices.own.row(d), 90, device=d, seed=1)) for d in range(3)]
+    for device, drawn in enumerate(steps):
+        assert [len(step.items) for step in drawn] == [80, 80, 25] * 5
+        own = set(devices.own.row(device).tolist())
+        for epoch in range(5):
+            seen = [item for step in drawn[3 * epoch : 3 * epoch + 3] for item in step.items[: step.own].tolist()]
+            assert sorted(seen) == sorted(own)
+        assert not own & {item for step in drawn for item in step.items[step.own :].tolist()}
+        assert all(step.labels.sum() == step.own for step in drawn)
+
+
+def test_contenders_that_learn_something_else_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta.Devices, "batched", lambda self, number: 1.01 * self.ours(number))
+    with pytest.raises(VeilrecError, match="learn the same on 0% of the devices"):
+        meta.small("reptile", SMALL)

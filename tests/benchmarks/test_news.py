@@ -1,0 +1,73 @@
+"""The loops over news devices do what we do; scoring reports its speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from _news import NewsLoop, news_simulation
+from tests.benchmarks.toys import relative_difference
+from veilrec.privacy.mechanisms.sums import CohortSum
+
+SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4")
+SOURCE = "synthetic-news:users=60,seed=1"
+CALIBRATIONS = ["none", "proven", "as-published"]
+CLOSE = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops add none, so that their models can be compared with ours."""
+    monkeypatch.setattr(CohortSum, "protect", lambda *_: None)
+
+
+def assert_the_loop_gives_our_model(source: str, calibration: str, cohort: int, *, frugal: bool) -> None:
+    simulation, news = news_simulation(source, calibration, cohort, SMALL)
+    before = {name: values.copy() for name, values in simulation.server.weights.items()}
+    loop = NewsLoop(simulation, news, frugal=frugal)
+    for number in range(2):
+        simulation.step(number)
+        loop.round(number)
+    ours = np.concatenate([(values - before[name]).ravel() for name, values in simulation.server.weights.items()])
+    theirs = np.concatenate(
+        [(loop.parameters[name].detach().numpy() - values).ravel() for name, values in before.items()]
+    )
+    # Words start at 0.5 and are kept to 7 digits, so that their change of some 0.001 has four or five of them.
+    assert relative_difference(ours, theirs) <= 1e-4
+    for name, values in simulation.server.weights.items():
+        expected = loop.parameters[name].detach().numpy()
+        assert np.linalg.norm(values - expected) <= CLOSE * (np.linalg.norm(expected) + 1e-3), name
+
+
+@pytest.mark.parametrize("frugal", [True, False])
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_the_loops_give_our_model(calibration: str, frugal: bool) -> None:
+    assert_the_loop_gives_our_model(SOURCE, calibration, 12, frugal=frugal)
+
+
+@pytest.fixture
+def odd_news(tmp_path: Path) -> str:
+    """MIND files in which a history is longer than a device keeps, some are empty, and some titles are one word."""
+    titles = ["Rain", "Snow", *(f"Rain over city {k} and snow" for k in range(88))]
+    news = "".join(f"N{k}\tnews\tus\t{title}\tAbout it\t\t[]\t[]\n" for k, title in enumerate(titles))
+    everything = " ".join(f"N{k}" for k in range(len(titles)))
+    histories = [everything, "", "N0", "N0 N1", "N3 N4 N3", ""]
+    rows = [
+        f"{k}\tU{k}\t11/{10 + k}/2019 8:00:00 AM\t{history}\tN1-1 N0-0 N{k + 5}-0\n"
+        for k, history in enumerate(histories)
+    ]
+    for part in ("train", "dev"):
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "news.tsv").write_text(news)
+        (tmp_path / part / "behaviors.tsv").write_text("".join(rows))
+    return f"mind:{tmp_path}"
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+def test_the_loop_gives_our_model_of_odd_news(
+    calibration: str, odd_news: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path_factory.mktemp("cache")))
+    assert_the_loop_gives_our_model(odd_news, calibration, 6, frugal=False)

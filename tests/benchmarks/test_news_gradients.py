@@ -1,0 +1,48 @@
+"""The loop over devices finds the gradients that we find at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import _news_gradients as news_gradients
+from _news import each_news_once, titles_of_every_example
+from _news_gradients import Cohorts
+from veilrec.core.arrays import Floats
+from veilrec.kernels.title_encoder import WORDS
+from veilrec.models.layers import NewsSizes
+
+SOURCE, DEVICES, CLOSE = "synthetic-news:users=60,seed=1", 12, 1e-5
+SMALL = NewsSizes(word_dim=8, heads=2, head_dim=4, attention=4, category_dim=3, dropout=0.0)
+NETWORKS = pytest.mark.parametrize("network", ["nrms", "naml", "plm-nr", "interest-nrms"])
+
+
+def assert_close(ours: Floats, theirs: Floats) -> None:
+    assert np.linalg.norm(ours - theirs) <= CLOSE * (np.linalg.norm(theirs) + 1e-3)
+
+
+@NETWORKS
+@pytest.mark.parametrize("loss", [each_news_once, titles_of_every_example])
+def test_the_loop_finds_our_gradients(network: str, loss: news_gradients.Loss) -> None:
+    cohorts = Cohorts(network, SOURCE, DEVICES, SMALL)
+    found = cohorts.each(3)
+    for device, theirs in enumerate(cohorts.loop(loss, 3)):
+        for name, values in found.dense.items():
+            expected = theirs[name].numpy() if name in theirs else np.zeros_like(values[device])
+            assert_close(values[device], expected)
+        if found.words is not None:
+            rows = slice(found.words.offsets[device], found.words.offsets[device + 1])
+            table = np.zeros_like(cohorts.weights[WORDS])
+            table[found.words.index[rows]] = found.words.values[rows]
+            assert_close(table, theirs[WORDS].numpy())
+
+
+@NETWORKS
+def test_the_loop_finds_our_gradients_of_the_user_model(network: str) -> None:
+    cohorts = Cohorts(network, SOURCE, DEVICES, SMALL)
+    found, in_vectors = cohorts.each_user(3)
+    theirs, in_theirs = cohorts.loop_of_users(3)
+    assert_close(in_vectors, np.concatenate([values.numpy() for values in in_theirs]))
+    for device, of_device in enumerate(theirs):
+        for name, values in of_device.items():
+            assert_close(found[name][device], values.numpy())

@@ -1,0 +1,93 @@
+"""Every script runs on a load that takes seconds, and prints what its `--json` says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import federate
+import secagg
+import serve
+import serve_http
+import simulate
+from _measure import Options, Result, Turns, fresh_rounds, seconds_per_round
+
+SMALL = Options(repeats=1, quick=True, peers=False)
+
+
+def test_secagg_gives_the_exact_sum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(secagg, "QUICK", secagg.Load(devices=12, length=300, helpers=2))
+    assert secagg.main(["--quick", "--json"]) == 0
+    helpers, pairs = json.loads(capsys.readouterr().out)["tasks"]
+    assert helpers["exact"]
+    assert pairs["exact"]
+    assert helpers["device_up_bytes"] == 100 + 8 + 4 * 300  # signed key, check, vector
+    assert secagg.main(["--quick"]) == 0
+    assert "helpers, 2 helpers: exact sum of 9" in capsys.readouterr().out
+
+
+def test_serve_http_answers_without_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    small = serve_http.Load(connections=4, seconds=0.5, warm_up_seconds=0.1, items=300)
+    monkeypatch.setattr(serve_http, "QUICK", small)
+    assert serve_http.main(["--quick", "--json"]) == 0
+    (task,) = json.loads(capsys.readouterr().out)["tasks"]
+    assert task["errors"] == 0
+    assert task["requests"] > 10
+
+
+def test_simulate_runs_a_task_in_a_process_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also that a script finds its helpers, and the standard library, from wherever it is called."""
+    command = [sys.executable, simulate.__file__, "--quick", "--json", "--repeats", "1", "--no-peers"]
+    done = subprocess.run([*command, "--task", "fedmf-ml-100k"], capture_output=True, text=True, check=True)
+    (task,) = json.loads(done.stdout)["tasks"]
+    assert task["ratios"]["plain_loop"] > 1
+    simulate.show({"tasks": [task], "machine": {"cpu": "toy", "load_before": 0.1}})
+    assert "fedmf-ml-100k: data" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        (simulate, ["--task", "fedmf-ml-100"], "did you mean fedmf-ml-100k"),
+        (simulate, ["--repeats", "0"], "--repeats is 0"),
+        (serve, ["--items", "999"], "--items is 999"),
+    ],
+)
+def test_bad_input_is_one_line(script, arguments, said, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_federation_counts_no_round_in_which_devices_wake() -> None:
+    process = {
+        "round_seconds": [9.0, 0.5, 0.7, 0.6],
+        "serving_cpu_seconds": 1.0,
+        "closing_cpu_seconds": 0.2,
+        "messages": 100,
+    }
+    status = {"process": process, "round": 4, "messages": 100, "down_bytes": 1000, "up_bytes": 500}
+    found = federate._figures(status, 20)
+    assert (found["round_seconds"], found["message_cpu_ms"]) == (0.6, pytest.approx(8.0))
+
+
+def test_contenders_take_turns_and_do_the_same_rounds() -> None:
+    calls: list[tuple[str, int]] = []
+    contenders = {name: lambda number, name=name: calls.append((name, number)) for name in ("slow", "fast")}
+    seconds_per_round(contenders, frozenset({"fast"}), Turns(repeats=2, rounds=2, laps=2))
+    slow, fast = [0, 0, 1], [0, 0, 1, 0, 1]  # the first one warms up
+    turns = [[(name, n + 2 * turn) for n in n_s] for turn in range(2) for name, n_s in (("slow", slow), ("fast", fast))]
+    assert calls == [call for turn in turns for call in turn]
+    calls.clear()
+    fresh_rounds(contenders, 3)
+    assert calls == [(name, number) for number in range(3) for name in ("slow", "fast")]
+
+
+def test_missed_promises_are_named_and_absent_peers_are_not() -> None:
+    result = Result("fedmf-ml-100k", "toy", 100, 0.002, 10.0, {"plain_loop": 0.1, "pfl": 0.3}).to_json()
+    assert simulate.missed("fedmf-ml-100k", result) == ["plain_loop"]
+    large = Result("population-1m", "toy", 100, 0.002, 7000.0, figures={"ratio_to_10k": 1.1}).to_json()
+    assert simulate.missed("population-1m", large) == ["peak_rss_mb"]

@@ -1,0 +1,378 @@
+"""A real device: bytes in, bytes out, paid for before they leave, and everything it keeps sealed."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.methods.tastes import build, small_problem
+from veilrec.client.federated import FederatedClient, RoundIsOver, examples_if_asked, weights_of
+from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.client.mf import ITEMS, USER
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor, part_of_model, whole_model
+from veilrec.privacy.budget import Budget
+from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
+from veilrec.privacy.randomness import SeededSource, noise_of_device, noise_of_report
+from veilrec.simulation.real_clients import SECRET, budget_for
+from veilrec.simulation.simulation import Simulation
+from veilrec.wire import messages, rounds
+from veilrec.wire.messages import BadMessage
+
+OWN = OwnItems(Csr(np.array([0, 3]), np.array([3, 17, 5], np.int32)))
+NOISY = "dp-fedmf:as-published"
+ASKED = "priv-fedmf-sub:as-published"
+
+
+@cache
+def plan_of(name: str, *settings: str) -> Plan:
+    simulated = build(name, small_problem(4), ("cohort.size=2", *settings))
+    assert isinstance(simulated, Simulation)
+    return simulated.plan
+
+
+def make(folder: Path, plan: Plan, budgets: list[Budget] | None = None, **options: Any) -> FederatedClient[OwnItems]:
+    return FederatedClient.create(folder, plan, OWN, [budget_for(plan)] if budgets is None else budgets, **options)
+
+
+def broadcast(plan: Plan, number: int = 0) -> bytes:
+    return rounds.encode(RoundSpec(number), whole_model(plan.schema, plan.start, number), plan.schema)
+
+
+def charged(device: FederatedClient[Any]) -> int:
+    return device.spent()[0].messages
+
+
+# A message
+
+
+def test_the_message_is_what_the_learner_and_the_mechanism_give_for_a_cohort_of_one(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    device = make(tmp_path, plan, number=6, draws_seed=9, noise_of_message=lambda n: noise_of_device(SECRET, n, 6))
+    message = device.take_part(broadcast(plan, 2), 2)
+    private = plan.learner.fresh_private_state(np.array([6]), 9)
+    learned = plan.learner.learn(Cohort(np.array([6]), OWN, private, 9), plan.start, RoundSpec(2))
+    released = plan.mechanism.message(
+        examples_if_asked(learned.uploads, False), RoundSpec(2), noise_of_device(SECRET, 2, 6)
+    )
+    assert message == messages.encode_update(released.value, plan.schema)
+    assert np.array_equal(device.private[USER], private[USER])
+
+
+def test_the_user_vector_stays_and_is_remembered(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    with make(tmp_path, plan) as device:
+        before = device.private[USER]
+        message = device.take_part(broadcast(plan), 0)
+        after = device.private[USER]
+    assert not np.array_equal(before, after)
+    assert set(messages.decode_update(message, plan.schema, 0).tables) == {ITEMS}
+    with FederatedClient.open(tmp_path, plan, OWN) as again:
+        assert np.array_equal(again.private[USER], after)
+
+
+def test_only_the_rows_of_the_round_are_learned_and_sent(tmp_path: Path) -> None:
+    plan = plan_of("fedmf")
+    rows = np.array([1, 5, 8], np.int32)
+    about = RoundSpec(0, rows)
+    part = rounds.encode(about, part_of_model(plan.schema, plan.start, rows, 0), plan.schema)
+    message = make(tmp_path, plan, unprotected=True).take_part(part, 0)
+    sent = messages.decode_update(message, about.view(plan.schema), 0).tables[ITEMS]
+    assert 1 in sent.index  # item 5, the only one of its own
+
+
+def test_the_number_of_examples_leaves_only_when_the_round_weighs_by_it(tmp_path: Path) -> None:
+    for aggregation, tells in (("mean", False), ("weighted-mean", True)):
+        plan = plan_of("fedmf", f"aggregation={aggregation}")
+        message = make(tmp_path / aggregation, plan, unprotected=True).take_part(broadcast(plan), 0)
+        assert (messages.decode_update(message, plan.schema, 0).examples is not None) == tells
+
+
+def test_two_devices_draw_from_different_seeds(tmp_path: Path) -> None:
+    first, second = (make(tmp_path / name, plan_of(NOISY)) for name in "ab")
+    assert not np.array_equal(first.private[USER], second.private[USER])
+
+
+def test_a_model_that_overflows_on_own_data_is_answered_and_paid_for(tmp_path: Path) -> None:
+    """Whoever sends the model would else learn, from silence and for nothing, who has the items it overflows on."""
+    plan = plan_of(NOISY)
+    weights = {name: values.copy() for name, values in plan.start.items()}
+    weights[ITEMS][17] = 3e38  # one of the device's own items
+    sent = rounds.encode(RoundSpec(0), whole_model(plan.schema, weights, 0), plan.schema)
+    device = make(tmp_path, plan)
+    assert len(device.take_part(sent, 0)) == len(make(tmp_path / "other", plan).take_part(broadcast(plan), 0))
+    assert charged(device) == 1
+
+
+# Once a round
+
+
+def test_a_round_is_answered_once_and_repeated_free_of_charge(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    with make(tmp_path, plan) as device:
+        message, private = device.take_part(broadcast(plan, 3), 3), device.private[USER]
+        assert device.take_part(broadcast(plan, 3), 3) == message
+        assert charged(device) == 1
+    with FederatedClient.open(tmp_path, plan, OWN) as again:
+        assert again.take_part(b"whatever came with it", 3) == message
+        assert charged(again) == 1
+        assert np.array_equal(again.private[USER], private)
+        assert again.take_part(broadcast(plan, 4), 4) != message
+        assert charged(again) == 2
+
+
+def test_an_older_round_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    device = make(tmp_path, plan)
+    device.take_part(broadcast(plan, 3), 3)
+    with pytest.raises(RoundIsOver, match="round 2 is over: the device has answered round 3 already"):
+        device.take_part(broadcast(plan, 2), 2)
+    assert charged(device) == 1
+
+
+def test_two_threads_get_the_same_message_for_one_charge(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    device = make(tmp_path, plan)
+    answers: list[bytes] = []
+    threads = [threading.Thread(target=lambda: answers.append(device.take_part(broadcast(plan), 0))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 4
+    assert len(set(answers)) == 1
+    assert charged(device) == 1
+
+
+# What is refused before anything is learned or charged
+
+
+def test_a_broadcast_that_is_not_of_this_round_and_plan_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    device = make(tmp_path, plan)
+    before = device.private[USER]
+    some = Rows(np.array([0, 2]), np.array([0, 1], np.int32), np.zeros((2, 1), np.float32))
+    other = Schema((Tensor(ITEMS, (plan.schema[ITEMS].shape[0], 1), by_row=True),))
+    nothing = rounds.encode(RoundSpec(0), ClientUpdates(0, 1), plan.schema)
+    wrong_shape = rounds.encode(RoundSpec(0), ClientUpdates(0, 1, {ITEMS: some}), other)
+    for bad in (broadcast(plan, 1), broadcast(plan)[:-1], b"", nothing, wrong_shape):
+        with pytest.raises(BadMessage):
+            device.take_part(bad, 0)
+    assert np.array_equal(before, device.private[USER])
+    assert charged(device) == 0
+
+
+def test_when_the_budget_is_gone_nothing_leaves_but_what_has_left_before(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    small = budget_for(plan)
+    cost = small.cost(plan.mechanism.event(), plan.mechanism.unit, plan.mechanism.adjacency)
+    assert cost is not None
+    device = make(tmp_path, plan, [replace(small, epsilon=1.5 * cost.pure)])
+    message, private = device.take_part(broadcast(plan), 0), device.private[USER]
+    with pytest.raises(BudgetExhausted):
+        device.take_part(broadcast(plan, 1), 1)
+    assert np.array_equal(device.private[USER], private)
+    assert device.take_part(broadcast(plan), 0) == message
+
+
+def test_a_budget_too_small_for_any_message_keeps_everything_inside(tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    device = make(tmp_path, plan, [budget_for(plan, epsilon=0.1)])
+    with pytest.raises(BudgetExhausted):
+        device.take_part(broadcast(plan), 0)
+    with pytest.raises(BudgetExhausted):
+        device.report(0, 0)
+    assert charged(device) == 0
+
+
+def test_seeded_noise_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    device = make(tmp_path, plan, noise_of_message=SeededSource, noise_of_report=SeededSource)
+    for ask in (lambda: device.take_part(broadcast(plan), 0), lambda: device.report(0, 0)):
+        with pytest.raises(BadInput, match="protects nobody"):
+            ask()
+    assert charged(device) == 0
+
+
+# What the user agreed to
+
+
+@pytest.mark.parametrize("name", ["fedmf", "dp-fedmf-topk:as-published", "fedmf-sub-rr"])
+def test_messages_in_the_clear_need_consent_and_void_every_statement(name: str, tmp_path: Path) -> None:
+    plan = plan_of(name)
+    with pytest.raises(BadInput, match="leaves in the clear, and no budget covers it: give unprotected=True"):
+        make(tmp_path, plan)
+    device = make(tmp_path, plan, unprotected=True)
+    assert device.spent()[0].spent.basis == "proven"
+    device.take_part(broadcast(plan), 0)
+    (account,) = device.spent()
+    assert account.spent.basis == "none"
+    assert account.messages == 0
+    assert any("1 message without protection" in caveat for caveat in account.spent.caveats)
+
+
+def test_consent_to_messages_in_the_clear_does_not_make_reports_free(tmp_path: Path) -> None:
+    plan = plan_of("fedmf-sub-rr")
+    device = make(tmp_path, plan, unprotected=True)
+    device.report(0, 0)
+    assert charged(device) == 1
+
+
+def test_budgets_have_to_cover_the_messages_and_say_who_is_trusted(tmp_path: Path) -> None:
+    plan = plan_of("dp-fedmf", "cohort.sampling=fixed")
+    budget = budget_for(plan)
+    with pytest.raises(BadInput, match="says that its messages trust nobody, but cohort-sum trusts the server"):
+        make(tmp_path, plan, [replace(budget, trust="nobody")])
+    with pytest.raises(BadInput, match="no budget covers a message that protects one user"):
+        make(tmp_path, plan, [replace(budget, adjacency="add-remove")])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_has_one_row_of_data_and_stays_with_its_plan(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    make(tmp_path, plan).close()
+    with pytest.raises(BadInput, match="the data of 2 devices"):
+        FederatedClient.open(tmp_path, plan, OwnItems(Csr(np.array([0, 1, 3]), OWN.rows.items)))
+    with pytest.raises(BadInput, match="made for another plan"):
+        FederatedClient.open(tmp_path, plan_of(NOISY, "privacy.epsilon=3"), OWN)
+    with pytest.raises(LedgerError, match="there is a ledger already"):
+        make(tmp_path, plan)
+    FederatedClient.open(tmp_path, plan, OWN).close()
+
+
+# Reports
+
+
+def test_a_report_is_drawn_once_a_period_and_repeated_for_every_round(tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    assert plan.reports is not None
+    length = plan.reports.mechanism.length
+    with make(tmp_path, plan, noise_of_report=lambda period: noise_of_report(SECRET, period, 6)) as device:
+        first = device.report(0, 0)
+        assert charged(device) == 1
+    own = np.zeros(length, np.bool_)
+    own[OWN.rows.items] = True
+    wanted = plan.reports.mechanism.report(own, noise_of_report(SECRET, 0, 6)).value
+    assert np.array_equal(messages.decode_report(first, length, 0), wanted)
+    with FederatedClient.open(tmp_path, plan, OWN) as again:
+        assert np.array_equal(messages.decode_report(again.report(7, 0), length, 7), wanted)
+        assert charged(again) == 1
+        fresh = messages.decode_report(again.report(7, 1), length, 7)
+        assert charged(again) == 2
+        assert not np.array_equal(fresh, wanted)
+        with pytest.raises(RoundIsOver, match="period 0 is over"):
+            again.report(8, 0)
+
+
+def test_a_plan_without_reports_tells_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="asks devices for no reports"):
+        make(tmp_path, plan_of(NOISY)).report(0, 0)
+
+
+@pytest.mark.parametrize("item", [-1, 300])
+def test_items_that_do_not_exist_are_not_reported(item: int, tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    data = OwnItems(Csr(np.array([0, 1]), np.array([item], np.int32)))
+    device = FederatedClient.create(tmp_path, plan, data, [budget_for(plan)])
+    with pytest.raises(BadInput, match="a report is on items 0 to 299"):
+        device.report(0, 0)
+    assert charged(device) == 0
+
+
+# On disk
+
+
+def test_nothing_that_the_device_keeps_can_be_read_without_the_key(tmp_path: Path) -> None:
+    plan = plan_of(ASKED)
+    with make(tmp_path, plan, draws_seed=123456789) as device:
+        message = device.take_part(broadcast(plan), 0)
+        report = device.report(0, 0)
+        private = device.private[USER].tobytes()
+        files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert set(files) == {"key", "ledger", "ledger.seq", "ledger-wal", "ledger-shm"}
+    assert set(modes.values()) == {"0o600"}
+    for content in files.values():
+        for told_apart in (message[100:132], report[12:44], private[:16], b"123456789", b"draws_seed", b"epsilon"):
+            assert told_apart not in content
+
+
+def test_what_is_kept_is_bound_to_its_place_and_to_the_key(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    with make(tmp_path / "one", plan) as device:
+        device.take_part(broadcast(plan), 0)
+    database = sqlite3.connect(tmp_path / "one" / "ledger")
+    with database:
+        database.execute(
+            "UPDATE kept SET content = (SELECT content FROM kept WHERE name = 'outbox') WHERE name = 'private'"
+        )
+    database.close()
+    with (
+        FederatedClient.open(tmp_path / "one", plan, OWN) as device,
+        pytest.raises(LedgerError, match="kept private does not open"),
+    ):
+        device.take_part(broadcast(plan, 1), 1)
+    make(tmp_path / "two", plan).close()
+    with pytest.raises(LedgerError, match="cannot be read"):
+        FederatedClient.open(tmp_path / "two", plan, OWN, key=tmp_path / "one" / "key")
+
+
+def test_a_key_that_is_missing_damaged_or_open_to_others_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    make(tmp_path / "device", plan, key=tmp_path / "elsewhere").close()
+    with pytest.raises(BadInput, match="there is no key here"):
+        FederatedClient.open(tmp_path / "device", plan, OWN)
+    key = tmp_path / "elsewhere"
+    FederatedClient.open(tmp_path / "device", plan, OWN, key=key).close()
+    key.chmod(0o640)
+    with pytest.raises(VeilrecError, match="others can read this key"):
+        FederatedClient.open(tmp_path / "device", plan, OWN, key=key)
+    key.write_bytes(b"short")
+    key.chmod(0o600)
+    with pytest.raises(VeilrecError, match="this is not a key: it has 5 bytes"):
+        FederatedClient.open(tmp_path / "device", plan, OWN, key=key)
+
+
+def test_the_ledger_of_something_else_is_no_device(tmp_path: Path) -> None:
+    plan = plan_of(NOISY)
+    from veilrec.core.seal import Seal, key_in
+
+    seal = Seal(key_in(tmp_path / "key"))
+    Ledger.create(tmp_path / "ledger", [budget_for(plan)], minimum_period_seconds=1.0, seal=seal).close()
+    with pytest.raises(VeilrecError, match="this is not the ledger of a device"):
+        FederatedClient.open(tmp_path, plan, OWN)
+
+
+def test_a_device_needs_neither_torch_nor_polars_nor_the_server() -> None:
+    program = (
+        "import sys, veilrec.client.federated, veilrec.client.mf, veilrec.client.ncf\n"
+        "print(sorted(name for name in ('torch', 'polars', 'matplotlib', 'veilrec.server') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_weights_of_gives_back_the_tensors_of_the_model() -> None:
+    mixed = Schema((Tensor("items", (3, 2), True), Tensor("layer", (2, 2), False), Tensor("bias", (), False)))
+    weights = {
+        "items": np.ones((3, 2), np.float32),
+        "layer": np.eye(2, dtype=np.float32),
+        "bias": np.array(4.0, np.float32),
+    }
+    model = messages.decode_update(messages.encode_update(whole_model(mixed, weights, 0), mixed), mixed, 0)
+    got = weights_of(model, mixed)
+    assert got.keys() == weights.keys()
+    for name, value in weights.items():
+        assert got[name].shape == value.shape
+        assert np.array_equal(got[name], value)

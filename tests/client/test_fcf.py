@@ -1,0 +1,82 @@
+"""The device's part of federated collaborative filtering against the paper's equations in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilrec.client import fcf
+from veilrec.client.local_training import Cohort, OwnItems
+from veilrec.core.arrays import Csr
+from veilrec.core.schema import RoundSpec
+
+SETTINGS = fcf.FcfSettings(dim=6, alpha=3.0, decay=0.7)
+N_ITEMS = 25
+HISTORIES = Csr(np.array([0, 4, 4, 9]), np.array([3, 24, 0, 7, 1, 2, 3, 5, 8], np.int32))  # the second is empty
+
+
+def table() -> np.ndarray:
+    return fcf.start_weights(N_ITEMS, SETTINGS.dim, 0.5, seed=2)[fcf.ITEMS]
+
+
+def preferences() -> np.ndarray:
+    wanted = np.zeros((3, N_ITEMS))
+    wanted[HISTORIES.row_numbers(), HISTORIES.items] = 1.0
+    return wanted
+
+
+def loss(items: np.ndarray, user: np.ndarray, wanted: np.ndarray) -> float:
+    """The part of the loss that one device knows."""
+    confidence = 1.0 + SETTINGS.alpha * wanted
+    return float(confidence @ (wanted - items @ user) ** 2)
+
+
+def learn(devices: list[int]) -> fcf.Learned:
+    chosen = np.array(devices)
+    cohort = Cohort(chosen, OwnItems(HISTORIES.take(chosen)), {}, 0)
+    return fcf.FcfLocalTrainer(SETTINGS).learn(cohort, {fcf.ITEMS: table()}, RoundSpec(0))
+
+
+def test_user_vectors_solve_the_normal_equations() -> None:
+    items = table().astype(np.float64)
+    users = fcf.solve_users(table(), HISTORIES, SETTINGS)
+    for user, wanted in zip(users, preferences(), strict=True):
+        confidence = np.diag(1.0 + SETTINGS.alpha * wanted)
+        matrix = items.T @ confidence @ items + SETTINGS.decay * np.eye(SETTINGS.dim)
+        assert np.allclose(user, np.linalg.solve(matrix, items.T @ confidence @ wanted), rtol=1e-5, atol=1e-7)
+
+
+def test_uploads_are_the_negative_half_gradient_of_every_item() -> None:
+    items = table().astype(np.float64)
+    learned = learn([0, 1, 2])
+    rows = learned.uploads.tables[fcf.ITEMS]
+    users = fcf.solve_users(table(), HISTORIES, SETTINGS).astype(np.float64)
+    step = 1e-5
+    for device, wanted in enumerate(preferences()):
+        sent = rows.values[rows.offsets[device] : rows.offsets[device + 1]]
+        assert rows.index[rows.offsets[device] : rows.offsets[device + 1]].tolist() == list(range(N_ITEMS))
+        assert np.isclose(learned.loss[device], loss(items, users[device], wanted) / N_ITEMS, rtol=1e-5)
+        for i, q in ((3, 0), (24, 5), (10, 2)):
+            above, below = items.copy(), items.copy()
+            above[i, q] += step
+            below[i, q] -= step
+            slope = (loss(above, users[device], wanted) - loss(below, users[device], wanted)) / (2 * step)
+            assert np.isclose(sent[i, q], -slope / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_a_device_without_data_sends_zeros() -> None:
+    assert not learn([1]).uploads.tables[fcf.ITEMS].values.any()
+
+
+def test_a_message_depends_on_its_own_device_alone() -> None:
+    together, alone = learn([0, 1, 2]).uploads, learn([2]).uploads
+    rows = together.tables[fcf.ITEMS]
+    assert np.array_equal(rows.values[rows.offsets[2] :], alone.tables[fcf.ITEMS].values)
+
+
+def test_the_history_can_be_computed_from_what_is_sent() -> None:
+    """As the guarantee warns: f(u, i) = -(x_u . y_i) x_u for every unused item, and for no other."""
+    sent = learn([0]).uploads.tables[fcf.ITEMS].values.astype(np.float64)
+    direction = sent[0] / np.linalg.norm(sent[0])
+    squared_length = np.median(-(sent @ direction) / (table() @ direction))
+    unlike_unused = np.abs(sent @ direction + squared_length * (table() @ direction)) > 1e-4
+    assert set(np.flatnonzero(unlike_unused)) == set(HISTORIES.row(0).tolist())

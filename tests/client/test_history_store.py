@@ -1,0 +1,63 @@
+"""What was read stays in a file that says nothing without its key, and is gone when it is forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from veilrec.client.recommender import HistoryStore
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.seal import Seal
+
+KEY, OTHER = bytes(32), bytes([1]) * 32
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def test_keeps_the_order_of_the_latest_uses_over_a_restart(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history", Seal(KEY))
+    store.add("a", "b")
+    store.add("c", "a")
+    store.close()
+    again = HistoryStore(tmp_path / "history", Seal(KEY))
+    assert again.items() == ["b", "c", "a"]
+    assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_id_is_in_the_file_and_none_is_left_after_forgetting(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history", Seal(KEY))
+    ids = [f"canary-{number}" for number in range(100)]
+    store.add(*ids)
+    sealed = everything(tmp_path)
+    assert not any(item.encode() in sealed for item in ids)
+    rows = store._connection.execute("SELECT item FROM clicks").fetchall()
+    store.forget()
+    assert store.items() == []
+    left = everything(tmp_path)
+    assert not any(item in left for (item,) in rows)
+    store.add("new")
+    assert store.items() == ["new"]
+
+
+def test_another_key_another_file_and_rows_that_changed_places_are_refused(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history", Seal(KEY))
+    store.add("a", "b")
+    with pytest.raises(VeilrecError, match="key"):
+        HistoryStore(tmp_path / "history", Seal(OTHER)).items()
+    store._connection.execute("UPDATE clicks SET item = (SELECT item FROM clicks WHERE number = 1) WHERE number = 2")
+    with pytest.raises(VeilrecError, match="key"):
+        store.items()
+    (tmp_path / "text").write_text("no database, but long enough to be looked at as one" * 100)
+    with pytest.raises(VeilrecError, match="history"):
+        HistoryStore(tmp_path / "text", Seal(KEY))
+
+
+def test_refuses_ids_that_are_none(tmp_path: Path) -> None:
+    store = HistoryStore(tmp_path / "history", Seal(KEY))
+    for item in ("", "x" * 2000):
+        with pytest.raises(BadInput, match="id"):
+            store.add("fine", item)
+    assert store.items() == []

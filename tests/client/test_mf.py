@@ -1,0 +1,269 @@
+"""The compiled kernel of matrix factorisation against autograd in doubles, and what leaves a device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
+from veilrec.core import rng
+from veilrec.core.arrays import Csr, Doubles, Floats, Indices
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
+from veilrec.kernels.loops import draw_epoch
+
+N_ITEMS, SEED, ROUND = 60, 3, 2
+SETTINGS = MfSettings(dim=9, start=0.5, epochs=3)
+WAYS = [(1, 4), (7, 4), (0, 4), (7, 0), (0, 0)]  # examples in a step, negatives: the last has its own kernel
+
+
+def table_of(settings: MfSettings) -> Floats:
+    return start_weights(N_ITEMS, settings.dim, settings.start, SEED)[ITEMS]
+
+
+def learn(
+    settings: MfSettings, data: Csr, devices: list[int], *, round_number: int = ROUND, freeze_items: bool = False
+) -> tuple[LocalResults, Floats]:
+    """What the devices learn in a round, and their user vectors afterwards."""
+    learner = MfLocalTrainer(settings, freeze_items=freeze_items)
+    private = learner.fresh_private_state(np.array(devices), SEED)
+    cohort = Cohort(np.array(devices), OwnItems(data), private, SEED)
+    return learner.learn(cohort, {ITEMS: table_of(settings)}, RoundSpec(round_number)), private[USER]
+
+
+def as_table(learned: LocalResults, device: int, settings: MfSettings) -> Floats:
+    rows = learned.uploads.tables[ITEMS]
+    entries = slice(rows.offsets[device], rows.offsets[device + 1])
+    change = np.zeros((N_ITEMS, settings.dim), np.float32)
+    change[rows.index[entries]] = rows.values[entries]
+    return change
+
+
+def by_autograd(own: Indices, device: int, s: MfSettings) -> tuple[Doubles, Doubles, set[int], float]:
+    """User vector, what is sent of the item table, touched items, mean loss of the last epoch before each step."""
+    user = torch.tensor(
+        MfLocalTrainer(s).fresh_private_state(np.array([device]), SEED)[USER][0],
+        dtype=torch.float64,
+        requires_grad=True,
+    )
+    first = torch.tensor(table_of(s), dtype=torch.float64)
+    items = first.clone().requires_grad_()
+    mine, is_own = own.copy(), np.full(N_ITEMS, -1, np.int32)
+    is_own[own] = 0
+    size = len(own) * (1 + s.negatives)
+    drawn, labels = np.empty(size, np.int32), np.empty(size, np.float32)
+    start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, device))
+    counter, touched, losses, sent = 0, set(), [], torch.zeros_like(first)
+    for _ in range(s.epochs):
+        counter = draw_epoch(mine, is_own, 0, N_ITEMS, s.negatives, start, counter, drawn, labels)
+        touched |= set(drawn.tolist())
+        losses = []
+        for begin in range(0, size, s.batch or size):
+            chosen = slice(begin, begin + (s.batch or size))
+            rows = items[torch.tensor(drawn[chosen], dtype=torch.long)]
+            wanted = torch.tensor(labels[chosen], dtype=torch.float64)
+            if s.loss == "squared":
+                loss = (wanted - rows @ user) ** 2
+            else:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(rows @ user, wanted, reduction="none")
+            losses += loss.tolist()
+            penalised = loss + s.decay / 2 * (rows.square().sum(1) + user.square().sum())
+            total = penalised.sum() if s.reduction == "sum" else penalised.mean()
+            user_gradient, item_gradient = torch.autograd.grad(total, (user, items))
+            with torch.no_grad():
+                user -= s.user_rate * user_gradient
+                if s.upload == "gradient":
+                    sent -= item_gradient
+                else:
+                    items -= s.item_rate * item_gradient
+                    sent = items.detach() - first
+    return user.detach().numpy(), sent.numpy(), touched, float(np.mean(losses))
+
+
+@pytest.mark.parametrize("upload", ["change", "gradient"])
+@pytest.mark.parametrize("loss_name", ["logistic", "squared"])
+@pytest.mark.parametrize("decay", [0.0, 0.005, 0.1])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("batch", [1, 7, 0])
+@pytest.mark.parametrize("length", [1, 13])
+def test_the_kernel_follows_the_gradient(
+    length: int, batch: int, reduction: Any, decay: float, loss_name: Any, upload: Any
+) -> None:
+    settings = replace(
+        SETTINGS, batch=batch, reduction=reduction, decay=decay, loss=loss_name, upload=upload, user_rate=0.01
+    )
+    own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
+    learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
+    user, change, touched, loss = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    # A change is a difference of two singles: it keeps 1e-5 of itself or the last bits of the row.
+    tolerance = 1e-5 * np.abs(change).max() + 3 * np.finfo(np.float32).eps * np.abs(table_of(settings)).max()
+    assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
+    assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
+    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
+    assert learned.examples.tolist() == [length * 5 * 3]
+
+
+@pytest.mark.parametrize(("loss", "upload"), [("squared", "change"), ("logistic", "gradient"), ("squared", "gradient")])
+def test_own_items_alone_learn_by_the_same_rule_as_with_others(loss: Any, upload: Any) -> None:
+    """Only the logistic loss has a kernel of its own for whole epochs of own items: the rest must not end up in it."""
+    settings = replace(SETTINGS, batch=0, negatives=0, loss=loss, upload=upload, user_rate=0.01)
+    own = np.arange(0, 26, 2, dtype=np.int32)
+    learned, users = learn(settings, Csr(np.array([0, len(own)]), own), [5])
+    user, sent, _, _ = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    assert np.abs(as_table(learned, 0, settings) - sent).max() <= 1e-5 * np.abs(sent).max()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 40.0])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("epochs", [1, 4, 5, 7])
+@pytest.mark.parametrize("length", [1, 13, N_ITEMS])
+def test_full_batches_of_own_items_follow_the_gradient(length: int, epochs: int, reduction: Any, decay: float) -> None:
+    """Rows that are never moved on the way; a decay of 40 turns them round with every step of rate 0.03."""
+    settings = replace(
+        SETTINGS, batch=0, negatives=0, epochs=epochs, reduction=reduction, decay=decay, user_rate=0.0005
+    )
+    own = np.random.default_rng(length).choice(N_ITEMS, length, replace=False).astype(np.int32)
+    learned, users = learn(settings, Csr(np.array([0, length]), own), [5])
+    user, change, touched, loss = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    tolerance = 1e-5 * np.abs(change).max() + 3 * np.finfo(np.float32).eps * np.abs(table_of(settings)).max()
+    assert np.abs(as_table(learned, 0, settings) - change).max() <= tolerance
+    assert set(learned.uploads.tables[ITEMS].index.tolist()) == touched
+    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
+    assert learned.examples.tolist() == [length * epochs]
+
+
+def test_a_log_that_names_an_item_twice_learns_from_it_twice(packed) -> None:
+    """Full batches have a kernel for distinct items; a caller's own data need not be distinct."""
+    settings = replace(SETTINGS, batch=0, negatives=0)
+    own = np.array([4, 9, 4, 4, 7], np.int32)
+    learned, users = learn(settings, packed([own.tolist(), [1, 2]]), [5, 6])
+    user, change, touched, loss = by_autograd(own, 5, settings)
+    assert np.abs(users[0] - user).max() <= 1e-5 * np.abs(user).max()
+    assert np.abs(as_table(learned, 0, settings) - change).max() <= 1e-5 * np.abs(change).max() + 3e-7
+    rows = learned.uploads.tables[ITEMS]
+    assert rows.index[: rows.offsets[1]].tolist() == [4, 9, 7]  # a message names a row once
+    assert touched == {4, 7, 9}
+    assert learned.loss[0] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_comparison_sees_an_item_that_repeats_within_a_batch() -> None:
+    """Guard of the test above: with 13 own items of 60 an epoch draws some item twice."""
+    settings = replace(SETTINGS, batch=0)
+    learned, _ = learn(settings, Csr(np.array([0, 13]), np.arange(13, dtype=np.int32)), [5])
+    assert len(learned.uploads.tables[ITEMS].index) - 13 < 13 * 4
+
+
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_the_model_and_the_data_given_are_not_changed(tiny_train: Csr, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    learner, table = MfLocalTrainer(settings), table_of(settings)
+    items = tiny_train.items.copy()
+    devices = np.arange(40)
+    private = learner.fresh_private_state(devices, SEED)
+    learner.learn(Cohort(devices, OwnItems(tiny_train), private, SEED), {ITEMS: table}, RoundSpec(0))
+    assert np.array_equal(table, table_of(settings))
+    assert np.array_equal(tiny_train.items, items)
+
+
+def test_a_device_that_owns_every_item_draws_no_negatives(packed) -> None:
+    learned, users = learn(SETTINGS, packed([list(range(N_ITEMS)), [3]]), [0, 1])
+    assert learned.examples.tolist() == [N_ITEMS * 3, 5 * 3]
+    assert np.isfinite(users).all()
+    assert learned.uploads.tables[ITEMS].offsets[1] == N_ITEMS
+
+
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_an_empty_device_sends_no_rows_and_keeps_its_state(packed, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    learned, users = learn(settings, packed([[1, 2], [], [3]]), [4, 5, 6])
+    rows = learned.uploads.tables[ITEMS]
+    assert rows.offsets[1] == rows.offsets[2]
+    assert learned.loss[1] == 0.0
+    assert learned.examples[1] == 0
+    assert np.array_equal(users[1], MfLocalTrainer(SETTINGS).fresh_private_state(np.array([5]), SEED)[USER][0])
+    everybody_empty, _ = learn(settings, packed([[], []]), [0, 1])
+    assert everybody_empty.uploads.tables[ITEMS].offsets.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+@pytest.mark.parametrize("chunk", [1, 3, 16])
+def test_a_cohort_gives_bit_for_bit_what_its_parts_give(
+    tiny_train: Csr, batch: int, negatives: int, chunk: int
+) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    together, users = learn(settings, tiny_train, list(range(40)))
+    for begin in range(0, 40, chunk):
+        some = list(range(begin, min(begin + chunk, 40)))
+        apart, own_users = learn(settings, tiny_train.take(np.array(some)), some)
+        assert np.array_equal(own_users, users[some])
+        assert np.array_equal(apart.loss, together.loss[some])
+        for place, device in enumerate(some):
+            assert np.array_equal(as_table(apart, place, settings), as_table(together, device, settings))
+
+
+def test_draws_depend_on_round_and_device_alone(packed) -> None:
+    data = packed([[1, 2, 3], [1, 2, 3]])
+    same, _ = learn(SETTINGS, data, [8, 8])
+    assert np.array_equal(as_table(same, 0, SETTINGS), as_table(same, 1, SETTINGS))
+    other, _ = learn(SETTINGS, data, [8, 9])
+    assert not np.array_equal(as_table(other, 0, SETTINGS), as_table(other, 1, SETTINGS))
+    later, _ = learn(SETTINGS, data, [8, 8], round_number=ROUND + 1)
+    assert not np.array_equal(as_table(later, 0, SETTINGS), as_table(same, 0, SETTINGS))
+
+
+@pytest.mark.parametrize(("batch", "negatives"), WAYS)
+def test_frozen_items_stay_and_the_user_still_learns(packed, batch: int, negatives: int) -> None:
+    settings = replace(SETTINGS, batch=batch, negatives=negatives)
+    learned, users = learn(replace(settings, epochs=20), packed([[1, 2, 3]]), [0], freeze_items=True)
+    assert np.all(learned.uploads.tables[ITEMS].values == 0.0)
+    before = MfLocalTrainer(SETTINGS).fresh_private_state(np.array([0]), SEED)[USER]
+    assert not np.array_equal(users, before)
+    short, _ = learn(replace(settings, epochs=1), packed([[1, 2, 3]]), [0], freeze_items=True)
+    assert learned.loss[0] < short.loss[0]
+
+
+def test_the_loss_falls_over_epochs(tiny_train: Csr) -> None:
+    short, _ = learn(replace(SETTINGS, epochs=1, start=0.1), tiny_train, list(range(40)))
+    long, _ = learn(replace(SETTINGS, epochs=30, start=0.1), tiny_train, list(range(40)))
+    assert long.loss.mean() < 0.7 * short.loss.mean()
+
+
+def test_starting_values_have_the_size_asked_for() -> None:
+    weights = start_weights(2_000, 16, 0.2, SEED)[ITEMS]
+    assert weights.shape == schema(2_000, 16)[ITEMS].shape
+    assert weights.dtype == np.float32
+    assert weights.std() == pytest.approx(0.2, rel=0.03)  # 32,000 draws: 7 standard errors
+    assert not np.array_equal(weights, start_weights(2_000, 16, 0.2, SEED + 1)[ITEMS])
+
+
+@pytest.mark.parametrize("items", [[N_ITEMS], [-1], [3, 2**31 - 1]])
+def test_item_numbers_outside_the_model_are_refused(packed, items: list[int]) -> None:
+    with pytest.raises(BadInput, match="the model has items 0 to 59"):
+        learn(SETTINGS, packed([items]), [0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dim", 0),
+        ("epochs", 0),
+        ("negatives", -1),
+        ("batch", -1),
+        ("user_rate", math.nan),
+        ("item_rate", -1.0),
+        ("decay", math.inf),
+        ("start", -0.1),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(name: str, value: float) -> None:
+    with pytest.raises(BadInput, match=f"local.{name} is {value}"):
+        MfSettings(**{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,245 @@
+"""The compiled NeuMF against autograd of the torch module, with the same draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.ncf import USER, NcfLocalTrainer, NcfSettings, schema, start_weights
+from veilrec.core import rng
+from veilrec.core.arrays import Csr
+from veilrec.core.schema import RoundSpec
+from veilrec.kernels.loops import draw_epoch
+from veilrec.kernels.neumf import _TILE
+from veilrec.methods.references.ncf import NeuMF
+from veilrec.models.neumf_scores import ITEMS
+from veilrec.wire import messages
+
+SEED, ROUND, N_ITEMS = 7, 3, 60
+SMALL = NcfSettings(
+    gmf=5,
+    mlp=6,
+    layers=(7, 4),
+    start=0.5,
+    epochs=2,
+    batch=13,
+    user_rate=0.02,
+    item_rate=0.03,
+    network_rate=0.01,
+    decay=0.05,
+)
+
+
+def histories(lengths=(9, 1, 30, 4), n_items=N_ITEMS):
+    generator = np.random.default_rng(1)
+    rows = [generator.choice(n_items, n, replace=False) for n in lengths]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Csr(offsets, np.concatenate(rows).astype(np.int32))
+
+
+def learn(settings, data, devices, n_items=N_ITEMS, **options) -> tuple[LocalResults, np.ndarray]:
+    learner = NcfLocalTrainer(settings, **options)
+    numbers = np.asarray(devices, np.int64)
+    private = learner.fresh_private_state(numbers, SEED)
+    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    learned = learner.learn(Cohort(numbers, OwnItems(data.take(numbers)), private, SEED), weights, RoundSpec(ROUND))
+    return learned, private[USER]
+
+
+class TorchDevice:
+    """One device, the slow way, in doubles: a torch module, autograd, and each optimiser in a line or two."""
+
+    def __init__(self, settings, device, n_items):
+        self.settings = settings
+        self.net = NeuMF(1, n_items, settings.shape).double()
+        weights = start_weights(n_items, settings.shape, settings.start, SEED)
+        with torch.no_grad():
+            for name, tensor in self.net.public().items():
+                tensor.copy_(torch.from_numpy(weights[name]))
+            user = NcfLocalTrainer(settings).fresh_private_state(np.array([device]), SEED)[USER]
+            self.net.users.weight.copy_(torch.from_numpy(user))
+        self.moments = {p: torch.zeros(2, *p.shape, dtype=p.dtype) for p in self.net.parameters()}
+        self.gathered = NeuMF(1, n_items, settings.shape).double()  # negative gradients, in the same places
+        for parameter in self.gathered.parameters():
+            torch.nn.init.zeros_(parameter)
+        self.steps = 0
+
+    def learn(self, device, own, n_items):
+        s = self.settings
+        is_own = np.full(n_items, -1, np.int32)
+        is_own[own] = 0
+        own = own.copy()
+        start = np.uint64(rng.stream(SEED, rng.LEARNING, ROUND, device))
+        counter, size = 0, len(own) * (1 + s.negatives)
+        items, labels = np.empty(size, np.int32), np.empty(size, np.float32)
+        for _ in range(s.epochs):
+            counter = draw_epoch(own, is_own, 0, n_items, s.negatives, start, counter, items, labels)
+            losses = []
+            for begin in range(0, size, s.batch or size):
+                part = slice(begin, begin + (s.batch or size))
+                numbers = torch.from_numpy(items[part].astype(np.int64))
+                losses.append(self.step(numbers, torch.tensor(labels[part]).double()))
+        return sum(losses) / size
+
+    def sent(self, weights):
+        """What leaves the device."""
+        if self.settings.upload == "gradient":
+            return {name: value.detach().numpy() for name, value in self.gathered.public().items()}
+        return {name: value.detach().numpy() - weights[name] for name, value in self.net.public().items()}
+
+    def step(self, items, labels):
+        s, net = self.settings, self.net
+        users = torch.zeros_like(items)
+        logits = net(users, items)
+        loss = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        penalty = net.users(users).square().sum() + net.items(items).square().sum()
+        net.zero_grad()
+        scale = 1.0 / len(items) if s.reduction == "mean" else 1.0
+        (scale * (loss + s.decay / 2 * penalty)).backward()
+        self.steps += 1
+        touched = torch.zeros(len(net.items.weight), 1, dtype=torch.float64)
+        touched[items] = 1.0
+        with torch.no_grad():
+            for parameter, gathered in zip(net.parameters(), self.gathered.parameters(), strict=True):
+                rate = s.network_rate
+                if parameter is net.users.weight:
+                    rate = s.user_rate
+                elif parameter is net.items.weight:
+                    rate = s.item_rate
+                if s.upload == "gradient" and parameter is not net.users.weight:
+                    gathered.sub_(parameter.grad)
+                    continue
+                move = self.move(parameter, touched if parameter is net.items.weight else 1.0)
+                parameter.sub_(rate * move)
+        return loss.item()
+
+    def move(self, parameter, touched):
+        gradient, moments = parameter.grad, self.moments[parameter]
+        if self.settings.optimiser == "sgd":
+            return gradient
+        first = 0.9 * moments[0] + 0.1 * gradient
+        second = 0.999 * moments[1] + 0.001 * gradient.square()
+        moments[0] = torch.where(torch.as_tensor(touched > 0), first, moments[0])
+        moments[1] = torch.where(torch.as_tensor(touched > 0), second, moments[1])
+        corrected = (second / (1 - 0.999**self.steps)).sqrt() + 1e-8
+        return touched * first / (1 - 0.9**self.steps) / corrected
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize(("batch", "layers"), [(13, (7, 4)), (0, (8,)), (1, (9, 5, 3))])
+def test_equals_autograd(optimiser, reduction, batch, layers):
+    settings = replace(SMALL, optimiser=optimiser, reduction=reduction, batch=batch, layers=layers)
+    compare(settings, histories(), N_ITEMS, rtol=5e-5)
+
+
+def test_equals_autograd_with_the_default_sizes_and_several_tiles():
+    # SGD: Adam divides by the gradient's size, and so makes large errors of rounding where a gradient is near zero.
+    settings = replace(NcfSettings(), optimiser="sgd", user_rate=0.5, item_rate=2.0, network_rate=0.1, batch=0)
+    data = histories((80, 3), n_items=500)
+    assert 80 * (1 + settings.negatives) * 0.8 > _TILE  # even where a fifth of the examples are repetitions
+    compare(settings, data, 500, rtol=2e-5)
+
+
+def test_equals_autograd_with_the_default_settings():
+    compare(NcfSettings(), histories((80, 3), n_items=500), 500, rtol=1e-4)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("batch", [13, 0])
+def test_gradients_are_those_of_autograd_at_what_the_server_sent(optimiser, batch):
+    compare(replace(SMALL, optimiser=optimiser, batch=batch, upload="gradient"), histories(), N_ITEMS, rtol=5e-5)
+
+
+def compare(settings, data, n_items, rtol):
+    devices = np.arange(len(data))
+    learned, users = learn(settings, data, devices, n_items)
+    uploads = learned.uploads
+    weights = start_weights(n_items, settings.shape, settings.start, SEED)
+    rows = uploads.tables[ITEMS]
+    for device in devices:
+        reference = TorchDevice(settings, device, n_items)
+        loss = reference.learn(device, data.row(device), n_items)
+        expected = reference.sent(weights)
+        got = np.zeros_like(weights[ITEMS])
+        mine = slice(rows.offsets[device], rows.offsets[device + 1])
+        got[rows.index[mine]] = rows.values[mine]
+        assert len(set(rows.index[mine])) == len(rows.index[mine])
+        steps = reference.steps
+        close(got, expected[ITEMS], weights[ITEMS], steps, rtol)
+        for name, values in uploads.dense.items():
+            close(values[device], expected[name], weights[name], steps, rtol)
+        user = reference.net.users.weight[0].detach().numpy()
+        close(users[device], user, user, steps, rtol)
+        assert learned.loss[device] == pytest.approx(loss, rel=1e-4)
+
+
+def close(got, change, start, steps, rtol):
+    """Within rtol of the largest change, and what rounding the weights to single precision at every step adds."""
+    rounding = 4 * 2.0**-24 * np.sqrt(steps) * np.abs(start).max()
+    np.testing.assert_allclose(got, change, rtol=0, atol=rtol * np.abs(change).max() + rounding)
+
+
+def test_a_cohort_learns_what_its_devices_learn_alone():
+    data = histories()
+    together, users = learn(SMALL, data, range(4))
+    rows = together.uploads.tables[ITEMS]
+    for device in range(4):
+        alone, user = learn(SMALL, data, [device])
+        mine = slice(rows.offsets[device], rows.offsets[device + 1])
+        np.testing.assert_array_equal(alone.uploads.tables[ITEMS].index, rows.index[mine])
+        values = alone.uploads.tables[ITEMS].values
+        np.testing.assert_allclose(values, rows.values[mine], rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(user[0], users[device], rtol=1e-5)
+        for name, values in together.uploads.dense.items():
+            np.testing.assert_allclose(alone.uploads.dense[name][0], values[device], rtol=1e-5, atol=1e-8)
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    outcomes = []
+    for threads in ("1", "3", "8"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        learned, users = learn(SMALL, histories(), range(4))
+        rows = learned.uploads.tables[ITEMS]
+        parts = [users, learned.loss, rows.offsets, rows.index, rows.values, *learned.uploads.dense.values()]
+        outcomes.append([values.copy() for values in parts])
+    for others in outcomes[1:]:
+        for ours, theirs in zip(outcomes[0], others, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_frozen_model_lets_only_the_user_learn():
+    learned, users = learn(SMALL, histories(), range(4), freeze_public=True)
+    assert not learned.uploads.tables[ITEMS].values.any()
+    assert not any(values.any() for values in learned.uploads.dense.values())
+    assert (users != NcfLocalTrainer(SMALL).fresh_private_state(np.arange(4), SEED)[USER]).all()
+
+
+def test_the_loss_falls_with_more_epochs():
+    few, _ = learn(replace(SMALL, epochs=1), histories(), range(4))
+    many, _ = learn(replace(SMALL, epochs=30), histories(), range(4))
+    assert (many.loss < few.loss).all()
+
+
+def test_a_device_that_owns_every_item_learns_without_negatives():
+    data = Csr(np.array([0, 5]), np.arange(5, dtype=np.int32))
+    learned, _ = learn(SMALL, data, [0], n_items=5)
+    assert sorted(learned.uploads.tables[ITEMS].index) == [0, 1, 2, 3, 4]
+    assert np.isfinite(learned.uploads.tables[ITEMS].values).all()
+
+
+def test_messages_fit_the_schema():
+    learned, _ = learn(SMALL, histories(), range(4))
+    layout = schema(N_ITEMS, SMALL.shape)
+    sizes = messages.sizes(learned.uploads, layout)
+    for device in range(4):
+        message = messages.encode_update(learned.uploads, layout, device)
+        assert len(message) == sizes[device]
+        back = messages.decode_update(message, layout, ROUND)
+        for name, values in learned.uploads.dense.items():
+            np.testing.assert_array_equal(back.dense[name][0], values[device])

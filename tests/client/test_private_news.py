@@ -1,0 +1,202 @@
+"""PrivateRec on a device: what is drawn, what the gradient holds, and what it must not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from veilrec.client.local_training import Cohort, OwnSources, SharedSource
+from veilrec.client.news import LocalNoise, NewsTrainingSettings, Path, PrivateNewsLocalTrainer, start_weights
+from veilrec.client.news_data import NONE, OwnImpressions, every_click, one_click_of_some
+from veilrec.core.arrays import Csr, Floats
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
+from veilrec.methods.news.common import make_model
+from veilrec.models.interests import InterestNrms
+from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsInput, NewsShape
+from veilrec.privacy.mechanisms.attention import PaddedNoise
+from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
+from veilrec.privacy.randomness import SeededSource
+
+WORDS = "words.weight"
+BASIS, NEWS = 3, 12
+SIZES = NewsSizes(word_dim=4, heads=2, head_dim=3, attention=3, basis=BASIS, attention_clip=0.8)
+SHAPE = NewsShape(words=2 + NEWS, categories=2, subcategories=2, entities=2)
+# history, clicks, others of every impression; device 0 has two impressions, device 1 one
+ROWS = [
+    [3, 1, 4, *(0, 1, 2), *(3,), *(4, 5, 6, 7), 3, 2, 1, *(0, 1, 2), *(4, 5), *(8,)],
+    [1, 1, 2, *(9,), *(10,), *(3, 11)],
+]
+
+
+def logs() -> Csr:
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in ROWS])]).astype(np.int64)
+    return Csr(offsets, np.concatenate(ROWS).astype(np.int32))
+
+
+def news() -> NewsInput:
+    """Every news has one word, its own."""
+    empty = torch.zeros(NEWS, 0, dtype=torch.int64)
+    zero = torch.zeros(NEWS, dtype=torch.int64)
+    title = torch.arange(NEWS).unsqueeze(1) + 2
+    return NewsInput(title, empty, zero, zero, torch.zeros_like(title), torch.zeros(NEWS, 0))
+
+
+def attention(epsilon: float = 5.0, pad_probability: float = 0.0) -> PaddedNoise:
+    return PaddedNoise(
+        basis=BASIS,
+        clip_norm=SIZES.attention_clip,
+        epsilon=epsilon,
+        delta=0.0,
+        pad_probability=pad_probability,
+        noise="laplace",
+        calibration="as-published",
+    )
+
+
+def learner(path: Path, *, epsilon: float = 5.0, pad_probability: float = 0.0) -> PrivateNewsLocalTrainer:
+    model = make_model("interest-nrms", SIZES, SHAPE, torch.Generator().manual_seed(1))
+    assert isinstance(model, InterestNrms)
+    way = LabelPermutation if path == "through" else LabelResponse
+    labels = LabelPerturbation(way, negatives=2, epsilon=epsilon)
+    noise = LocalNoise(attention(epsilon, pad_probability), labels, path, None if path == "through" else 1)
+    return PrivateNewsLocalTrainer(
+        model, news(), frozenset(), NewsTrainingSettings(negatives=2, history=4), noise=noise
+    )
+
+
+def cohort(*devices: int, seed: int = 1) -> Cohort[OwnImpressions]:
+    numbers = np.array(devices or (0, 1), np.int64)
+    own = OwnSources(lambda device: SeededSource(seed, device))
+    return Cohort(numbers, OwnImpressions(logs()).take(numbers), {}, 5, own)
+
+
+def weights(made: PrivateNewsLocalTrainer) -> Mapping[str, Floats]:
+    return start_weights(made.start, frozenset())
+
+
+def test_every_click_is_a_sample_with_what_was_not_clicked() -> None:
+    samples = every_click(logs(), longest=4)
+    assert samples.device.tolist() == [0, 0, 0, 1]
+    rows = [samples.shown.row(number).tolist() for number in range(4)]
+    assert rows == [[3, 4, 5, 6, 7], [4, 8], [5, 8], [10, 3, 11]]
+    assert samples.clicked.tolist() == [0, 0, 0, 0]
+    assert samples.history_of.tolist() == [0, 0, 0, 1]
+    assert samples.histories.tolist() == [[0, 1, 2, NONE], [9, NONE, NONE, NONE]]
+
+
+def test_a_report_is_on_one_click_of_one_impression_in_an_order_that_tells_nothing() -> None:
+    seen = set()
+    for number in range(40):
+        samples = one_click_of_some(logs(), np.array([0, 1]), most=1, longest=2, seed=1, number=number)
+        assert samples.device.tolist() == [0, 1]
+        for row in range(2):
+            shown = samples.shown.row(row)
+            assert shown.tolist() == sorted(shown.tolist())
+        seen.add(int(samples.shown.row(0)[samples.clicked[0]]))
+        assert samples.histories.tolist()[0] == [1, 2]  # the latest two
+    assert seen == {3, 4, 5}  # every click has its turn
+
+
+def test_the_noise_of_an_example_is_what_the_mechanism_added() -> None:
+    made = learner("through")
+    examples, shares = made.ready(cohort(), weights(made), RoundSpec(0))
+    assert examples.noise is not None
+    assert examples.padded is not None
+    assert len(examples) == 4
+    assert not examples.padded.any()
+    assert shares is not None
+    assert shares.sum() == pytest.approx(1.0, abs=1e-5)
+    # Laplace with scale theta / eps: 4000 draws, mean of absolute values off by more than 8 % once in 10^6
+    noises = [made.ready(cohort(seed=seed), weights(made), RoundSpec(0))[0].noise for seed in range(340)]
+    size = np.mean([np.abs(noise).mean() for noise in noises if noise is not None])
+    assert size == pytest.approx(SIZES.attention_clip / 5.0, rel=0.08)
+
+
+def test_padding_is_drawn_afresh_for_every_sample() -> None:
+    made = learner("through", pad_probability=0.5)
+    drawn = [made.ready(cohort(seed=seed), weights(made), RoundSpec(0))[0].padded for seed in range(60)]
+    real = np.array([[True] * 3 + [False]] * 3 + [[True] + [False] * 3])
+    masks = np.array([mask for mask in drawn if mask is not None])
+    assert not masks[:, ~real].any()
+    assert masks[:, real].mean() == pytest.approx(0.5, abs=0.12)  # 600 coins: six standard errors
+    assert (masks[:, 0] != masks[:, 1]).any()  # the same history, another mask
+
+
+def test_a_told_label_stands_first_and_the_click_is_always_a_candidate_as_published() -> None:
+    made = learner("through", epsilon=0.01)
+    first, clicks = set(), [3, 4, 5, 10]
+    for seed in range(30):
+        examples, _ = made.ready(cohort(seed=seed), weights(made), RoundSpec(0))
+        assert all(click in row for click, row in zip(clicks, examples.candidates.tolist(), strict=True))
+        first.add(int(examples.candidates[0, 0]))
+        assert examples.candidates[1].tolist()[2] == NONE  # one other item: fewer than k
+    assert len(first) == 5
+
+
+def test_a_cohort_draws_as_its_devices_do_alone() -> None:
+    made = learner("through", pad_probability=0.3)
+    together = made.learn(cohort(0, 1), weights(made), RoundSpec(2)).uploads
+    for place, device in enumerate((0, 1)):
+        alone = made.learn(cohort(device), weights(made), RoundSpec(2)).uploads
+        for name, values in alone.dense.items():
+            assert np.allclose(together.dense[name][place], values[0], atol=1e-6), name
+
+
+def test_as_published_the_rows_of_clicked_words_are_in_the_message() -> None:
+    made = learner("through")
+    rows = made.learn(cohort(1), weights(made), RoundSpec(0)).uploads.tables[WORDS]
+    of_history = np.flatnonzero(rows.index == 9 + 2)
+    assert np.abs(rows.values[of_history]).max() > 0.0
+
+
+def test_of_reports_nothing_of_the_history_reaches_the_gradient() -> None:
+    made = learner("released")
+    found = made.learn(cohort(), weights(made), RoundSpec(0)).uploads
+    for name, values in found.dense.items():
+        if name.startswith("clicks.") or name in ("newcomer", "pad"):  # the user encoder
+            assert not values.any(), name
+    assert found.dense["basis"].any()
+    assert not set(found.tables[WORDS].index.tolist()) & {2, 3, 4, 11}  # words of histories alone
+
+
+def test_updates_of_reports_depend_on_what_was_told_and_on_nothing_else() -> None:
+    made = learner("released")
+    examples, _ = made.ready(cohort(), weights(made), RoundSpec(0))
+    assert examples.padded is None
+    assert (examples.histories == NONE).all()
+
+
+def test_a_learner_with_noise_needs_something_to_draw_it_from() -> None:
+    made = learner("through")
+    with pytest.raises(BadInput, match="nothing to draw"):
+        made.learn(replace(cohort(), noise=None), weights(made), RoundSpec(0))
+
+
+def test_a_shared_source_is_drawn_from_once() -> None:
+    made = learner("through")
+    shared = replace(cohort(), noise=SharedSource(SeededSource(3)))
+    examples, _ = made.ready(shared, weights(made), RoundSpec(0))
+    assert examples.noise is not None
+    assert len(np.unique(examples.noise)) == examples.noise.size
+
+
+def test_tiny_epsilons_give_numbers() -> None:
+    made = learner("through", epsilon=1e-3, pad_probability=0.9)
+    learned = made.learn(cohort(), weights(made), RoundSpec(0))
+    assert np.isfinite(learned.loss).all()
+    assert all(np.isfinite(values).all() for values in learned.uploads.dense.values())
+
+
+def test_a_model_that_overflows_on_a_history_does_not_make_its_device_fall_silent() -> None:
+    """Whoever sends the model would else learn, whatever the noise, who has read the news that it overflows on."""
+    made = learner("released")
+    sent = {name: values.copy() for name, values in weights(made).items()}
+    sent[WORDS][9 + 2] = 1e30  # a word of the one click in the history of device 1, which no candidate has
+    found = made.learn(cohort(1), sent, RoundSpec(0)).uploads
+    assert all(np.isfinite(values).all() for values in found.dense.values())

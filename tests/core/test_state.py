@@ -1,0 +1,142 @@
+"""States on disk: every type comes back, and no second copy is made on the way."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.rankers import PopularityRanker
+from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.errors import BadInput
+from veilrec.core.files import StoredState, fill
+from veilrec.core.plan import Plan
+from veilrec.core.schema import RoundSpec, Schema, Tensor
+from veilrec.privacy.mechanisms.sums import NoNoise
+from veilrec.runs import checkpoint
+from veilrec.runs.checkpoint import Progress
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.simulation.simulation import Seeds, Simulation
+
+STATE = {
+    "wide": np.arange(6.0).reshape(2, 3),
+    "usual": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "half": np.ones((2, 2), np.float16),
+    "short": np.arange(3, dtype=np.int16),
+    "flags": np.array([True, False, True]),
+    "one": np.array(7, np.int64),
+    "none": np.empty((0, 4), np.float32),
+    "bytes": np.arange(5, dtype=np.uint8),
+}
+DEVICES, WIDTH = 1000, 500  # 2 MB of each device's own state, twice
+
+
+class Keeper:
+    """A learner whose devices keep much."""
+
+    keeps_state = True
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        return {name: np.zeros((len(devices), WIDTH), np.float32) for name in ("one", "other")}
+
+    def learn(self, cohort: Cohort[OwnItems], model: object, about: RoundSpec) -> LocalResults:
+        raise AssertionError("nobody learns here")
+
+
+def keepers() -> Simulation:
+    schema = Schema((Tensor("items", (3, 2), True),))
+    plan = Plan(
+        schema=schema,
+        start={"items": np.zeros((3, 2), np.float32)},
+        learner=Keeper(),
+        mechanism=NoNoise(schema),
+        rounds=1,
+        cohort=CohortSettings(size=10),
+        aggregation="mean",
+        server=ServerRate(),
+        ranker=PopularityRanker(),
+    )
+    train = Csr(np.arange(DEVICES + 1), np.zeros(DEVICES, np.int32))
+    return Simulation(plan, OwnItems(train), train, Seeds.all_from(0))
+
+
+def most_on_top(work: Callable[[], object]) -> int:
+    """The most bytes that were held beyond what was held before."""
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_every_type_comes_back(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "state", metadata={"a": "b"})
+    stored = StoredState(tmp_path / "state")
+    assert stored.metadata == {"a": "b"}
+    assert set(stored) == set(STATE)
+    assert len(stored) == len(STATE)
+    for name, array in STATE.items():
+        assert stored[name].dtype == array.dtype
+        assert stored[name].shape == array.shape
+        assert np.array_equal(stored[name], array)
+
+
+def test_several_files_are_one_state_with_the_first_ones_metadata(tmp_path: Path) -> None:
+    for number, name in enumerate(("wide", "one")):
+        save_file({name: STATE[name]}, tmp_path / name, metadata={"file": str(number)})
+    stored = StoredState(tmp_path / "wide", tmp_path / "one")
+    assert stored.metadata == {"file": "0"}
+    assert set(stored) == {"wide", "one"}
+    assert all(np.array_equal(stored[name], STATE[name]) for name in stored)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_place_is_filled_whatever_its_layout(tmp_path: Path, order: str) -> None:
+    save_file(STATE, tmp_path / "state")
+    for state in (STATE, StoredState(tmp_path / "state")):
+        place = np.zeros((2, 3), order=order)
+        fill(place, state, "wide")
+        assert np.array_equal(place, STATE["wide"])
+
+
+def test_a_place_of_another_shape_or_type_is_refused(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "state")
+    for place in (np.zeros((3, 2)), np.zeros((2, 3), np.float32)):
+        with pytest.raises(ValueError, match="wide has shape"):
+            StoredState(tmp_path / "state").read_into("wide", place)
+
+
+def test_saving_and_going_on_hold_no_second_copy(tmp_path: Path) -> None:
+    stopped, resumed = keepers(), keepers()
+    for seed, values in enumerate(stopped.private.values()):
+        values[...] = np.random.default_rng(seed).standard_normal(values.shape)
+    path = tmp_path / "state"
+    one_array = DEVICES * WIDTH * 4
+    assert most_on_top(lambda: checkpoint.save(path, stopped.state(), Progress(3))) < one_array / 4
+    assert most_on_top(lambda: checkpoint.restore(resumed, path)) < one_array / 4
+    assert checkpoint.digest(resumed.state()) == checkpoint.digest(stopped.state())
+
+
+def test_a_state_of_other_settings_is_refused_in_one_line(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "state", keepers().state(), Progress(3))
+    other = keepers()
+    other.private["one"] = np.zeros((DEVICES, WIDTH + 1), np.float32)
+    with pytest.raises(BadInput, match="does not fit the settings"):
+        checkpoint.restore(other, tmp_path / "state")
+
+
+def test_a_file_that_is_cut_short_later_is_refused(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "state")
+    stored = StoredState(tmp_path / "state")
+    content = (tmp_path / "state").read_bytes()
+    (tmp_path / "state").write_bytes(content[:-5])
+    with pytest.raises(BadInput, match="became shorter"):
+        dict(stored)
+    with pytest.raises(BadInput, match="not a state of a veilrec run"):
+        checkpoint.load(tmp_path / "state")

@@ -1,0 +1,198 @@
+"""Own logs of impressions: what may stand in them, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from veilrec.core.errors import BadInput
+from veilrec.data.impression_logs import LONGEST_HISTORY, read_impressions
+from veilrec.data.population import Impressions, Population
+
+DAY = 86_400
+
+
+def shows(user: str, time: object, shown: list[str], clicked: list[str], **more: object) -> dict[str, Any]:
+    return {"user": user, "time": time, "shown": shown, "clicked": clicked, **more}
+
+
+IMPRESSIONS = [
+    {"item": "b", "title": "Title of b", "category": "news"},
+    shows("u1", 0, ["a", "b"], ["b"]),
+    shows("u1", DAY, ["a", "c"], ["a"]),
+    shows("u2", DAY, ["a", "c"], [], history=["d", "b"]),
+    shows("u1", 2 * DAY + 5, ["c", "d"], ["c"]),
+    shows("u1", 2 * DAY, ["b", "d"], ["d"]),
+    shows("u3", "1970-01-03T10:00:00Z", ["b", "d"], ["b"]),
+]
+
+
+def write_jsonl(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def histories(population: Population, part: Impressions) -> list[list[str]]:
+    ids = list(population.items)
+    return [[ids[item] for item in part.histories.row(int(row))] for row in part.history_of]
+
+
+def test_reads_impressions_items_and_histories(tmp_path: Path) -> None:
+    population = read_impressions(write_jsonl(tmp_path, IMPRESSIONS))
+    assert list(population.users) == ["u1", "u2", "u3"]
+    assert sorted(population.items) == ["a", "b", "c", "d"]
+    train, dev = population.impressions["train"], population.impressions["dev"]
+    assert train.times.tolist() == [0, DAY, DAY]
+    assert train.clicked.tolist() == [0, 1, 1, 0, 0, 0]
+    assert histories(population, train) == [[], ["b"], ["d", "b"]]
+    assert dev.times.tolist() == [2 * DAY + 5, 2 * DAY, 2 * DAY + 36_000]
+    assert histories(population, dev) == [["b", "a", "d"], ["b", "a"], []]
+    assert population.catalogue is not None
+    assert population.catalogue.titles[0] == "Title of b"
+    assert population.catalogue.titles[1] == ""
+    log, ids = population.interactions, list(population.items)
+    used = [[ids[item] for item in log.items[log.offsets[u] : log.offsets[u + 1]]] for u in range(3)]
+    assert used == [["b", "a"], ["d", "b"], []]
+    assert population.facts["items_described"] == 1
+
+
+def test_a_click_in_the_same_second_is_not_history(tmp_path: Path) -> None:
+    rows = [shows("u", 5, ["a", "b"], ["a"]), shows("u", 5, ["b", "c"], ["b"]), shows("u", 6, ["a", "c"], ["c"])]
+    population = read_impressions(write_jsonl(tmp_path, rows))
+    assert histories(population, population.impressions["train"]) == [[], [], ["a", "b"]]
+
+
+def test_histories_keep_the_latest_clicks(tmp_path: Path) -> None:
+    clicks = LONGEST_HISTORY + 10
+    rows = [shows("u", t, [f"i{t}", "x"], [f"i{t}"]) for t in range(clicks)]
+    population = read_impressions(write_jsonl(tmp_path, rows))
+    dev = population.impressions["dev"]
+    assert histories(population, dev)[-1] == [f"i{t}" for t in range(9, clicks - 1)]
+
+
+def test_without_three_days_the_last_fifth_is_dev(tmp_path: Path) -> None:
+    rows = [shows(f"u{t}", 100 - t, ["a", "b"], ["a"]) for t in range(10)]
+    population = read_impressions(write_jsonl(tmp_path, rows))
+    assert population.impressions["dev"].times.tolist() == [100, 99]
+    assert len(population.impressions["train"]) == 8
+
+
+def test_a_single_impression_is_train(tmp_path: Path) -> None:
+    population = read_impressions(write_jsonl(tmp_path, [shows("u", 1, ["a", "b"], ["a"])]))
+    assert list(population.impressions) == ["train"]
+
+
+def test_duplicates_are_merged_and_blank_lines_and_gzip_are_fine(tmp_path: Path) -> None:
+    text = "\n\n".join(json.dumps(row) for row in [*IMPRESSIONS, IMPRESSIONS[1], IMPRESSIONS[0]])
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    facts = read_impressions(path).facts
+    assert (facts["rows"], facts["duplicates_merged"], facts["item_lines_merged"]) == (6, 1, 1)
+
+
+def test_ids_that_look_like_json_and_long_numbers_stay_as_they_are(tmp_path: Path) -> None:
+    rows = [{"user": 123456789012345678901234, "time": 1, "shown": ["[a]", "true", "b"], "clicked": ["b"]}]
+    population = read_impressions(write_jsonl(tmp_path, rows))
+    assert list(population.users) == ["123456789012345678901234"]
+    assert list(population.items) == ["[a]", "true", "b"]
+
+
+def test_numbers_serve_as_ids_and_extra_keys_are_passed_over(tmp_path: Path) -> None:
+    rows = [{"user": 7, "time": 1.5, "shown": [1, 2], "clicked": [2], "device": {"kind": "phone"}}]
+    population = read_impressions(write_jsonl(tmp_path, rows))
+    assert list(population.users) == ["7"]
+    assert list(population.items) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"user": "u"', "not valid JSON"),
+        ("[1]", "expected a JSON object, found a list"),
+        ("null", "expected a JSON object, found null"),
+        ('{"user": "u", "time": 1}', 'expected either "shown"'),
+        ('{"user": "u", "time": 1, "shown": ["a"], "item": "b"}', 'expected either "shown"'),
+        ('{"time": 1, "shown": ["a"]}', "has no 'user'"),
+        ('{"user": "u", "shown": ["a"]}', "has no 'time'"),
+        ('{"user": "u", "time": "noon", "shown": ["a"]}', "time 'noon' is neither ISO 8601"),
+        ('{"user": "u", "time": "nan", "shown": ["a"]}', "time 'nan' is neither ISO 8601"),
+        ('{"user": "u", "time": 1, "shown": []}', '"shown" is an empty list'),
+        ('{"user": "u", "time": 1, "shown": "a"}', "'shown' must be a list of texts or numbers, found a text"),
+        ('{"user": "u", "time": 1, "shown": ["a", null]}', "'shown' holds an empty item id"),
+        ('{"user": "u", "time": 1, "shown": ["a"], "clicked": ["z"]}', 'under "clicked" is not among'),
+        ('{"item": ""}', '"item" is empty'),
+        ('{"user": {"id": 1}, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found an object"),
+        ('{"user": true, "time": 1, "shown": ["a"]}', "'user' must be a text or a number, found true or false"),
+        ('{"user": "u", "time": 1, "shown": ["a", ["b"]]}', "found a list with a list"),
+    ],
+)
+def test_a_malformed_impression_is_named(tmp_path: Path, line: str, problem: str) -> None:
+    path = write_jsonl(tmp_path, IMPRESSIONS)
+    path.write_text(path.read_text() + "\n" + line + "\n")
+    with pytest.raises(BadInput) as caught:
+        read_impressions(path)
+    assert str(caught.value).startswith(f"{path}, line {len(IMPRESSIONS) + 2}: ")
+    assert problem in str(caught.value)
+
+
+def test_all_faulty_lines_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    good = json.dumps(IMPRESSIONS[1])
+    lines = ["not json", "", good, '{"user": "u", "time": "noon", "shown": ["a"]}', '{"user": "u"}', "{", good]
+    path.write_text("\n".join(lines))
+    with pytest.raises(BadInput) as caught:
+        read_impressions(path)
+    told = str(caught.value).splitlines()
+    assert told[0] == f"{path} has faults in 4 lines"
+    assert [line.split(":")[0] for line in told[1:]] == ["  line 1", "  line 4", "  line 5", "  line 6"]
+    assert "not valid JSON from character 1 on" in told[1]
+    path.write_text("{\n" * 30)
+    with pytest.raises(BadInput, match=r"faults in 30 lines(?s:.*)\n  and 20 more$"):
+        read_impressions(path)
+
+
+def test_a_table_is_called_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("user,item\nu,a\n")
+    with pytest.raises(BadInput, match="looks like CSV and not like JSON lines: leave out --kind impressions"):
+        read_impressions(path)
+
+
+def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no impression has a click"):
+        read_impressions(write_jsonl(tmp_path, [shows("u", 1, ["a", "b"], [])]))
+    with pytest.raises(BadInput, match="only item is 'a'"):
+        read_impressions(write_jsonl(tmp_path, [shows("u", 1, ["a"], ["a"])]))
+    with pytest.raises(BadInput, match="has no impressions"):
+        read_impressions(write_jsonl(tmp_path, [{"item": "a"}]))
+    with pytest.raises(BadInput, match="is empty"):
+        read_impressions(write_jsonl(tmp_path, []))
+    path = write_jsonl(tmp_path, IMPRESSIONS)
+    path.write_bytes(path.read_bytes() + b'{"item": "\xff"}\n')
+    with pytest.raises(BadInput, match=rf"line {len(IMPRESSIONS) + 1}: not valid UTF-8"):
+        read_impressions(path)
+
+
+JSON_VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["a", "b", "", "2026-01-01"])
+JSON_OBJECTS = st.dictionaries(
+    st.sampled_from(["user", "time", "shown", "clicked", "history", "item", "title"]),
+    JSON_VALUES | st.lists(JSON_VALUES, max_size=3),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(JSON_OBJECTS, min_size=1, max_size=3))
+def test_any_objects_are_read_or_refused_line_by_line(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    try:
+        population = read_impressions(write_jsonl(tmp_path, [*IMPRESSIONS, *rows]))
+    except BadInput as error:
+        assert all(" line " in line for line in str(error).splitlines()[1:])
+    else:
+        assert population.n_users >= 3

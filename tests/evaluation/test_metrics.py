@@ -1,0 +1,282 @@
+"""Places, and what is made of them, beside hand-made cases and scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
+
+from tests.evaluation.toys import csr
+from veilrec.evaluation import metrics as per_case
+from veilrec.evaluation.metrics import places_among_all, places_in_lists, places_of_first
+
+
+def list_metrics(ranks: np.ndarray, offsets: np.ndarray) -> dict[str, float]:
+    return means(per_case.list_metrics(ranks, offsets))
+
+
+def one_by_one_metrics(ranks: np.ndarray, offsets: np.ndarray) -> dict[str, float]:
+    return means(per_case.one_by_one_metrics(ranks, offsets))
+
+
+def impression_metrics(ranks: np.ndarray, offsets: np.ndarray, shown: np.ndarray) -> dict[str, float]:
+    return means(per_case.impression_metrics(ranks, offsets, shown))
+
+
+def means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(np.mean(of_cases)) for name, of_cases in values.items()}
+
+
+SCORES = arrays(np.float32, (3, 12), elements=st.integers(-4, 4).map(float))  # few values: many ties
+
+
+def test_a_tie_costs_half_a_place() -> None:
+    scores = np.array([[5, 1, 2], [1, 5, 2], [2, 5, 2], [2, 2, 2]], np.float32)
+    assert places_of_first(scores)[0].tolist() == [1, 3, 2.5, 2]
+
+
+def test_excluded_items_are_no_rivals() -> None:
+    scores = np.array([[9, 5, 4, 4, 1], [0, 0, 0, 0, 0]], np.float32)
+    ranks = places_among_all(scores, csr([[2], [0]]), csr([[0, 3], [1]]), one_by_one=False)[0]
+    assert ranks.tolist() == [2, 2.5]
+
+
+def test_positives_are_rivals_unless_ranked_one_by_one() -> None:
+    scores = np.array([[9, 5, 4, 3, 4]], np.float32)
+    positives, excluded = csr([[1, 2, 4]]), csr([[0]])
+    assert places_among_all(scores, positives, excluded, one_by_one=False)[0].tolist() == [1, 2.5, 2.5]
+    assert places_among_all(scores, positives, excluded, one_by_one=True)[0].tolist() == [1, 1, 1]
+
+
+def test_ranks_within_lists() -> None:
+    scores = np.array([1, 3, 2, 7, 7, 7], np.float32)
+    ranks = places_in_lists(scores, np.array([0, 3, 6]), np.array([1, 0, 1, 0, 1, 0], np.uint8))[0]
+    assert ranks.tolist() == [3, 2, 2]
+
+
+@given(SCORES)
+def test_the_three_rankings_agree(scores: np.ndarray) -> None:
+    first = places_of_first(scores)[0]
+    among_all = places_among_all(scores, csr([[0]] * 3), csr([[]] * 3), one_by_one=False)[0]
+    wanted = np.tile(np.arange(12) == 0, 3).astype(np.uint8)
+    in_lists = places_in_lists(scores.ravel(), np.arange(0, 37, 12), wanted)[0]
+    assert first.tolist() == among_all.tolist() == in_lists.tolist()
+
+
+@given(SCORES)
+def test_the_places_of_all_items_add_up(scores: np.ndarray) -> None:
+    ranks = places_among_all(scores, csr([range(12)] * 3), csr([[]] * 3), one_by_one=False)[0]
+    assert ranks.reshape(3, 12).sum(axis=1).tolist() == [78, 78, 78]
+
+
+def test_ties_are_shared_won_or_lost() -> None:
+    # Item 1 has two better ones and ties with items 3, 4 and 5; item 0 is excluded, which would tie as well.
+    scores = np.array([[4, 4, 9, 4, 4, 4, 9, 1]], np.float32)
+    places = places_among_all(scores, csr([[1]]), csr([[0]]), one_by_one=False)
+    assert places.tolist() == [[4.5], [3], [6]]
+    assert places_of_first(scores[:, 1:]).tolist() == places.tolist()
+    wanted = (np.arange(7) == 0).astype(np.uint8)
+    assert places_in_lists(scores[0, 1:], np.array([0, 7]), wanted).tolist() == places.tolist()
+
+
+def test_positives_that_tie_with_each_other_follow_each_other() -> None:
+    # Two positives and two others with one score: 1 and 2 if they win, 3 and 4 if they lose; no place is taken twice.
+    scores, positives = np.array([[5, 5, 5, 5, 1]], np.float32), csr([[1, 3]])
+    places = places_among_all(scores, positives, csr([[]]), one_by_one=False)
+    assert places.tolist() == [[2.5, 2.5], [1, 2], [4, 3]]
+    assert places_in_lists(scores[0], np.array([0, 5]), np.array([0, 1, 0, 1, 0], np.uint8)).tolist() == places.tolist()
+    # One by one the other positive is not there at all.
+    alone = places_among_all(scores, positives, csr([[]]), one_by_one=True)
+    assert alone.tolist() == [[2, 2], [1, 1], [3, 3]]
+
+
+@given(SCORES, st.booleans())
+def test_a_ranking_by_each_rule_is_one_that_sorting_gives(scores: np.ndarray, one_by_one: bool) -> None:
+    """Beside a sort of whole lists in which positives are set before, or behind, all others of their score."""
+    positives, excluded = [[1, 4, 7], [0, 2, 11], [3, 5, 6]], [[0], [], [1, 2]]
+    _, won, lost = places_among_all(scores, csr(positives), csr(excluded), one_by_one=one_by_one).reshape(3, 3, 3)
+    for row, own, out, best, worst in zip(scores, positives, excluded, won, lost, strict=True):
+        lists = [[p] for p in own] if one_by_one else [own]
+        for first, places in ((True, best), (False, worst)):
+            found: list[int] = []
+            for wanted in lists:
+                left = [item for item in range(12) if item not in out and (item in wanted or item not in own)]
+                order = sorted(left, key=lambda item: (-row[item], (item in wanted) != first))
+                found += [order.index(item) + 1 for item in wanted]
+            assert sorted(places.tolist()) == sorted(found)
+
+
+@given(SCORES)
+def test_with_one_positive_half_lies_between_winning_and_losing(scores: np.ndarray) -> None:
+    half, won, lost = places_among_all(scores, csr([[0]] * 3), csr([[]] * 3), one_by_one=True)
+    assert (won <= half).all()
+    assert (half <= lost).all()
+    assert (half == (won + lost) / 2).all()
+
+
+LOG2_3 = np.log2(3)
+
+
+def test_one_positive_a_list() -> None:
+    metrics = list_metrics(np.array([1.0, 3.0, 10.0, 50.0]), np.arange(5))
+    assert metrics["hr@5"] == 0.5
+    assert metrics["hr@10"] == metrics["hr@20"] == metrics["hr@30"] == 0.75
+    assert metrics["ndcg@5"] == pytest.approx((1 + 1 / 2) / 4)
+    assert metrics["ndcg@10"] == pytest.approx((1 + 1 / 2 + 1 / np.log2(11)) / 4)
+
+
+def test_half_a_place_too_far_is_no_hit() -> None:
+    metrics = list_metrics(np.array([10.5, 2.5]), np.arange(3))
+    assert metrics["hr@10"] == 0.5
+    assert metrics["ndcg@10"] == pytest.approx(1 / np.log2(3.5) / 2)
+
+
+def test_several_positives_in_a_list() -> None:
+    metrics = list_metrics(np.array([2.0, 3.0]), np.array([0, 2]))
+    assert metrics["hr@5"] == 1.0
+    assert metrics["ndcg@5"] == pytest.approx((1 / LOG2_3 + 1 / 2) / (1 + 1 / LOG2_3))
+
+
+def test_a_perfect_list_has_ndcg_one_even_with_more_positives_than_places() -> None:
+    metrics = list_metrics(np.arange(1.0, 13.0), np.array([0, 12]))
+    assert metrics["ndcg@5"] == metrics["ndcg@10"] == metrics["ndcg@30"] == pytest.approx(1.0)
+
+
+def test_one_by_one_is_the_mean_within_a_user_then_over_users() -> None:
+    # User A: places 1 and 6; user B: place 2.
+    metrics = one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]))
+    assert metrics["hr@5"] == (0.5 + 1) / 2
+    assert metrics["hr@10"] == 1.0
+    assert metrics["ndcg@5"] == pytest.approx((0.5 + 1 / LOG2_3) / 2)
+    assert metrics["ndcg@10"] == pytest.approx(((1 + 1 / np.log2(7)) / 2 + 1 / LOG2_3) / 2)
+
+
+def test_impressions_by_hand() -> None:
+    # Shown 4, clicks at places 1 and 3: of the 4 pairs (click, no click) one is in the wrong order.
+    metrics = impression_metrics(np.array([1.0, 3.0]), np.array([0, 2]), np.array([4]))
+    assert metrics["auc"] == 0.75
+    assert metrics["mrr"] == pytest.approx((1 + 1 / 3) / 2)
+    assert metrics["ndcg@5"] == pytest.approx((1 + 1 / 2) / (1 + 1 / LOG2_3))
+
+
+def lists(draw: st.DrawFn, *, ties: bool) -> tuple[np.ndarray, np.ndarray]:
+    size = draw(st.integers(2, 30))
+    values = st.integers(0, 5) if ties else st.integers(0, 10_000)
+    scores = draw(st.lists(values, min_size=size, max_size=size, unique=not ties))
+    clicks = draw(st.integers(1, size - 1))
+    labels = np.array(draw(st.permutations([1] * clicks + [0] * (size - clicks))), np.uint8)
+    return np.array(scores, np.float32), labels
+
+
+tied_lists = st.composite(lists)(ties=True)
+untied_lists = st.composite(lists)(ties=False)
+
+
+def ours(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    ranks = places_in_lists(scores, np.array([0, len(scores)]), labels)[0]
+    return impression_metrics(ranks, np.array([0, len(ranks)]), np.array([len(scores)]))
+
+
+@given(tied_lists)
+@settings(deadline=None)
+def test_auc_is_scikit_learns_ties_and_all(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    assert ours(scores, labels)["auc"] == pytest.approx(roc_auc_score(labels, scores))
+
+
+@given(untied_lists)
+@settings(deadline=None)
+def test_ndcg_is_scikit_learns_and_mrr_is_minds(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    metrics = ours(scores, labels)
+    assert metrics["ndcg@5"] == pytest.approx(ndcg_score([labels], [scores], k=5))
+    assert metrics["ndcg@10"] == pytest.approx(ndcg_score([labels], [scores], k=10))
+    in_order = labels[np.argsort(-scores)]
+    assert metrics["mrr"] == pytest.approx(np.sum(in_order / np.arange(1, len(labels) + 1)) / labels.sum())
+
+
+@given(tied_lists)
+def test_no_metric_is_above_one(case: tuple[np.ndarray, np.ndarray]) -> None:
+    assert all(0 <= value <= 1 + 1e-12 for value in ours(*case).values())
+
+
+def further(scores: np.ndarray, labels: np.ndarray, cutoffs: tuple[int, ...]) -> dict[str, float]:
+    ranks = places_in_lists(scores, np.array([0, len(scores)]), labels)[0]
+    return means(per_case.further_metrics(ranks, np.array([0, len(ranks)]), cutoffs))
+
+
+def test_further_metrics_by_hand() -> None:
+    # Three positives at places 2, 3 and 6; one at place 4.
+    values = per_case.further_metrics(np.array([6.0, 2.0, 3.0, 4.0]), np.array([0, 3, 4]), (3, 5))
+    assert values["recall@3"].tolist() == pytest.approx([2 / 3, 0])
+    assert values["precision@5"].tolist() == pytest.approx([2 / 5, 1 / 5])
+    assert values["mrr@5"].tolist() == pytest.approx([1 / 2, 1 / 4])
+    assert values["mrr@3"].tolist() == pytest.approx([1 / 2, 0])
+    assert values["map@5"].tolist() == pytest.approx([(1 / 2 + 2 / 3) / 3, 1 / 4])
+
+
+def test_further_metrics_of_ties_by_hand() -> None:
+    # Scores 9 (no positive), then 5, 5, 5, of which two are positives: places 3 and 3, among themselves 1.5 and 1.5.
+    metrics = further(np.array([9, 5, 5, 5], np.float32), np.array([0, 1, 0, 1], np.uint8), (2, 3))
+    assert metrics["recall@2"] == metrics["mrr@2"] == metrics["map@2"] == 0.0
+    assert metrics["recall@3"] == 1.0
+    assert metrics["precision@3"] == pytest.approx(2 / 3)
+    assert metrics["mrr@3"] == pytest.approx(1 / 3)
+    assert metrics["map@3"] == pytest.approx((1.5 / 3 + 1.5 / 3) / 2)
+
+
+def test_one_by_one_every_positive_has_its_own_list() -> None:
+    values = per_case.further_one_by_one_metrics(np.array([1.0, 6.0, 2.0]), np.array([0, 2, 3]), (5,))
+    assert values["recall@5"].tolist() == [0.5, 1]
+    assert values["precision@5"].tolist() == pytest.approx([0.1, 0.2])
+    assert values["map@5"].tolist() == values["mrr@5"].tolist() == pytest.approx([0.5, 0.5])
+
+
+@given(untied_lists)
+@settings(deadline=None)
+def test_further_metrics_without_ties_are_those_of_a_sorted_list(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    metrics = further(scores, labels, (3, 40))
+    assert metrics["map@40"] == pytest.approx(average_precision_score(labels, scores))
+    for k in (3, 40):
+        in_order = labels[np.argsort(-scores)][:k].tolist()
+        n = int(labels.sum())
+        assert metrics[f"recall@{k}"] == pytest.approx(sum(in_order) / n)
+        assert metrics[f"precision@{k}"] == pytest.approx(sum(in_order) / k)
+        assert metrics[f"mrr@{k}"] == pytest.approx(1 / (in_order.index(1) + 1) if any(in_order) else 0)
+        at_hits = [sum(in_order[: place + 1]) / (place + 1) for place, hit in enumerate(in_order) if hit]
+        assert metrics[f"map@{k}"] == pytest.approx(sum(at_hits) / min(n, k))
+
+
+@given(tied_lists)
+def test_further_metrics_with_ties_are_what_the_definitions_say(case: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, labels = case
+    positives = scores[labels > 0]
+
+    def place(score: float, among: np.ndarray) -> float:
+        return 1 + float((among > score).sum()) + (float((among == score).sum()) - 1) / 2
+
+    places = [place(score, scores) for score in positives]
+    own = [place(score, positives) for score in positives]
+    metrics = further(scores, labels, (4,))
+    hits = sum(at <= 4 for at in places)
+    average = sum(mine / at for mine, at in zip(own, places, strict=True) if at <= 4) / min(len(places), 4)
+    assert metrics["recall@4"] == pytest.approx(hits / len(places))
+    assert metrics["precision@4"] == pytest.approx(min(hits / 4, 1))
+    assert metrics["mrr@4"] == pytest.approx(1 / min(places) if min(places) <= 4 else 0)
+    assert metrics["map@4"] == pytest.approx(min(average, 1))
+
+
+@given(st.lists(tied_lists, min_size=1, max_size=5))
+@settings(deadline=None)
+def test_cases_do_not_touch_each_other(some: list[tuple[np.ndarray, np.ndarray]]) -> None:
+    ranks = [places_in_lists(scores, np.array([0, len(scores)]), labels)[0] for scores, labels in some]
+    offsets = np.concatenate([[0], np.cumsum([len(of) for of in ranks])])
+    together = per_case.further_metrics(np.concatenate(ranks), offsets, (3, 5))
+    for number, (scores, labels) in enumerate(some):
+        assert {name: values[number] for name, values in together.items()} == further(scores, labels, (3, 5))

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.evaluation.served import DIM, NEWS, MeanModel, categories, impressions, texts
+from veilrec.client.queries import Serving
+from veilrec.core.arrays import Csr, Doubles, Floats
+from veilrec.evaluation.metrics import impression_metrics, places_in_lists
+from veilrec.evaluation.serving_measures import ServingResult, serve, skew
+from veilrec.serving.answering import scores_in_lists
+
+ASKED = impressions()
+
+
+def _served(model: MeanModel, asked: Any = ASKED, **how: Any) -> ServingResult:
+    return serve(Serving(**how), model, asked, _plain(model, asked), texts(), categories())
+
+
+def _plain(model: MeanModel, asked: Any = ASKED) -> Floats:
+    return scores_in_lists(model.users(asked.histories), model.news, asked.history_of.astype(np.int64), asked.shown)
+
+
+def _auc(scores: Doubles | Floats) -> float:
+    ranks = places_in_lists(scores, ASKED.shown.offsets, ASKED.clicked)[0]
+    offsets = 3 * np.arange(len(ASKED) + 1)
+    return float(impression_metrics(ranks, offsets, ASKED.shown.lengths())["auc"].mean())
+
+
+def test_nothing_sent_gives_what_the_model_gives() -> None:
+    model = MeanModel()
+    served = _served(model, mode="none-sent")
+    np.testing.assert_array_equal(served.scores, _plain(model))
+    assert (served.recall, served.skew, served.bytes_up, served.plan) == (1.0, 0.0, 0, None)
+    ids = sum(len(f"N{item}") for item in range(NEWS))
+    assert served.bytes_down == NEWS * (4 * DIM + len("a title")) + ids
+    plain = _served(model, mode="plain")
+    assert plain.bytes_up == 7 + 4 * DIM
+    assert plain.bytes_down < served.bytes_down
+
+
+@pytest.mark.parametrize(
+    ("basis", "how"),
+    [
+        (4, {"mode": "attention"}),
+        (None, {"mode": "pooled", "delta": 1e-6}),
+        (None, {"mode": "interest", "interests": 4, "pool": 40}),
+        (4, {"mode": "interest", "pool": 40}),
+        (None, {"mode": "vector", "delta": 1e-6}),
+    ],
+)
+def test_hardly_any_noise_serves_like_the_model_and_much_like_chance(basis: int | None, how: dict[str, Any]) -> None:
+    model = MeanModel(basis)
+    own = _auc(_plain(model))
+    little, much = _served(model, epsilon=100.0, **how), _served(model, epsilon=0.01, **how)
+    assert _auc(little.scores) > own - 0.03
+    assert _auc(much.scores) < 0.62
+    assert little.recall > much.recall
+    assert little.skew < much.skew
+
+
+def test_every_impression_has_noise_of_its_own() -> None:
+    model = MeanModel()
+    asked = impressions(300)
+    same = replace(asked, histories=asked.histories.take(np.array([5])), history_of=np.zeros(300, np.int32))
+    plan = _served(model, same, mode="vector", epsilon=1.0).plan
+    assert plan is not None
+    shown = replace(same, shown=Csr(np.arange(301, dtype=np.int64), np.full(300, 7, np.int32)))
+    scores = serve(Serving(mode="vector", epsilon=1.0), model, shown, np.zeros(300, np.float32), texts()).scores
+    assert len(np.unique(scores)) == 300
+    again = serve(Serving(mode="vector", epsilon=1.0), model, shown, np.zeros(300, np.float32), texts()).scores
+    np.testing.assert_array_equal(scores, again)
+    other = serve(Serving(mode="vector", epsilon=1.0, seed=1), model, shown, np.zeros(300, np.float32), texts()).scores
+    assert not np.array_equal(scores, other)
+
+
+def test_a_pool_of_all_news_is_ranked_as_the_model_ranks() -> None:
+    model = MeanModel()
+    served = _served(model, mode="interest", epsilon=1.0, pool=NEWS)
+    assert served.skew == 0.0
+    assert served.recall == 1.0
+    assert _auc(served.scores) == _auc(_plain(model))
+
+
+def test_what_is_outside_of_the_pool_ranks_behind_all_that_is_inside() -> None:
+    model = MeanModel()
+    served = _served(model, mode="interest", epsilon=1.0, pool=1)
+    inside = (served.scores >= 1.0).reshape(-1, 12).sum(axis=1)
+    assert inside.max() == 1
+    assert served.recall <= 0.01 + 1e-9
+    assert served.bytes_down == pytest.approx(4 * DIM + len("a title") + 3, abs=1)
+
+
+def test_sensitive_clicks_alone_get_noise_so_that_less_is_lost() -> None:
+    model = MeanModel()
+    all_of_them = _served(model, mode="pooled", epsilon=0.1, delta=1e-6)
+    some = _served(model, mode="pooled", epsilon=0.1, delta=1e-6, sensitive=("subject-1",))
+    assert some.bytes_up == all_of_them.bytes_up + 4 * 8
+    assert some.plan is not None
+    assert some.plan.asking.question.kind == "pooled-and-clear"
+
+
+def test_padding_works_proven_and_as_published() -> None:
+    model = MeanModel(basis=4)
+    for calibration in ("proven", "as-published"):
+        served = _served(model, mode="attention", epsilon=50.0, padding=0.3, calibration=calibration)
+        assert _auc(served.scores) > 0.75
+
+
+def test_skew_counts_the_places_that_hold_another_item() -> None:
+    lists = Csr(np.array([0, 3, 3, 5]), np.zeros(5, np.int32))
+    plain = np.array([3.0, 2.0, 1.0, 1.0, 0.0], np.float32)
+    assert skew(plain, plain, lists) == 0.0
+    turned = np.array([1.0, 2.0, 3.0, 1.0, 0.0], np.float32)  # the middle one of three stays
+    assert skew(plain, turned, lists) == pytest.approx((2 / 3 + 0) / 2)
+    ties = np.array([3.0, 2.0, 1.0, 5.0, 5.0], np.float32)  # in the order of the list
+    assert skew(plain, ties, lists) == 0.0
+    assert skew(plain[:0], plain[:0], Csr(np.array([0, 0]), np.zeros(0, np.int32))) == 0.0
+
+
+def test_one_candidate_no_click_and_no_history_are_answered() -> None:
+    model, asked = MeanModel(basis=4), impressions(3)
+    odd = replace(
+        asked,
+        shown=Csr(np.array([0, 1, 1, 3]), np.array([4, 5, 6], np.int32)),
+        clicked=np.zeros(3, np.uint8),
+        histories=Csr(np.zeros(4, np.int64), np.zeros(0, np.int32)),
+    )
+    for how in ({"mode": "attention"}, {"mode": "pooled", "delta": 1e-6}, {"mode": "interest"}, {"mode": "vector"}):
+        served = _served(model, odd, epsilon=1.0, **how)
+        assert served.scores.shape == (3,)
+        assert np.isfinite(served.scores).all()

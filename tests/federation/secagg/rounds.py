@@ -1,0 +1,155 @@
+"""Whole rounds of both protocols among made-up devices, with whoever is lost at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from veilrec.federation.secagg.graph import Neighbourhood
+from veilrec.federation.secagg.helpers import HelperSum, HelperSumClient, Proposal
+from veilrec.federation.secagg.helping import Helper
+from veilrec.federation.secagg.pairs import PairwiseSum, PairwiseSumClient
+from veilrec.federation.secagg.terms import Terms
+from veilrec.wire.signing import SigningKey
+
+FEDERATION = bytes(range(32))
+Lost = Callable[[str, Iterable[int]], list[int]]  # who of these stays at a step
+
+
+def everybody(step, numbers):
+    return list(numbers)
+
+
+@lru_cache
+def identity(number: int) -> SigningKey:
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(number.to_bytes(32, "big")))
+
+
+def registry(devices: int) -> dict[int, bytes]:
+    return {number: identity(number).public for number in range(devices)}
+
+
+def made_values(devices: int, length: int, seed: int, largest: int = 2**15) -> dict[int, np.ndarray]:
+    draws = np.random.default_rng([seed, devices, length])
+    return {number: draws.integers(-largest, largest, length) for number in range(devices)}
+
+
+def total(values: dict[int, np.ndarray], numbers: Iterable[int]) -> np.ndarray:
+    return np.sum([values[number] for number in numbers], axis=0)
+
+
+@dataclass
+class Helped:
+    """A federation with helpers, in a folder."""
+
+    folder: Path
+    devices: int = 8
+    length: int = 50
+    width: int = 32
+    least: int = 3
+    helpers: int = 2
+    round_number: int = 5
+    made: list[Helper] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.registered = registry(self.devices)
+        self.keys = [identity(1000 + place) for place in range(self.helpers)]
+        self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
+        self.proposal = Proposal(self.terms, tuple(key.public for key in self.keys))
+        self.made = [self.helper(place) for place in range(self.helpers)]
+        self.server = HelperSum(self.proposal, self.registered)
+
+    def helper(self, place: int, **other) -> Helper:
+        settings = {"federation": FEDERATION, "registered": self.registered, "least": self.least} | other
+        return Helper(self.folder / f"helper-{place}", self.keys[place], **settings)
+
+    def device(self, number: int, **other) -> HelperSumClient:
+        settings = {"federation": FEDERATION, "helpers": self.proposal.helpers, "least": self.least} | other
+        return HelperSumClient(number, identity(number), **settings)
+
+    def invitation(self) -> bytes:
+        return self.server.invite([helper.open(self.proposal.encode()) for helper in self.made])
+
+    def send(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> list[int]:
+        invitation = self.invitation()
+        came = stay("upload", values)
+        for number in came:
+            self.server.receive(self.device(number).upload(invitation, values[number]))
+        return came
+
+    def finish(self) -> np.ndarray:
+        request = self.server.request()
+        for helper in self.made:
+            self.server.receive_answer(helper.answer(request))
+        return self.server.finish()
+
+    def close(self) -> None:
+        for helper in self.made:
+            helper.close()
+
+
+@dataclass
+class Paired:
+    """A round among devices alone."""
+
+    neighbourhood: Neighbourhood
+    devices: int = 12
+    length: int = 40
+    width: int = 32
+    least: int = 3
+    round_number: int = 5
+
+    def __post_init__(self) -> None:
+        self.registered = registry(self.devices)
+        self.terms = Terms(FEDERATION, self.round_number, self.length, self.width, self.least)
+        self.server = PairwiseSum(self.terms, self.neighbourhood, self.registered)
+        self.made = {number: self.device(number) for number in range(self.devices)}
+
+    def device(self, number: int) -> PairwiseSumClient:
+        return PairwiseSumClient(
+            number,
+            identity(number),
+            self.registered,
+            federation=FEDERATION,
+            neighbourhood=self.neighbourhood,
+            least=self.least,
+        )
+
+    def group(self, stay: Lost = everybody) -> dict[int, bytes]:
+        for number in stay("advertise", self.made):
+            self.server.receive_advert(self.made[number].advertise(self.server.propose()))
+        return self.server.groups()
+
+    def share(self, stay: Lost = everybody) -> dict[int, bytes]:
+        groups = self.group(stay)
+        for number in stay("share", groups):
+            self.server.receive_shares(self.made[number].share(groups[number]))
+        return self.server.boxes()
+
+    def mask(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> list[int]:
+        boxes = self.share(stay)
+        came = stay("mask", boxes)
+        for number in came:
+            self.server.receive_masked(self.made[number].mask(boxes[number], values[number]))
+        return came
+
+    def sign(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> tuple[list[int], list[int]]:
+        came = self.mask(values, stay)
+        survivors = self.server.survivors()
+        signed = stay("sign", came)
+        for number in signed:
+            self.server.receive_signature(self.made[number].sign(survivors))
+        return came, signed
+
+    def run(self, values: dict[int, np.ndarray], stay: Lost = everybody) -> tuple[np.ndarray, list[int]]:
+        """The sum, and whose vectors are in it."""
+        came, signed = self.sign(values, stay)
+        signatures = self.server.signatures()
+        for number in stay("reveal", signed):
+            self.server.receive_reveal(self.made[number].reveal(signatures))
+        return self.server.finish(), came

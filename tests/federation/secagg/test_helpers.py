@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.federation.secagg.rounds import FEDERATION, Helped, identity, made_values, total
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.federation.secagg.helpers import MaskRequest, Proposal
+from veilrec.federation.secagg.helping import MOST_OPEN, HelperRefusal
+from veilrec.federation.secagg.masks import RoundKey
+from veilrec.federation.secagg.terms import BrokenSum, Terms, TooFew, Void
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.signing import BadSignature
+
+
+@pytest.fixture
+def helped(tmp_path):
+    made = []
+
+    def make(**settings):
+        made.append(Helped(tmp_path / str(len(made)), **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_the_sum_of_whoever_came_is_exact(helped, width):
+    one = helped(width=width)
+    values = made_values(one.devices, one.length, 0, largest=2**27 if width == 32 else 2**59)
+    came = one.send(values, lambda step, numbers: [n for n in numbers if n % 3])
+    np.testing.assert_array_equal(one.finish(), total(values, came))
+
+
+def test_a_third_is_lost_in_random_rounds_and_every_sum_is_exact_or_void(helped):
+    draws = np.random.default_rng(0)
+    outcomes = []
+    for trial in range(12):
+        devices, helpers = int(draws.integers(3, 20)), int(draws.integers(1, 4))
+        one = helped(
+            devices=devices,
+            length=int(draws.integers(1, 400)),
+            width=int(draws.choice([32, 50, 64])),
+            least=max(2, int(0.7 * devices)),
+            helpers=helpers,
+        )
+        values = made_values(devices, one.length, trial)
+        came = one.send(values, lambda step, numbers: [n for n in numbers if draws.random() > 0.3])
+        try:
+            np.testing.assert_array_equal(one.finish(), total(values, came))
+            outcomes.append("exact")
+        except Void:
+            assert len(came) < one.least
+            outcomes.append("void")
+    assert {"exact", "void"} == set(outcomes)
+
+
+def test_too_few_vectors_void_the_round(helped):
+    one = helped(least=5)
+    one.send(made_values(4, one.length, 0))
+    with pytest.raises(TooFew, match="4 vectors came, and sums of 5"):
+        one.server.request()
+
+
+def test_a_missing_helper_voids_the_round_and_is_named(helped):
+    one = helped(helpers=3)
+    one.send(made_values(one.devices, one.length, 0))
+    one.server.receive_answer(one.made[0].answer(one.server.request()))
+    with pytest.raises(Void, match="no answer came from helpers 1, 2"):
+        one.server.finish()
+    with pytest.raises(Void, match="no key came from helpers 0, 1"):
+        helped(helpers=2).server.invite([])
+
+
+@pytest.mark.parametrize("width", [32, 40])
+@pytest.mark.parametrize(("entry", "change"), [(0, 1), (17, 2**31), (49, 2**16), (-1, 1)])
+def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width, entry, change):
+    """Misses: one in 2^28 (width 32), one in 2^20 (width 40, where 2^31 is the hardest change here: 2^-28)."""
+    from veilrec.federation.secagg import helping
+
+    one = helped(width=width)
+    one.send(made_values(one.devices, one.length, 0))
+    honest = helping._masks
+
+    def lying(asked, proposal, secret, place):
+        body = honest(asked, proposal, secret, place)
+        check, words = np.frombuffer(body[:8], "<u8").copy(), np.frombuffer(body[8:], proposal.terms.words).copy()
+        if place == 1 and entry < 0:
+            check += np.uint64(change)
+        elif place == 1:
+            words[entry : entry + 1] += words.dtype.type(change)
+        return check.tobytes() + words.tobytes()
+
+    monkeypatch.setattr(helping, "_masks", lying)
+    with pytest.raises(BrokenSum, match="does not pass its check|beyond 40 bits"):
+        one.finish()
+
+
+def test_a_sum_that_does_not_fit_is_noticed_rather_than_wrapped(helped):
+    one = helped(width=32)
+    one.send(made_values(one.devices, one.length, 0, largest=2**31))
+    with pytest.raises(BrokenSum):
+        one.finish()
+    narrow = helped(width=20)
+    narrow.send(made_values(8, narrow.length, 0, largest=2**19))
+    with pytest.raises(BrokenSum, match="beyond 20 bits"):
+        narrow.finish()
+
+
+def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helped):
+    one = helped()
+    one.send(made_values(one.devices, one.length, 0))
+    request = one.server.request()
+    fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[:-1]).encode()
+    helper = one.made[0]
+    answer = helper.answer(request)
+    for _ in range(2):
+        assert helper.answer(request) == answer
+        with pytest.raises(HelperRefusal, match="answered for another list"):
+            helper.answer(fewer)
+        helper.close()
+        helper = one.made[0] = one.helper(0)
+
+
+def test_the_list_is_on_disk_before_the_answer_is_made(helped, monkeypatch):
+    from veilrec.federation.secagg import helping
+
+    one = helped()
+    one.send(made_values(one.devices, one.length, 0))
+    request = one.server.request()
+    fewer = MaskRequest(one.proposal.session, one.round_number, MaskRequest.decode(request).claims[1:]).encode()
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(helping, "_masks", killed)
+        with pytest.raises(Killed):
+            one.made[0].answer(request)
+    one.made[0].close()
+    one.made[0] = one.helper(0)
+    with pytest.raises(HelperRefusal, match="answered for another list"):
+        one.made[0].answer(fewer)
+    one.finish()
+
+
+def test_two_helpers_cannot_share_a_folder(helped):
+    one = helped()
+    with pytest.raises(BadInput, match="is another helper running on it"):
+        one.helper(0)
+
+
+def _forged(claim: RoundKey, **changes) -> RoundKey:
+    return RoundKey(**{"number": claim.number, "public": claim.public, "signature": claim.signature} | changes)
+
+
+def test_a_helper_refuses_lists_that_are_not_of_registered_devices_and_their_keys(helped):
+    one = helped(least=4)
+    one.send(made_values(one.devices, one.length, 0))
+    session, claims = one.proposal.session, MaskRequest.decode(one.server.request()).claims
+    stranger = RoundKey.signed(bytes(32), identity(99), session, "device", 99)
+    other_session = RoundKey.signed(claims[0].public, identity(0), bytes(32), "device", 0)
+    as_helper = RoundKey.signed(claims[0].public, identity(0), session, "helper", 0)
+    bad = {
+        "3 devices: 4 at least": claims[:3],
+        "device 99 is not registered": (*claims, stranger),
+        "signature is not that of": (_forged(claims[0], public=bytes(32)), *claims[1:]),
+        "order of their numbers": (claims[0], claims[0], *claims[1:]),
+        "not that of": (other_session, *claims[1:]),
+        "is not that": (as_helper, *claims[1:]),
+    }
+    for words, listed in bad.items():
+        with pytest.raises(VeilrecError, match=words):
+            one.made[0].answer(MaskRequest(session, one.round_number, tuple(listed)).encode())
+    with pytest.raises(HelperRefusal, match="another session"):
+        one.made[0].answer(MaskRequest(bytes(32), one.round_number, claims).encode())
+    with pytest.raises(HelperRefusal, match="never opened"):
+        one.made[0].answer(MaskRequest(session, 7, claims).encode())
+    one.finish()  # nothing of that was an answer
+
+
+def test_one_device_under_two_numbers_counts_once(tmp_path):
+    twice = Helped(tmp_path, devices=4, least=4)
+    twice.registered[3] = twice.registered[2]
+    twice.send(made_values(3, twice.length, 0))
+    claims = [
+        RoundKey.signed(bytes([n]) * 32, identity(min(n, 2)), twice.proposal.session, "device", n) for n in range(4)
+    ]
+    with pytest.raises(HelperRefusal, match="two devices of the request are one"):
+        twice.made[0].answer(MaskRequest(twice.proposal.session, twice.round_number, tuple(claims)).encode())
+    twice.close()
+
+
+def test_helpers_open_rounds_of_their_federation_once_and_forwards(helped):
+    one = helped()
+    helper, names = one.made[0], one.proposal.helpers
+
+    def proposal(number=one.round_number, federation=FEDERATION, least=one.least, length=50, helpers=names):
+        return Proposal(Terms(federation, number, length, 32, least), helpers).encode()
+
+    assert helper.open(proposal()) == helper.open(proposal())
+    for words, asked in {
+        "other terms": proposal(length=51),
+        "another federation": proposal(federation=bytes(32)),
+        "this helper asks for 3": proposal(least=2),
+        "does not name this helper": proposal(helpers=names[1:]),
+    }.items():
+        with pytest.raises(HelperRefusal, match=words):
+            helper.open(asked)
+    one.send(made_values(one.devices, one.length, 0))
+    one.finish()
+    with pytest.raises(HelperRefusal, match="round 4 is over"):
+        helper.open(proposal(number=4))
+    for number in range(6, 6 + MOST_OPEN):
+        helper.open(proposal(number=number))
+    with pytest.raises(HelperRefusal, match=f"{MOST_OPEN} rounds are open"):
+        helper.open(proposal(number=60))
+
+
+def test_keys_of_rounds_that_are_over_are_gone_from_the_disk(tmp_path):
+    secrets = []
+    for number in (5, 6):
+        one = Helped(tmp_path, round_number=number, helpers=1)
+        one.send(made_values(one.devices, one.length, 0))
+        (row,) = one.made[0]._journal._database.execute("SELECT secret FROM rounds WHERE number = ?", (number,))
+        secrets.append(row[0])
+        request = one.server.request()
+        one.finish()
+        if number == 5:
+            earlier = request
+        else:
+            with pytest.raises(HelperRefusal, match="its key is gone"):
+                one.made[0].answer(earlier)
+        one.close()
+    on_disk = b"".join(path.read_bytes() for path in sorted((tmp_path / "helper-0").iterdir()))
+    assert secrets[0] not in on_disk
+    assert secrets[1] in on_disk
+
+
+def test_devices_refuse_other_helpers_federations_and_smaller_sums(helped):
+    one = helped()
+    invitation, values = one.invitation(), np.zeros(one.length, np.int64)
+    with pytest.raises(BadInput, match="another federation"):
+        one.device(0, federation=bytes(32)).upload(invitation, values)
+    with pytest.raises(BadInput, match="other helpers"):
+        one.device(0, helpers=one.proposal.helpers[::-1]).upload(invitation, values)
+    with pytest.raises(BadInput, match="only among 4 or more"):
+        one.device(0, least=4).upload(invitation, values)
+    with pytest.raises(BadInput, match="adds up 50 int64"):
+        one.device(0).upload(invitation, values[1:])
+    # A server that puts a key of its own in the place of a helper's is found out.
+    own = RoundKey.signed(bytes(32), identity(7), one.proposal.session, "helper", 0).encode()
+    forged = invitation.replace(one.made[0].open(one.proposal.encode()), own)
+    assert forged != invitation
+    with pytest.raises(BadSignature):
+        one.device(0).upload(forged, values)
+
+
+def test_the_server_refuses_strangers_second_vectors_and_late_ones(helped):
+    one = helped()
+    values = made_values(one.devices, one.length, 0)
+    one.send(values, lambda step, numbers: list(numbers)[:-1])
+    invitation = one.invitation()
+    for words, upload in {
+        "device 2 has sent a vector already": one.device(2).upload(invitation, values[2]),
+        "not registered": one.device(99).upload(invitation, values[0]),
+        "ends after": one.device(7).upload(invitation, values[7])[:-1],
+    }.items():
+        with pytest.raises(BadMessage, match=words):
+            one.server.receive(upload)
+    with pytest.raises(BadMessage, match="no helper has been asked"):
+        one.server.receive_answer(b"")
+    one.server.request()
+    with pytest.raises(BadMessage, match="asked already"):
+        one.server.receive(one.device(7).upload(invitation, values[7]))
+    np.testing.assert_array_equal(one.finish(), total(values, range(7)))
+
+
+def test_answers_are_signed_for_their_request_and_count_once(helped):
+    one = helped()
+    one.send(made_values(one.devices, one.length, 0))
+    request = one.server.request()
+    answer = one.made[0].answer(request)
+    flipped = bytearray(answer)
+    flipped[-1] ^= 1
+    as_other = (1).to_bytes(4, "little") + answer[4:]
+    for bad in (bytes(flipped), as_other):
+        with pytest.raises(BadSignature):
+            one.server.receive_answer(bad)
+    with pytest.raises(BadMessage, match="there are 2"):
+        one.server.receive_answer((2).to_bytes(4, "little") + answer[4:])
+    with pytest.raises(BadMessage, match="another request"):
+        one.server.receive_answer(answer[:4] + bytes(32) + answer[36:])
+    one.server.receive_answer(answer)
+    with pytest.raises(BadMessage, match="has answered already"):
+        one.server.receive_answer(answer)
+
+
+def test_a_server_that_starts_again_with_the_same_messages_asks_the_same(helped):
+    from veilrec.federation.secagg.helpers import HelperSum
+
+    one = helped()
+    values = made_values(one.devices, one.length, 0)
+    invitation = one.invitation()
+    uploads = [one.device(number).upload(invitation, values[number]) for number in values]
+    again = HelperSum(one.proposal, one.registered, check_key=one.server.check_key)
+    for first, second in zip(uploads, uploads[::-1], strict=True):
+        one.server.receive(first)
+        again.receive(second)
+    assert one.server.request() == again.request()
+    one.server = again
+    np.testing.assert_array_equal(one.finish(), total(values, values))

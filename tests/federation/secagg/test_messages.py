@@ -1,0 +1,178 @@
+"""Bytes from strangers: read back as they were, or refused with one kind of error."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.federation.secagg.rounds import FEDERATION, Paired, identity, made_values
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.federation.secagg import pair_messages
+from veilrec.federation.secagg.graph import Neighbourhood
+from veilrec.federation.secagg.helpers import (
+    HelperInvitation,
+    MaskRequest,
+    Proposal,
+    read_answer,
+    read_upload,
+    signed_answer,
+)
+from veilrec.federation.secagg.masks import RoundKey
+from veilrec.federation.secagg.pair_messages import Group, Reveal, SealedShares
+from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Terms, digest
+from veilrec.wire.messages import BadMessage
+
+TERMS = Terms(FEDERATION, 3, 20, 32, 4)
+PROPOSAL = Proposal(TERMS, (b"a" * 32, identity(1).public))
+numbers = st.sets(st.integers(0, 2**32 - 1), max_size=6).map(sorted).map(tuple)
+
+
+def keys_of(count):
+    return st.builds(
+        RoundKey,
+        st.integers(0, 2**32 - 1),
+        st.binary(min_size=32 * count, max_size=32 * count),
+        st.binary(min_size=64, max_size=64),
+    )
+
+
+def by_number(value):
+    return st.dictionaries(st.integers(0, 2**32 - 1), value, max_size=5).map(lambda found: dict(sorted(found.items())))
+
+
+boxes = by_number(st.binary(min_size=pair_messages.BOX_BYTES, max_size=pair_messages.BOX_BYTES))
+share = st.tuples(st.sampled_from(["seed", "key"]), st.binary(min_size=33, max_size=33))
+claims = st.lists(keys_of(1), max_size=5, unique_by=lambda key: key.number).map(
+    lambda found: tuple(sorted(found, key=lambda key: key.number))
+)
+MESSAGES = st.one_of(
+    st.builds(
+        HelperInvitation, st.just(PROPOSAL), st.tuples(keys_of(1), keys_of(1)), st.binary(min_size=32, max_size=32)
+    ),
+    st.builds(MaskRequest, st.binary(min_size=32, max_size=32), st.integers(0, 2**32 - 1), claims),
+    st.builds(Group, numbers, st.lists(keys_of(2), max_size=4).map(tuple)),
+    st.builds(SealedShares, st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32), boxes),
+    st.builds(Reveal, st.integers(0, 2**32 - 1), by_number(share)),
+    st.just(PROPOSAL),
+)
+
+
+@given(MESSAGES)
+def test_every_message_comes_back_as_it_was(message):
+    assert type(message).decode(message.encode()) == message
+
+
+@given(boxes, numbers, by_number(st.binary(min_size=64, max_size=64)))
+def test_lists_come_back_as_they_were(some_boxes, some_numbers, signatures):
+    assert pair_messages.decode_boxes(pair_messages.encode_boxes(some_boxes)) == some_boxes
+    assert pair_messages.decode_numbers(pair_messages.encode_numbers(some_numbers)) == some_numbers
+    assert pair_messages.decode_signatures(pair_messages.encode_signatures(signatures)) == signatures
+
+
+DECODERS = (
+    HelperInvitation.decode,
+    MaskRequest.decode,
+    Proposal.decode,
+    Group.decode,
+    SealedShares.decode,
+    Reveal.decode,
+    pair_messages.decode_advert,
+    pair_messages.decode_boxes,
+    pair_messages.decode_numbers,
+    pair_messages.decode_signatures,
+    lambda content: pair_messages.decode_masked(content, TERMS),
+    lambda content: read_upload(content, TERMS),
+    lambda content: read_answer(content, PROPOSAL, b"request"),
+)
+
+
+@given(st.sampled_from(DECODERS), st.binary(max_size=400))
+def test_bytes_that_are_no_message_are_refused_or_read_but_never_a_crash(decode, content):
+    with suppress(VeilrecError):
+        decode(content)
+
+
+@settings(max_examples=200)
+@given(MESSAGES, st.integers(0, 10**6), st.integers(1, 255), st.sampled_from(["cut", "more", "flip"]))
+def test_messages_that_were_tampered_with_are_refused_or_are_another_message(message, place, change, how):
+    content = bytearray(message.encode())
+    if how == "cut":
+        content = content[: place % len(content)]
+    elif how == "more":
+        content += bytes([change])
+    else:
+        content[place % len(content)] ^= change
+    try:
+        read = type(message).decode(bytes(content))
+    except BadMessage:
+        return
+    assert how == "flip"
+    assert read != message
+    assert read.encode() == bytes(content)  # one message, one way to write it
+
+
+def test_announced_sizes_are_capped_before_anything_is_made():
+    huge = (2**32 - 1).to_bytes(4, "little")
+    for content in (huge, (1 << 21).to_bytes(4, "little")):
+        with pytest.raises(BadMessage, match="there can be"):
+            pair_messages.decode_numbers(content)
+    with pytest.raises(BadMessage, match="length of a secure sum"):
+        Terms.read(MessageReader(TERMS.encode()[:40] + huge + TERMS.encode()[44:]))
+
+
+def test_messages_for_vectors_have_one_length():
+    words = np.arange(20, dtype="<u4")
+    masked = pair_messages.encode_masked(3, words)
+    number, read = pair_messages.decode_masked(masked, TERMS)
+    assert number == 3
+    np.testing.assert_array_equal(read, words)
+    for bad in (masked[:-1], masked + b"\0"):
+        with pytest.raises(BadMessage):
+            pair_messages.decode_masked(bad, TERMS)
+    body = bytes(8) + words.tobytes()
+    answer = signed_answer(1, b"request", body, identity(1), PROPOSAL.session)
+    assert read_answer(answer, PROPOSAL, b"request") == (1, body)
+
+
+def test_terms_are_within_limits():
+    for changes in ({"federation": b"x"}, {"length": 0}, {"width": 65}, {"least": 1}, {"round_number": -1}):
+        with pytest.raises(BadInput):
+            Terms(**{"federation": FEDERATION, "round_number": 0, "length": 1, "width": 32, "least": 2} | changes)
+    assert (TERMS.words.itemsize, Terms(FEDERATION, 0, 1, 33, 2).words.itemsize) == (4, 8)
+
+
+@pytest.mark.parametrize("width", [8, 32, 33, 63, 64])
+def test_numbers_keep_their_sign_and_those_beyond_the_width_are_noticed(width):
+    terms = Terms(FEDERATION, 0, 3, width, 2)
+    edge = 2 ** (width - 1)
+    values = np.array([-edge, 0, edge - 1])
+    np.testing.assert_array_equal(terms.from_words(terms.to_words(values)), values)
+    if width not in (32, 64):
+        with pytest.raises(BrokenSum, match=f"beyond {width} bits"):
+            terms.from_words(terms.to_words(np.array([0, edge, 0])))
+
+
+def test_sessions_differ_in_everything_that_was_agreed():
+    others = (
+        Terms(bytes(32), 3, 20, 32, 4),
+        Terms(FEDERATION, 4, 20, 32, 4),
+        Terms(FEDERATION, 3, 21, 32, 4),
+        Terms(FEDERATION, 3, 20, 31, 4),
+        Terms(FEDERATION, 3, 20, 32, 5),
+    )
+    sessions = {terms.session(b"pairs") for terms in (TERMS, *others)}
+    sessions |= {TERMS.session(b"helpers"), TERMS.session(b"pairs", b"x"), PROPOSAL.session}
+    assert len(sessions) == 9
+    assert digest(b"ab", b"c") != digest(b"a", b"bc")
+
+
+def test_a_masked_vector_of_another_device_is_not_taken():
+    one = Paired(Neighbourhood(3, 10, 2, 0), devices=4)
+    values = made_values(4, one.length, 0)
+    one.mask(values, lambda step, found: [n for n in found if step == "advertise" or n])
+    with pytest.raises(BadMessage, match="without shares"):
+        one.server.receive_masked(pair_messages.encode_masked(0, np.zeros(one.length, "<u4")))

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.federation.secagg.rounds import Paired, everybody, identity, made_values, total
+from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.federation.secagg.graph import Neighbourhood
+from veilrec.federation.secagg.masks import RoundKey
+from veilrec.federation.secagg.pair_messages import (
+    Group,
+    Reveal,
+    SealedShares,
+    decode_boxes,
+    encode_boxes,
+    encode_numbers,
+    encode_signatures,
+)
+from veilrec.federation.secagg.pairs import SURVIVORS, PairwiseSum
+from veilrec.federation.secagg.terms import BrokenSum, TooFew, Void
+from veilrec.wire.messages import BadMessage
+from veilrec.wire.signing import BadSignature
+
+SPARSE = Neighbourhood(devices=12, degree=8, threshold=3, corrupt=1)
+COMPLETE = Neighbourhood(devices=5, degree=20, threshold=3, corrupt=0)
+
+
+def losing(**gone):
+    """Those who are lost for good at each step, by number."""
+
+    def stay(step, numbers):
+        return [number for number in numbers if number not in gone.get(step, ())]
+
+    return stay
+
+
+@pytest.mark.parametrize("width", [32, 64])
+@pytest.mark.parametrize("woven", [SPARSE, COMPLETE])
+def test_the_sum_is_exact_whoever_is_lost_after_the_keys(woven, width):
+    one = Paired(woven, width=width)
+    values = made_values(one.devices, one.length, 0, largest=2**27 if width == 32 else 2**59)
+    got, came = one.run(values, losing(share=[1], mask=[4, 9], sign=[0], reveal=[7]))
+    assert came == [0, 2, 3, 5, 6, 7, 8, 10, 11]
+    np.testing.assert_array_equal(got, total(values, came))
+
+
+def test_a_third_may_be_lost_at_every_step_and_a_sum_is_exact_or_void_never_wrong():
+    draws, outcomes = np.random.default_rng(1), []
+    for trial in range(40):
+        lost = float(draws.choice([0.05, 0.1, 0.3]))
+        devices = int(draws.integers(6, 20))
+        degree = int(draws.choice([4, 6, devices]))
+        one = Paired(
+            Neighbourhood(max(3, int(0.6 * devices)), degree, int(draws.integers(2, 4)), int(draws.integers(0, 2))),
+            devices=devices,
+            length=int(draws.integers(1, 60)),
+            width=int(draws.choice([32, 40, 64])),
+            round_number=trial,
+        )
+        values = made_values(devices, one.length, trial)
+
+        def stay(step, numbers, lost=lost):
+            return [number for number in numbers if draws.random() > lost]
+
+        try:
+            got, came = one.run(values, stay)
+        except Void:
+            outcomes.append("void")
+            continue
+        np.testing.assert_array_equal(got, total(values, came))
+        outcomes.append("exact")
+    assert min(outcomes.count("exact"), outcomes.count("void")) >= 8
+
+
+def test_late_devices_are_left_out_and_stay_hidden_behind_their_own_mask():
+    """The server holds the vector of a late device, opens its key to finish, and still sees no value of it."""
+    one = Paired(COMPLETE)
+    values = made_values(one.devices, one.length, 0)
+    boxes = one.share()
+    masked = {number: one.made[number].mask(boxes[number], values[number]) for number in range(one.devices)}
+    for number in range(1, one.devices):
+        one.server.receive_masked(masked[number])
+    survivors = one.server.survivors()
+    with pytest.raises(BadMessage, match="device 0 comes too late"):
+        one.server.receive_masked(masked[0])
+    for number in range(1, one.devices):
+        one.server.receive_signature(one.made[number].sign(survivors))
+    for number in range(1, one.devices):
+        one.server.receive_reveal(one.made[number].reveal(one.server.signatures()))
+    np.testing.assert_array_equal(one.server.finish(), total(values, range(1, one.devices)))
+    kinds = {reveal.shares[0][0] for reveal in one.server._reveals.values()}
+    assert kinds == {"key"}
+
+
+def test_a_server_cannot_have_two_lists_signed():
+    """Half of the devices see one list, half another: neither is signed by a quorum, and nobody reveals anything."""
+    one = Paired(COMPLETE, devices=10)
+    values = made_values(one.devices, one.length, 0)
+    came = one.mask(values)
+    lists = {number: tuple(n for n in came if n != (0 if number >= 5 else 9)) for number in range(1, 9)}
+    signatures = {}
+    for number, listed in lists.items():
+        encoded = one.made[number].sign(encode_numbers(listed))
+        signatures[number] = encoded[8:]
+    for number, listed in lists.items():
+        same = {n: s for n, s in signatures.items() if lists[n] == listed}
+        with pytest.raises(TooFew, match="6 of those in it"):
+            one.made[number].reveal(encode_signatures(same))
+
+
+def test_signatures_of_another_list_or_of_strangers_do_not_count():
+    one = Paired(COMPLETE, devices=6)
+    _, signed = one.sign(made_values(6, one.length, 0))
+    right = one.server._signed
+    quorum = one.neighbourhood.quorum(6)
+    other = {number: identity(number).sign(SURVIVORS, bytes(32)) for number in signed}
+    for signatures in (other, dict(list(right.items())[: quorum - 1]), right | {77: bytes(64)}):
+        device = one.made[3]
+        with pytest.raises((BadSignature, TooFew)):
+            device.reveal(encode_signatures(signatures))
+        device._step = 4  # each as if it were the first
+
+
+def test_steps_are_taken_once_and_in_order():
+    one = Paired(COMPLETE, devices=6)
+    one.sign(made_values(6, one.length, 0))
+    signatures = one.server.signatures()
+    one.made[0].reveal(signatures)
+    for repeat in (lambda: one.made[0].reveal(signatures), lambda: one.made[0].sign(encode_numbers(range(6)))):
+        with pytest.raises(BadInput, match="leaves the round"):
+            repeat()
+    fresh = one.device(1)
+    with pytest.raises(BadInput, match="does not follow"):
+        fresh.share(b"")
+    with pytest.raises(BadInput, match="does not follow"):
+        fresh.advertise(one.server.propose())
+
+
+def test_lists_that_are_too_short_or_leave_the_device_out_are_not_signed():
+    for numbers, error in (((0, 1), TooFew), ((1, 2, 3, 4), BadMessage), ((0, 1, 2, 88), BadMessage)):
+        one = Paired(COMPLETE, devices=6)
+        one.mask(made_values(6, one.length, 0))
+        with pytest.raises(error):
+            one.made[0].sign(encode_numbers(numbers))
+
+
+def _forged(group: bytes, **changes) -> bytes:
+    told = Group.decode(group)
+    return Group(**{"members": told.members, "adverts": told.adverts} | changes).encode()
+
+
+def test_devices_check_who_takes_part_and_with_which_keys():
+    one = Paired(SPARSE)
+    groups = one.group()
+    told = Group.decode(groups[0])
+    swapped = RoundKey.signed(bytes(64), identity(55), one.server._session, "device", told.adverts[0].number)
+    for words, group in {
+        "planned for 12": _forged(groups[0], members=told.members[:-1]),
+        "not registered": _forged(groups[0], members=(*told.members, 99)),
+        "not those that the session names": groups[1],
+        "signature is not": _forged(groups[0], adverts=(swapped, *told.adverts[1:])),
+    }.items():
+        device = one.made[0]
+        with pytest.raises(VeilrecError, match=words):
+            device.share(group)
+        device._step = 1
+    device.share(groups[0])
+
+
+def test_no_more_take_part_than_was_planned_for():
+    one = Paired(replace(SPARSE, devices=5, most=11))
+    groups = one.group()
+    with pytest.raises(BadMessage, match="11 at most"):
+        one.made[0].share(groups[0])
+
+
+def test_no_choice_of_terms_moves_the_ring():
+    """A server that could try out lengths, widths or thresholds of a round would choose everybody's neighbours."""
+    rings = {
+        tuple(sorted(one.server._around.items()))
+        for one in (Paired(SPARSE), Paired(SPARSE, length=41), Paired(SPARSE, width=64), Paired(SPARSE, least=4))
+        if one.group()
+    }
+    assert len(rings) == 1
+    other = Paired(SPARSE, round_number=6)
+    other.group()
+    assert tuple(sorted(other.server._around.items())) not in rings
+
+
+def test_a_server_goes_on_from_what_it_kept():
+    one = Paired(COMPLETE)
+    values = made_values(one.devices, one.length, 0)
+    boxes = one.share(losing(advertise=[2], share=[7]))
+    kept = one.server.kept()
+    masked = [one.made[number].mask(boxes[number], values[number]) for number in sorted(boxes) if number != 4]
+    heard = one.server
+    for anew in (PairwiseSum.restored(kept, COMPLETE, one.registered), heard.again(), heard.again()):
+        one.server = anew  # killed while devices sign, too, or asked once more by the same server
+        assert one.server.boxes() == boxes
+        came = [one.server.receive_masked(content) for content in masked]
+        survivors = one.server.survivors()
+    for number in came:
+        one.server.receive_signature(one.made[number].sign(survivors))
+    for number in came:
+        one.server.receive_reveal(one.made[number].reveal(one.server.signatures()))
+    np.testing.assert_array_equal(one.server.finish(), total(values, [0, 1, 3, 5, 6, 8, 9, 10, 11]))
+    with pytest.raises(BadMessage):
+        PairwiseSum.restored(kept + b"!", COMPLETE, one.registered)
+
+
+def test_boxes_open_only_for_their_neighbour_in_their_round():
+    one, other = Paired(COMPLETE, devices=6), Paired(COMPLETE, devices=6, round_number=6)
+    boxes, foreign = one.share(), other.share()
+    values = np.zeros(one.length, np.int64)
+    mixed = decode_boxes(boxes[0])
+    mixed[1] = decode_boxes(boxes[2])[1]
+    for bad in (encode_boxes(mixed), foreign[0]):
+        with pytest.raises(BadMessage, match="does not open"):
+            one.made[0].mask(bad, values)
+        one.made[0]._step = 2
+    few = dict(list(decode_boxes(boxes[0]).items())[:2])
+    with pytest.raises(TooFew, match="2 neighbours sent shares"):
+        one.made[0].mask(encode_boxes(few), values)
+
+
+@pytest.mark.parametrize("kind", ["seed", "key"])
+def test_wrong_shares_void_the_round(kind):
+    one = Paired(COMPLETE, devices=8)
+    values = made_values(8, one.length, 0)
+    _, signed = one.sign(values, losing(mask=[5]))
+    signatures = one.server.signatures()
+    for number in signed:
+        reveal = Reveal.decode(one.made[number].reveal(signatures))
+        owner = 5 if kind == "key" else 0 if number else 1
+        changed = dict(reveal.shares)
+        if number == 1:
+            changed[owner] = (kind, bytes(33))
+        one.server.receive_reveal(Reveal(number, changed).encode())
+    with pytest.raises(BrokenSum, match=f"{kind} are wrong"):
+        one.server.finish()
+
+
+def test_the_server_refuses_what_comes_late_twice_or_from_strangers():
+    one = Paired(COMPLETE, devices=6)
+    groups = one.group(losing(advertise=[5]))
+    with pytest.raises(BadMessage, match="too late"):
+        one.server.receive_advert(one.made[5].advertise(one.server.propose()))
+    shares = one.made[0].share(groups[0])
+    one.server.receive_shares(shares)
+    few = SealedShares.decode(shares)
+    with pytest.raises(BadMessage, match="second time"):
+        one.server.receive_shares(shares)
+    with pytest.raises(BadMessage, match="than its neighbours"):
+        one.server.receive_shares(SealedShares(1, few.commitment, few.boxes).encode())
+    stranger = Paired(COMPLETE, devices=6)
+    stranger.server._registered = {}
+    with pytest.raises(BadMessage, match="not registered"):
+        stranger.server.receive_advert(stranger.made[0].advertise(stranger.server.propose()))
+    with pytest.raises(TooFew, match="0 devices came"):
+        stranger.server.groups()
+
+
+def test_too_few_to_begin_to_add_up_to_sign_or_to_open_void_the_round():
+    values = made_values(12, 40, 0)
+    for gone, words in (
+        ({"advertise": range(8)}, "planned for 5"),
+        ({"share": range(6)}, "7 have to stay"),
+        ({"mask": range(10)}, "sums of 3 at least"),
+        ({"sign": range(8)}, "devices signed the list"),
+        ({"reveal": range(10)}, "shares came, and 3 are needed"),
+    ):
+        with pytest.raises(TooFew, match=words):
+            Paired(COMPLETE).run(values, losing(**gone))
+    assert len(Paired(COMPLETE).run(values, everybody)[1]) == 12

@@ -1,0 +1,200 @@
+"""What the coordinator's door lets in, and what it turns away; nothing of the latter is counted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from veilrec.audit.contract_subject import ContractSubject
+from veilrec.federation.coordinator import https
+from veilrec.federation.coordinator.process import Control
+from veilrec.federation.coordinator.registry import Registry
+from veilrec.federation.facts import FederationFacts, largest_answer
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES
+from veilrec.federation.identity import Invitation, identity_of, read_invitation
+from veilrec.federation.link import HttpsLink
+from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
+from veilrec.federation.running import live_status
+from veilrec.federation.tasks import Away, FederationTask, TurnedAway
+from veilrec.wire.signing import SigningKey
+
+
+class Open:
+    """A round of three devices that is open; each has its link."""
+
+    def __init__(self, folder: Path, known: FederationFacts, control: Control) -> None:
+        self.folder, self.known, self.control = folder, known, control
+        self.places = sorted((folder / DEVICES).iterdir())
+        self.links = [link_of(place, known) for place in self.places]
+        for link, place in zip(self.links, self.places, strict=True):
+            link.enrol(read_invitation(place))
+        self.task = self.asked(0)
+
+    def asked(self, device: int) -> FederationTask:
+        task = self.links[device].poll(10.0)
+        assert task is not None
+        return task
+
+    def message(self, device: int) -> bytes:
+        with opened(self.places[device], self.known) as made:
+            return made.take_part(self.links[device].fetch(self.task), self.task.number)
+
+    @property
+    def counted(self) -> int:
+        assert self.control.driver is not None
+        return len(self.control.driver.coordinator.came("messages"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("door") / "base"
+    lay_out_in(folder, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), round_seconds=600.0)
+    return folder
+
+
+@pytest.fixture
+def open_round(base: Path, tmp_path: Path) -> Iterator[Open]:
+    folder = tmp_path / "federation"
+    shutil.copytree(base, folder)
+    known = known_in(folder)
+    with coordinating(folder, known) as control:
+        made = Open(folder, known, control)
+        yield made
+        for link in made.links:
+            link.close()
+
+
+def refused(link: HttpsLink, task: FederationTask, content: bytes) -> int:
+    with pytest.raises(TurnedAway) as turned:
+        link.send(task, content)
+    return turned.value.status
+
+
+def test_the_same_message_again_has_a_receipt_and_another_one_is_refused(open_round: Open) -> None:
+    message = open_round.message(0)
+    assert open_round.links[0].send(open_round.task, message) == "taken"
+    assert [open_round.links[0].send(open_round.task, message) for _ in range(3)] == ["known already"] * 3
+    other = open_round.message(1)
+    assert refused(open_round.links[0], open_round.task, other) == 409
+    assert open_round.counted == 1
+    assert open_round.links[0].poll(0.0) is None  # it is asked for nothing more
+
+
+def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
+    open_round: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, task = open_round.links[0], open_round.task
+    content = link.fetch(task)
+    for largest, body, expected in (
+        (task.size, b"0 x with-content", content),
+        (task.size, b"0 x", b""),
+        (task.size - 1, b"0 x with-content", b""),
+    ):
+        monkeypatch.setattr(https, "_SENT_ALONG", largest)
+        told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
+        asked = FederationTask.from_json(told)
+        assert asked is not None
+        assert asked.sha256 == task.sha256
+        assert came == expected
+
+
+def test_a_message_counts_for_whoever_signed_it_whatever_it_holds(open_round: Open) -> None:
+    message = open_round.message(0)
+    assert open_round.links[1].send(open_round.task, message) == "taken"  # it is then the one message of the second
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.came("messages") == (open_round.places[1].name,)
+
+
+def test_without_the_key_of_a_device_nothing_is_taken(open_round: Open) -> None:
+    message, name = open_round.message(0), open_round.places[0].name
+    stranger = SigningKey(Ed25519PrivateKey.generate())
+    known = open_round.known
+    forged = HttpsLink(known.federation, known.folder / CA, name, stranger, largest_content=1 << 20)
+    assert refused(forged, open_round.task, message) == 401
+    for path in ("/v1/poll", "/v1/content", "/v1/answer"):
+        with pytest.raises(TurnedAway):
+            forged._request(path, b"x", {"X-Veilrec-Number": "0"}, 1 << 16, 0.0)
+    assert open_round.counted == 0
+
+
+def test_a_signature_is_for_one_kind_and_one_round(open_round: Open) -> None:
+    link, message = open_round.links[0], open_round.message(0)
+    from veilrec.federation import identity
+
+    key = identity_of(open_round.places[0])
+    for kind, number in (("report", 0), ("round", 1)):
+        signed = identity.sign(key, open_round.known.federation.id, open_round.places[0].name, kind, number, message)
+        headers = {
+            "X-Veilrec-Device": open_round.places[0].name,
+            "X-Veilrec-Signature": signed.hex(),
+            "X-Veilrec-Kind": "round",
+            "X-Veilrec-Number": "0",
+        }
+        with pytest.raises(TurnedAway) as turned:
+            link._request("/v1/answer", message, headers, 1 << 16, 0.0)
+        assert turned.value.status == 401
+    assert open_round.counted == 0
+
+
+def test_a_body_beyond_any_message_is_refused_before_it_is_read(open_round: Open) -> None:
+    largest = largest_answer(open_round.known)
+    with pytest.raises((TurnedAway, Away)):
+        open_round.links[0].send(open_round.task, bytes(largest + 1))
+    assert open_round.counted == 0
+
+
+def test_another_round_and_garbage_are_refused_and_counted_by_reason(open_round: Open) -> None:
+    link, message = open_round.links[0], open_round.message(0)
+    assert refused(link, FederationTask("round", 5), message) == 409
+    assert refused(link, FederationTask("report", 0), message) == 409
+    assert refused(link, open_round.task, b"garbage") == 409
+    assert open_round.control.driver is not None
+    assert open_round.control.driver.coordinator.refused["bad bytes"] == 1
+    assert open_round.counted == 0
+
+
+def test_a_revoked_device_is_turned_away_at_once(open_round: Open) -> None:
+    message = open_round.message(0)
+    with Registry(open_round.folder / COORDINATOR) as registry:
+        registry.revoke(open_round.places[0].name)
+    assert refused(open_round.links[0], open_round.task, message) == 403
+    with pytest.raises(TurnedAway, match="revoked"):
+        open_round.links[0].enrol(read_invitation(open_round.places[0]))
+
+
+def test_an_invitation_is_for_one_key(open_round: Open) -> None:
+    known, place = open_round.known, open_round.places[0]
+    invitation = read_invitation(place)
+    stranger = SigningKey(Ed25519PrivateKey.generate())
+    other = HttpsLink(known.federation, known.folder / CA, place.name, stranger, largest_content=1 << 20)
+    with pytest.raises(TurnedAway, match="used already"):
+        other.enrol(invitation)
+    with pytest.raises(TurnedAway, match="not one of this federation"):
+        other.enrol(Invitation.new(place.name))
+    assert open_round.links[0].enrol(invitation) == "learner"  # the same key again: the same answer
+
+
+def test_the_status_is_for_the_operator(open_round: Open) -> None:
+    found = live_status(open_round.folder, open_round.known.federation)
+    assert found is not None
+    assert found["devices"]["enrolled"] == 3
+    token = open_round.folder / COORDINATOR / "operator.token"
+    token.write_text("0" * 64)
+    assert live_status(open_round.folder, open_round.known.federation) is None
+
+
+def test_too_many_requests_of_a_device_wait(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "federation"
+    shutil.copytree(base, folder)
+    known = known_in(folder)
+    with coordinating(folder, known, rate=400.0):
+        place = sorted((folder / DEVICES).iterdir())[0]
+        link = link_of(place, known)
+        link.enrol(read_invitation(place))
+        with pytest.raises(Away, match="429"):
+            for _ in range(200):
+                link.poll(0.0)

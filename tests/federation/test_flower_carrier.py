@@ -1,0 +1,185 @@
+"""Letters between the real coordinator and real devices, by a post that loses, repeats and forges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from veilrec.audit.contract_subject import same, subjects
+from veilrec.federation.client.flower_client import FlowerClient
+from veilrec.federation.coordinator.flower_link import Carrier
+from veilrec.federation.facts import largest_answer
+from veilrec.federation.federation import DEVICES
+from veilrec.federation.finishing import read_end
+from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
+from veilrec.federation.identity import identity_of, sign
+from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
+from veilrec.federation.tasks import FederationTask
+
+Change = Callable[[int, MessageFields], MessageFields | None]
+
+
+class MadeUpPost:
+    """Nodes 1, 2, ... are devices of this process; `change` sees every answer on its way."""
+
+    def __init__(self, devices: Sequence[FlowerClient], change: Change) -> None:
+        self._devices, self._change = devices, change
+        self._waiting: dict[str, tuple[int, MessageFields]] = {}
+        self._count = 0
+        self.sent: list[tuple[int, MessageFields]] = []
+
+    def nodes(self) -> Iterable[int]:
+        return range(1, len(self._devices) + 1)
+
+    def push(self, letters: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
+        names = []
+        for node, letter, _ in letters:
+            self._count += 1
+            names.append(str(self._count))
+            self.sent.append((node, letter))
+            self._waiting[names[-1]] = (node, letter)
+        return names
+
+    def pull(self, names: Sequence[str]) -> Iterable[tuple[str, MessageFields | None]]:
+        for name in names:
+            if name in self._waiting:
+                node, letter = self._waiting.pop(name)
+                yield name, self._change(node, self._devices[node - 1].reply(letter))
+
+
+def unchanged(_node: int, letter: MessageFields) -> MessageFields:
+    return letter
+
+
+def federation(folder: Path, rounds: int = 2) -> object:
+    subject = subjects("fedmf")[0]
+    basis = basis_of(subject, "cohort.size=4", users=6, rounds=rounds)
+    lay_out_in(folder, basis)
+    return basis
+
+
+def carry(folder: Path, change: Change, *, is_done: Callable[[Carrier], bool] | None = None) -> MadeUpPost:
+    """A federation until it is over, or the test has seen enough."""
+    known, said = known_in(folder), list[str]()
+    with ExitStack() as held, coordinating(folder, known) as control:
+        places = sorted((folder / DEVICES).glob("*"))
+        devices = [held.enter_context(FlowerClient(place, known, said.append)) for place in places]
+        post = MadeUpPost(devices, change)
+        assert control.driver is not None
+        carrier = Carrier(control.driver, post, said.append, largest_answer=largest_answer(known))
+        until = time.monotonic() + 60.0
+        while time.monotonic() < until:
+            carrier.turn()
+            if control.driver.board.over and carrier.everybody_knows:
+                break
+            if is_done is not None and is_done(carrier):
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail(f"not over after a minute: {said[-5:]}")
+    return post
+
+
+def test_letters_give_the_weights_of_the_simulation(tmp_path: Path) -> None:
+    basis = federation(tmp_path / "f")
+    wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
+    carry(tmp_path / "f", unchanged)
+    assert same(read_end(tmp_path / "f", known_in(tmp_path / "f")).state, dict(wanted.standing.state()))
+
+
+def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veilrec.federation.coordinator.flower_link._AGAIN_SECONDS", 0.05)
+    basis = federation(tmp_path / "f")
+    wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
+    lost: set[int] = set()
+
+    def lose_the_first(node: int, letter: MessageFields) -> MessageFields | None:
+        if "answer" in letter and node not in lost:
+            lost.add(node)
+            return None
+        return letter
+
+    carry(tmp_path / "f", lose_the_first)
+    ended = read_end(tmp_path / "f", known_in(tmp_path / "f"))
+    assert lost
+    assert same(ended.state, dict(wanted.standing.state()))
+    assert [report.messages for report in ended.history] == [4, 4]
+
+
+@pytest.mark.parametrize("field", ["answer", "signature", "device"])
+def test_a_changed_answer_is_not_taken(tmp_path: Path, field: str) -> None:
+    federation(tmp_path / "f")
+    changed: list[int] = []
+
+    def change(node: int, letter: MessageFields) -> MessageFields:
+        if "answer" not in letter:
+            return letter
+        changed.append(node)
+        value = letter[field]
+        other = value[:-1] + b"\x01" + value[-1:] if isinstance(value, bytes) else "d00099"
+        return {**letter, field: other}
+
+    known = known_in(tmp_path / "f")
+    carry(tmp_path / "f", change, is_done=lambda _: len(changed) >= 4)
+    from veilrec.federation.coordinator.process import open_coordinator
+
+    with open_coordinator(tmp_path / "f", known) as server:
+        assert not server.came("messages")
+
+
+def test_a_node_with_another_key_is_no_device(tmp_path: Path) -> None:
+    federation(tmp_path / "f")
+    known = known_in(tmp_path / "f")
+    stranger = identity_of(tmp_path)
+    met: list[int] = []
+
+    def pretend(node: int, letter: MessageFields) -> MessageFields:
+        if "endorsement" not in letter:
+            return letter
+        met.append(node)
+        device = str(letter["device"])
+        forged = sign(stranger, known.federation.id, device, "hello", 0, b"not the nonce")
+        return {**letter, "key": stranger.public, "signature": forged}
+
+    post = carry(tmp_path / "f", pretend, is_done=lambda _: len(met) >= 6)
+    assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
+
+
+def test_an_old_hello_does_not_make_a_node_a_device(tmp_path: Path) -> None:
+    """Whoever saw a device introduce itself cannot do so in its place: the number is another one."""
+    federation(tmp_path / "f")
+    known = known_in(tmp_path / "f")
+    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
+    with FlowerClient(place, known, lambda _: None) as device:
+        seen = device.reply({"ask": "hello", "nonce": bytes(32)})
+    met: list[int] = []
+
+    def replay(node: int, letter: MessageFields) -> MessageFields:
+        met.append(node)
+        return seen
+
+    post = carry(tmp_path / "f", replay, is_done=lambda _: len(met) >= 6)
+    assert not [letter for _, letter in post.sent if letter["ask"] == "task"]
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        {},
+        {"ask": "run this"},
+        {"ask": "hello", "nonce": bytes(33)},
+        {"ask": "hello", "nonce": "words"},
+        {"ask": "task", "task": "no task", "content": b""},
+        {"ask": "task", "task": '{"kind": "sum", "number": 0}', "content": b""},
+        task_fields(FederationTask("round", 0, sha256="00", size=1), b"other bytes"),
+    ],
+)
+def test_what_a_device_does_not_understand_is_declined_without_a_word(tmp_path: Path, letter: MessageFields) -> None:
+    federation(tmp_path / "f")
+    place = sorted((tmp_path / "f" / DEVICES).glob("*"))[0]
+    with FlowerClient(place, known_in(tmp_path / "f"), lambda _: None) as device:
+        assert device.reply(letter) == DECLINED

@@ -1,0 +1,380 @@
+"""Who comes later: a free place is what the plan knew of, and a run with late joiners is that of its simulation."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.audit.contract_subject import ContractSubject, same
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.features import Features
+from veilrec.core.files import write_text
+from veilrec.data.datasets import load
+from veilrec.data.population import Interactions, Population, Strings
+from veilrec.federation import federation, helper
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.coordinator.registry import NotInvited, Registry
+from veilrec.federation.distributed_noise import with_distributed_noise
+from veilrec.federation.federation import COORDINATOR, DEVICES, HELPERS, Federation
+from veilrec.federation.finishing import read_end
+from veilrec.federation.helper import HelperAnswers
+from veilrec.federation.identity import Invitation, identity_of, read_invitation
+from veilrec.federation.joining import bring, invite, own_data, take_place
+from veilrec.federation.link import Answers
+from veilrec.federation.loopback import (
+    basis_of,
+    coordinating,
+    known_in,
+    lay_out_in,
+    run_device,
+    run_everybody,
+    simulated,
+)
+from veilrec.federation.making import Basis, FederationOptions, make
+from veilrec.federation.tasks import BadTask, FederationTask, joined
+from veilrec.methods.base import promised
+from veilrec.privacy.mechanisms.distributed import NoiseShares
+from veilrec.server.coordinator_parts import run_digest
+
+LATE, FROM = 5, 2  # the device that comes in a later round, and the first in which it may; nobody takes place 6
+
+
+def without_the_last(basis: Basis, count: int) -> Basis:
+    """The same, but for the last people, who are not there yet."""
+    problem, first = basis.problem, np.arange(len(basis.problem.train) - count)
+    features = problem.features
+    few = problem.train.take(first)
+    fewer = replace(
+        problem,
+        train=few,
+        ratings=None if problem.ratings is None else problem.ratings[: len(few.items)],
+        features=None if features is None else Features(features.users.take(first), features.items),
+    )
+    method = ContractSubject(basis.method).method
+    assert method.plan is not None
+    return replace(
+        basis,
+        problem=fewer,
+        plan=method.plan(basis.config, fewer),
+        data=method.devices(basis.config, fewer),
+        guarantee=promised(method, basis.config, fewer),
+    )
+
+
+def person(basis: Basis, number: int, *others: str) -> Population:
+    """One of the people as a data set of their own, with items that no federation knows."""
+    row, features = basis.problem.train.row(number), basis.problem.features
+    names = Strings.of([*(basis.items[item] for item in row.tolist()), *others])
+    items = np.arange(len(names), dtype=np.int32)
+    log = Interactions(np.array([0, len(items)]), items, np.full(len(items), 3.0, np.float32))
+    known = None if features is None else Features(features.users.take(np.array([number])), features.items)
+    return Population("own", Strings.of(["anna"]), names, log, features=known)
+
+
+def with_places(folder: Path, basis: Basis, places: int, **wishes: Any) -> Federation:
+    return lay_out_in(folder, without_the_last(basis, places), places=places, **wishes)
+
+
+class Held:
+    """A round, from FROM on, that is held back until somebody new has come, who is asked from the next one on."""
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.begun, self.has_come, self._lock = threading.Event(), threading.Event(), threading.Lock()
+
+    def answers(self, name: str, answers: Answers) -> Answers:
+        return Latecomer(self, name, answers)
+
+    def wait(self, number: int) -> None:
+        with self._lock:
+            if self.number < 0 and number >= FROM:
+                self.number = number
+                self.begun.set()
+        if number == self.number:
+            assert self.has_come.wait(60.0)
+
+
+class Latecomer:
+    """Any device."""
+
+    def __init__(self, held: Held, name: str, answers: Answers) -> None:
+        self._held, self._name, self._answers = held, name, answers
+
+    def answer(self, task: FederationTask, content: bytes) -> bytes:
+        if self._name != device_folder.name_of(LATE):
+            self._held.wait(task.number)
+        return self._answers.answer(task, content)
+
+
+def run_with_a_latecomer(folder: Path, basis: Basis) -> int:
+    """All devices that are there; one more is invited and comes while a round is open. Which one."""
+    known, held, stop = known_in(folder), Held(), threading.Event()
+    failures, name = list[BaseException](), device_folder.name_of(LATE)
+
+    def come() -> None:
+        held.begun.wait(60.0)
+        with Registry(folder / COORDINATOR) as registry:
+            secret = (folder / COORDINATOR / "secret").read_bytes()
+            invited = take_place(folder, known, registry, person(basis, LATE), None, shared=secret)
+        run_device(invited.folder, known, lambda _: None, stop, held.answers)
+
+    def watch() -> None:
+        with Registry(folder / COORDINATOR) as registry:
+            while not failures and (entry := registry.find(name)) is not None and entry.key is None:
+                time.sleep(0.01)
+        held.has_come.set()
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    with coordinating(folder, known):
+        for work in (come, watch):
+            threading.Thread(target=guarded, args=(work,), daemon=True).start()
+        present = [device_folder.name_of(number) for number in range(LATE)]
+        run_everybody(folder, known, lambda _: None, present, wrap=held.answers)
+        stop.set()
+    if failures:
+        raise failures[0]
+    return held.number
+
+
+@pytest.mark.parametrize(
+    ("settings", "wishes"),
+    [(["cohort.size=4"], {}), (["cohort.size=0"], {"secagg": "helpers", "minimum_messages": 3, "shares": True})],
+    ids=["some by chance, in the open", "everybody, masks and noise in shares"],
+)
+def test_with_a_late_device_it_is_the_simulation_with_the_same_absences(
+    settings: list[str], wishes: dict[str, Any], tmp_path: Path
+) -> None:
+    basis = basis_of(ContractSubject("dp-fedmf"), *settings, users=7, rounds=6)
+    made = with_places(tmp_path, basis, 2, round_seconds=600.0, **wishes)
+    assert (made.devices, made.places) == (7, 2)
+    if made.shares:
+        basis = replace(basis, plan=with_distributed_noise(basis.plan, NoiseShares(made.least, made.silent)))
+    assert run_digest(known_in(tmp_path).plan) == run_digest(basis.plan)  # that of seven people who are all there
+    held = run_with_a_latecomer(tmp_path, basis)
+    ended = read_end(tmp_path, known_in(tmp_path))
+
+    def there(number: int) -> list[int]:
+        return [device for device in range(7) if device < LATE or (device == LATE and number > held)]
+
+    assert same(ended.state, dict(simulated(tmp_path, basis, there).standing.state()))
+    assert not any(report.void for report in ended.history)
+    with device_folder.open_device(tmp_path / DEVICES / device_folder.name_of(LATE), known_in(tmp_path)) as device:
+        assert device.spent()[0].messages <= 5 - held
+
+
+def test_the_promise_is_that_of_all_places(tmp_path: Path) -> None:
+    """Fewer devices than were planned for would be drawn more often: their noise is that of the whole number."""
+    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=4", users=7, rounds=2)
+    with_places(tmp_path, basis, 2)
+    plan, alone = known_in(tmp_path).plan, without_the_last(basis, 2).plan
+    assert plan.mechanism.facts() == basis.plan.mechanism.facts()
+    assert plan.mechanism.facts() != alone.mechanism.facts()
+
+
+def test_what_is_not_sound_with_gaps_is_refused(tmp_path: Path) -> None:
+    def refused(method: str, *settings: str, match: str, **wishes: Any) -> None:
+        with pytest.raises(BadInput, match=match):
+            lay_out_in(tmp_path, basis_of(ContractSubject(method), *settings, users=6, rounds=2), places=1, **wishes)
+
+    refused("dp-fedmf", "cohort.size=4", "cohort.sampling=fixed", match="about whole ones")
+    of_cohorts = ("calibration=as-published", "selection.reports=cohort")
+    refused("priv-fedmf-sub", "cohort.size=4", *of_cohorts, match="cohort's reports")
+    refused("dp-fedmf", "cohort.size=0", secagg="pairs", match="helpers or none")
+    refused("dp-fedmf", "cohort.size=0", secagg="helpers", minimum_messages=7, match="needs 7 devices, and 6")
+    with pytest.raises(BadInput, match="public fact"):
+        lay_out_in(tmp_path, basis_of(ContractSubject("fedrec"), "cohort.size=4", users=16, rounds=1), places=1)
+    with pytest.raises(BadInput, match="leave one of them out"):
+        make(
+            tmp_path / "x",
+            FederationOptions(method="fedmf", data="synthetic-ratings", devices=2, places=1, rehearsal=True),
+        )
+    assert not (tmp_path / federation.FILE).exists()
+
+
+def free_one(folder: Path, **wishes: Any) -> Basis:
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=3", users=4, rounds=2)
+    with_places(folder, basis, 1, rehearsal=False, **wishes)
+    return basis
+
+
+def test_nobody_takes_a_place_that_was_not_handed_out(tmp_path: Path) -> None:
+    free_one(tmp_path)
+    made = federation.read(tmp_path)
+    with Registry(tmp_path / COORDINATOR) as registry:
+        stranger = Invitation.new("d00003")
+        with pytest.raises(NotInvited, match="nobody has been invited"):
+            registry.enrol(made.id, "d00003", b"k" * 32, stranger.endorse(made.id, b"k" * 32))
+        registry.hand_out("d00003", stranger.public)
+        with pytest.raises(BadInput, match="handed out"):
+            registry.hand_out("d00003", Invitation.new("d00003").public)
+        with pytest.raises(BadInput, match="handed out"):  # one that somebody has
+            registry.hand_out("d00001", stranger.public)
+        assert registry.enrol(made.id, "d00003", b"k" * 32, stranger.endorse(made.id, b"k" * 32)).number == 3
+
+
+def test_an_invitation_makes_a_folder_for_its_owner_alone_and_places_run_out(tmp_path: Path) -> None:
+    basis = free_one(tmp_path)
+    known = known_in(tmp_path)
+    invited = invite(tmp_path, known, person(basis, 3, "a stranger"))
+    assert (invited.name, invited.role, invited.free) == ("d00003", "learner", 0)
+    assert invited.brought is not None
+    assert invited.brought.left_out == 1
+    assert invited.folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in invited.folder.iterdir())
+    mine = device_folder.data_of(invited.folder, known, 3)
+    wanted = basis.data.take(np.array([3]))
+    assert np.array_equal(np.sort(mine.rows.items), np.sort(wanted.rows.items))
+    with pytest.raises(BadInput, match="no free place"):
+        invite(tmp_path, known)
+
+
+def test_a_user_brings_their_own_file_once(tmp_path: Path) -> None:
+    basis = free_one(tmp_path / "trial")
+    known = known_in(tmp_path / "trial")
+    invited = invite(tmp_path / "trial", known)
+    assert not (invited.folder / device_folder.DATA).exists()
+    with pytest.raises(BadInput, match="federate bring"):
+        device_folder.open_device(invited.folder, known)
+    row = basis.problem.train.row(3).tolist()
+    write_text(tmp_path / "own.csv", "user,item\n" + "".join(f"anna,{basis.items[item]}\n" for item in row))
+    bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
+    assert sorted(device_folder.data_of(invited.folder, known, 3).rows.items.tolist()) == sorted(row)
+    with device_folder.open_device(invited.folder, known):
+        pass
+    with pytest.raises(BadInput, match="has data already"):
+        bring(invited.folder, known, load(f"csv:{tmp_path / 'own.csv'}"))
+
+
+def test_what_cannot_be_brought_is_one_line(tmp_path: Path) -> None:
+    basis = free_one(tmp_path)
+    known, two = known_in(tmp_path), person(basis, 3)
+    log = Interactions(np.array([0, 1, 1]), np.zeros(1, np.int32))
+    two = replace(two, users=Strings.of(["anna", "ben"]), interactions=log, features=None)
+    for who, match in ((None, "name it with --user"), ("carl", "nobody of that name"), ("ben", "nothing that this")):
+        with pytest.raises(BadInput, match=match):
+            own_data(known, 3, two, who)
+    assert list(own_data(known, 3, two, "anna").data.rows.lengths()) == [1]
+
+
+def with_ratings(basis: Basis, *settings: str) -> Basis:
+    """Everybody gave three stars of five, and is learnt from by them."""
+    subject = ContractSubject(basis.method)
+    config = subject.config("cohort.size=4", *settings) if settings else basis.config
+    problem = replace(basis.problem, ratings=np.full(len(basis.problem.train.items), 0.6, np.float32))
+    plan, data = subject.method.plan, subject.method.devices(config, problem)
+    assert plan is not None
+    return replace(basis, config=config, problem=problem, plan=plan(config, problem), data=data)
+
+
+def test_features_and_ratings_of_a_late_person_are_those_that_they_would_have_had(tmp_path: Path) -> None:
+    asked = ("local.loss=rating", "model.popularity=false", "features.users=[hint]")
+    basis = with_ratings(basis_of(ContractSubject("privrec"), users=5, rounds=1), *asked)
+    fewer = with_ratings(without_the_last(basis, 1))
+    lay_out_in(tmp_path, fewer, places=1)
+    found = device_folder.arrays_of(own_data(known_in(tmp_path), 4, person(basis, 4)).data)
+    wanted = device_folder.arrays_of(basis.data.take(np.array([4])))
+    assert found.keys() == wanted.keys()
+    assert wanted["people.codes"].size
+    assert all(np.array_equal(found[name], wanted[name]) for name in found), found
+    unrated = person(basis, 4)
+    unrated = replace(unrated, interactions=replace(unrated.interactions, ratings=None))
+    with pytest.raises(BadInput, match="ratings of 1 to 5"):
+        own_data(known_in(tmp_path), 4, unrated)
+
+
+def test_news_that_a_late_person_was_shown_are_packed_as_everybodys(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("privaterec"), "cohort.size=4", users=16, rounds=1)
+    news = basis.problem.news
+    assert news is not None
+    lay_out_in(tmp_path, basis, places=3)
+    known = known_in(tmp_path)
+    last = basis.problem.n_items - 1  # the person's own file numbers items the other way round
+
+    def turned(rows: Csr) -> Csr:
+        return Csr(rows.offsets, (last - rows.items).astype(np.int32))
+
+    shown = replace(
+        news.impressions, shown=turned(news.impressions.shown), histories=turned(news.impressions.histories)
+    )
+    log = Interactions(basis.problem.train.offsets, turned(basis.problem.train).items)
+    users = Strings.of(str(number) for number in range(16))
+    people = Population("all", users, Strings.of(reversed(list(basis.items))), log, {"train": shown})
+    free = [
+        number for number in range(16, 19) if known.method.devices(known.config, known.problem).rows.row(number).size
+    ]
+    learning = int(np.flatnonzero(basis.data.rows.lengths() > 0)[0])
+    found = own_data(known, free[0], people, str(learning)).data.rows.row(0)
+    assert found.tolist() == basis.data.rows.row(learning).tolist()
+    assert len(found) > 0
+
+
+def test_a_helper_waits_for_somebody_of_whom_it_has_not_heard(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("fedmf"), "cohort.size=0", users=4, rounds=1)
+    with_places(tmp_path, basis, 1, secagg="helpers", rehearsal=False)
+    made, place = federation.read(tmp_path), tmp_path / HELPERS / "helper-0"
+    hidden = (place / helper.REGISTER).read_text()
+    invited = invite(tmp_path, known_in(tmp_path), person(basis, 3))
+    assert invited.told == ("helper-0", "helper-1")
+    (place / helper.REGISTER).write_text(hidden)  # as on another host, where nobody has announced it yet
+    helping = HelperAnswers(place, made)
+    key = identity_of(invited.folder).public
+    endorsement = read_invitation(invited.folder).endorse(made.id, key)
+    register = json.dumps([{"place": 3, "key": key.hex(), "endorsement": endorsement.hex()}]).encode()
+    with pytest.raises(BadTask, match="federate admit"):
+        helping.answer(FederationTask("open", 0), joined(b"", register))
+    assert helper.admit(place, invited.announcement) == "d00003"
+    assert helper.admit(place, invited.announcement) == "d00003"  # again
+    with pytest.raises(Exception, match="whole|bytes|proposal"):  # it believes the device now, and reads on
+        helping.answer(FederationTask("open", 0), joined(b"", register))
+    helping.close()
+    another = helper.announcement("d00003", 3, Invitation.new("d00003").public)
+    with pytest.raises(BadInput, match="nobody is replaced"):
+        helper.admit(place, another)
+    with pytest.raises(BadInput, match="another place"):
+        helper.admit(place, helper.announcement("d00003", 4, read_invitation(invited.folder).public))
+    for odd in ("d00003", "d00003:x:00", f"d00003:-1:{'0' * 64}"):
+        with pytest.raises(BadInput, match="announces nobody"):
+            helper.admit(place, odd)
+
+
+def test_facts_know_of_places_and_of_nobodys_items(tmp_path: Path) -> None:
+    free_one(tmp_path)
+    log = known_in(tmp_path).people.interactions
+    assert log.items.tolist() == [0] * 4
+    assert np.diff(log.offsets).tolist() == [1] * 4
+
+
+def test_a_key_that_comes_after_a_secure_round_was_opened_counts_in_it(tmp_path: Path) -> None:
+    """Somebody who was invited from the start, and is slow: helpers hear of the key when they are asked for the sum."""
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=1), secagg="helpers")
+    federation.write(replace(federation.read(tmp_path), enrol_seconds=0.1, round_seconds=600.0), tmp_path)
+    known, stop, names = known_in(tmp_path), threading.Event(), ["d00000", "d00001"]
+    with coordinating(tmp_path, known) as control:
+        assert control.driver is not None
+        server = control.driver.coordinator
+
+        def come() -> None:
+            while server.stage != "open":
+                time.sleep(0.01)
+            run_device(tmp_path / DEVICES / "d00002", known, lambda _: None, stop, lambda _, answers: answers)
+
+        slow = threading.Thread(target=come, daemon=True)
+        slow.start()
+        run_everybody(tmp_path, known, lambda _: None, names)
+        slow.join(60.0)
+    (report,) = read_end(tmp_path, known).history
+    assert (report.messages, report.void) == (3, False)

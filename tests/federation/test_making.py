@@ -1,0 +1,179 @@
+"""What init writes: nothing of anybody where everybody looks, one user's data in each device's folder, a budget that
+just covers the plan."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilrec.audit.contract_subject import ContractSubject, subjects
+from veilrec.core.arrays import Csr
+from veilrec.core.errors import BadInput
+from veilrec.core.schema import RoundSpec
+from veilrec.core.seal import Seal, key_in
+from veilrec.data.population import Strings
+from veilrec.federation import facts, federation
+from veilrec.federation.client import folder as device_folder
+from veilrec.federation.distributed_noise import with_distributed_noise
+from veilrec.federation.federation import COORDINATOR, DEVICES, FACTS
+from veilrec.federation.loopback import basis_of, known_in, lay_out_in
+from veilrec.federation.making import Basis, spending_of
+from veilrec.methods.private import SIMULATED
+from veilrec.methods.registry import METHODS, get
+from veilrec.privacy.budget import Cost
+from veilrec.privacy.mechanisms.distributed import NoiseShares
+
+
+def others(basis: Basis) -> Basis:
+    """The same devices, with other data."""
+    train = basis.problem.train
+    moved = Csr(train.offsets, ((train.items + 7) % basis.problem.n_items).astype(np.int32))
+    problem = replace(basis.problem, train=moved)
+    return replace(basis, problem=problem, data=ContractSubject(basis.method).method.devices(basis.config, problem))
+
+
+def public(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / FACTS).iterdir())}
+
+
+def test_what_is_public_is_the_same_whatever_people_have_done(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("veil"), "cohort.size=4", users=5, rounds=2)
+    lay_out_in(tmp_path / "one", basis)
+    lay_out_in(tmp_path / "two", others(basis))
+    assert public(tmp_path / "one") == public(tmp_path / "two")
+    one, two = (federation.read(tmp_path / name) for name in ("one", "two"))
+    drawn = ("id", "address")  # by chance, and by the test
+    assert replace(one, **dict.fromkeys(drawn, "")) == replace(two, **dict.fromkeys(drawn, ""))
+
+
+def test_a_device_has_its_own_data_and_nobody_elses(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("privrec"), users=4, rounds=1)  # with features and ratings of people
+    lay_out_in(tmp_path, basis)
+    known = known_in(tmp_path)
+    for place in sorted((tmp_path / DEVICES).iterdir()):
+        number = device_folder.read_record(place).number
+        mine = device_folder.data_of(place, known, number)
+        wanted = basis.data.take(np.array([number]))
+        found, asked = device_folder.arrays_of(mine), device_folder.arrays_of(wanted)
+        assert found.keys() == asked.keys()
+        assert all(np.array_equal(found[name], asked[name]) for name in found)
+        content = Seal(key_in(place / "key")).open((place / "data").read_bytes(), "data")
+        assert len(content) < 2000 + sum(array.nbytes for array in asked.values())
+
+
+def test_what_is_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1), secagg="helpers")
+    secrets = [*(tmp_path / DEVICES).glob("*/*"), *(tmp_path / "helpers").glob("*/*")]
+    secrets += [tmp_path / COORDINATOR / name for name in ("secret", "tls.key", "operator.token", "registry.sqlite")]
+    for path in secrets:
+        if path.suffix != ".pub":
+            assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    for folder in (tmp_path / COORDINATOR, *(tmp_path / DEVICES).iterdir()):
+        assert not stat.S_IMODE(folder.stat().st_mode) & 0o077
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if get(name).plan is not None and get(name).kind])
+def test_a_budget_covers_the_plan_and_not_a_round_more(name: str) -> None:
+    subject = subjects(name)[0]
+    if subject.reads_news:
+        pytest.skip("their plans take long to make, and have the same mechanisms")
+    basis = basis_of(subject, "cohort.size=4", users=6, rounds=3)
+    plan = basis.plan
+    budget, clear = spending_of(plan)
+    if clear:
+        return
+    total = Cost()
+    for number in range(plan.rounds):
+        cost = budget.cost(plan.mechanism.event_in(RoundSpec(number)), plan.mechanism.unit, plan.mechanism.adjacency)
+        assert cost is not None
+        total = total.plus(cost)
+    if plan.reports is not None:
+        cost = budget.cost(
+            plan.reports.mechanism.event(), plan.reports.mechanism.unit, plan.reports.mechanism.adjacency
+        )
+        assert cost is not None
+        total = total.plus(cost)
+    assert budget.allows(total, total)
+    last = budget.cost(plan.mechanism.event_in(RoundSpec(0)), plan.mechanism.unit, plan.mechanism.adjacency)
+    assert last is not None
+    if last != Cost():
+        twice = total.plus(total)  # more than the plan, and one message that a crash may have cost
+        assert not budget.allows(twice, twice)
+
+
+def test_a_plan_that_needs_more_than_facts_is_not_federated(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("fedmf"), users=3, rounds=1)
+    start = {name: values + np.float32(0.5) for name, values in basis.plan.start.items()}  # as if learnt from people
+    with pytest.raises(BadInput, match="more than public facts"):
+        lay_out_in(tmp_path, replace(basis, plan=replace(basis.plan, start=start)))
+
+
+def test_over_selection_only_where_no_proof_is_about_who_was_drawn(tmp_path: Path) -> None:
+    for name, settings, wanted in (
+        ("fedmf", ("cohort.size=2",), 1.3),
+        ("dp-fedmf", ("cohort.size=2",), 1.0),
+        ("dp-fedmf", ("cohort.size=2", "cohort.sampling=fixed"), 1.0),
+    ):
+        made = lay_out_in(
+            tmp_path / f"{name}{len(settings)}", basis_of(ContractSubject(name), *settings), rehearsal=False
+        )
+        assert made.over_selection == wanted
+
+
+def test_facts_of_news_that_prove_nothing_tell_which_news_were_shown() -> None:
+    for name, tells in (("fedrec", True), ("dp-fedrec", False)):
+        basis = basis_of(ContractSubject(name), "cohort.size=4", users=16, rounds=1)
+        items = Strings.of(str(number) for number in range(basis.problem.n_items))
+        people = facts.public_people(basis.problem, items, tells_shown=basis.guarantee.basis != "proven")
+        shown = people.impressions["train"].shown
+        assert (len(shown.row(len(shown) - 1)) > 2) == tells
+
+
+def test_a_folder_of_a_rehearsal_says_so(tmp_path: Path) -> None:
+    basis = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=3, rounds=1)
+    assert SIMULATED in basis.guarantee.caveats
+    lay_out_in(tmp_path / "real", basis, rehearsal=False)
+    lay_out_in(tmp_path / "rehearsal", basis)
+    for name, shared in (("real", False), ("rehearsal", True)):
+        caveats = known_in(tmp_path / name).federation.guarantee["caveats"]
+        assert any("rehearsal protects nobody" in words for words in caveats) == shared
+        assert SIMULATED not in caveats
+        place = sorted((tmp_path / name / DEVICES).iterdir())[0]
+        assert (device_folder.read_record(place).shared is not None) == shared
+
+
+def test_a_device_that_was_killed_while_its_ledger_was_made_starts_again(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=2", users=3, rounds=1))
+    place = sorted((tmp_path / DEVICES).iterdir())[0]
+    (place / "ledger").touch(mode=0o600)  # as far as it came
+    device_folder.open_device(place, known_in(tmp_path)).close()
+    device_folder.open_device(place, known_in(tmp_path)).close()
+
+
+def test_a_budget_is_for_all_rounds_and_for_no_more() -> None:
+    plan = basis_of(ContractSubject("dp-fedmf"), "cohort.size=4", users=6, rounds=3).plan
+    budget, _ = spending_of(plan)
+    charged, messages = Cost(), 0
+    while True:
+        cost = budget.cost(plan.mechanism.event(), plan.mechanism.unit, plan.mechanism.adjacency)
+        assert cost is not None
+        charged = charged.plus(cost)
+        if not budget.allows(charged, charged):
+            break
+        messages += 1
+    assert messages == plan.rounds
+
+
+def test_the_budget_of_a_device_trusts_nobody_more_than_its_messages_do() -> None:
+    server = basis_of(ContractSubject("dp-fedmf"), "cohort.size=0", users=4, rounds=1).plan
+    nobody = basis_of(ContractSubject("dp-fedmf", "as-published"), "cohort.size=0", users=4, rounds=1).plan
+    plans = {
+        "server": server,
+        "server sees only noisy sums": with_distributed_noise(server, NoiseShares(2)),
+        "nobody": nobody,
+    }
+    assert {trust: spending_of(plan)[0].trust for trust, plan in plans.items()} == {trust: trust for trust in plans}

@@ -1,0 +1,172 @@
+"""A federation for pages: its public file, and a door that names one origin and is otherwise as it was."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from tests.web.learner_vectors import learner as vectors
+from veilrec.audit.contract_subject import ContractSubject
+from veilrec.core.errors import BadInput
+from veilrec.federation.facts import FederationFacts
+from veilrec.federation.federation import CA
+from veilrec.federation.link import client_context
+from veilrec.federation.loopback import basis_of, coordinating, known_in, lay_out_in
+from veilrec.federation.page import ABOUT, about, write_page
+from veilrec.wire.signing import checked_origin
+
+PAGE = "https://films.example.org"
+NO_ORIGINS = (
+    "",
+    "*",
+    "null",
+    "films.example.org",
+    "http://films.example.org",
+    f"{PAGE}/",
+    f"{PAGE}/x",
+    "https://A.org",
+)
+NO_ORIGINS += (
+    "https://a.org; script-src *",
+    "https://a b",
+    "https://u@a.org",
+    "https://a.org:",
+    "https://a.org\r\nx: y",
+)
+PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("page") / "federation"
+    lay_out_in(made, basis_of(ContractSubject("veil"), "cohort.size=0", users=3, rounds=2), rehearsal=False)
+    return made
+
+
+class Asking:
+    """Requests of a browser, or of whoever says so."""
+
+    def __init__(self, known: FederationFacts) -> None:
+        parts = urlsplit(known.federation.address)
+        context = client_context(known.folder / CA)
+        self._open = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=20, context=context)
+
+    def __call__(self, method: str, path: str, origin: str | None, **headers: str) -> tuple[int, dict[str, str]]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        own = {**named, **({} if origin is None else {"Origin": origin})}
+        self._open.request(method, path, b"" if method == "OPTIONS" else b"{}", own)
+        answer = self._open.getresponse()
+        answer.read()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+
+
+@contextmanager
+def door(folder: Path, page: str | None) -> Iterator[Asking]:
+    known = known_in(folder)
+    with coordinating(folder, known, page=page):
+        yield Asking(known)
+
+
+def preflight(asking: Asking, path: str, origin: str | None) -> tuple[int, dict[str, str]]:
+    return asking("OPTIONS", path, origin, Access_Control_Request_Method="POST", Access_Control_Request_Headers="x-a")
+
+
+def test_the_page_that_was_named_may_read_answers_and_no_other(folder: Path) -> None:
+    with door(folder, PAGE) as asking:
+        for path in PATHS:
+            status, headers = preflight(asking, path, PAGE)
+            assert status == 204
+            assert headers["access-control-allow-origin"] == PAGE and headers["access-control-allow-methods"] == "POST"
+            assert "x-veilrec-signature" in headers["access-control-allow-headers"]
+            assert "access-control-allow-credentials" not in headers
+            refusal, headers = asking("POST", path, PAGE)  # signed by nobody: as ever, and the page may read why
+            assert refusal in (400, 401) and headers["access-control-allow-origin"] == PAGE
+            for stranger in (None, "null", "https://evil.example.org", f"{PAGE}.evil.org", "http://films.example.org"):
+                assert "access-control-allow-origin" not in preflight(asking, path, stranger)[1]
+                status, headers = asking("POST", path, stranger)
+                assert status == refusal and "access-control-allow-origin" not in headers
+                assert headers["vary"] == "origin"
+
+
+def test_nothing_but_the_routes_of_devices_is_for_the_page(folder: Path) -> None:
+    with door(folder, PAGE) as asking:
+        for path in ("/v1/status", "/healthz", "/v1/none"):
+            assert "access-control-allow-origin" not in asking("GET", path, PAGE)[1]
+            assert preflight(asking, path, PAGE)[0] in (404, 405)
+
+
+def test_without_a_page_the_door_says_nothing_to_browsers(folder: Path) -> None:
+    with door(folder, None) as asking:
+        for path in PATHS:
+            status, headers = preflight(asking, path, PAGE)
+            assert status == 405 and not any(name.startswith("access-control") for name in headers)
+            assert not any(name.startswith("access-control") for name in asking("POST", path, PAGE)[1])
+
+
+@pytest.mark.parametrize("address", NO_ORIGINS)
+def test_what_is_no_origin_is_refused(address: str) -> None:
+    with pytest.raises(BadInput, match="is no origin"):
+        checked_origin(address)
+
+
+@pytest.mark.parametrize(
+    "address", [PAGE, f"{PAGE}:8443", "http://127.0.0.1:8337", "http://localhost", "http://[::1]:1"]
+)
+def test_what_is_an_origin_is_taken(address: str) -> None:
+    assert checked_origin(address) == address
+
+
+def test_the_public_file_says_what_the_plan_comes_to(folder: Path, tmp_path: Path) -> None:
+    known = known_in(folder)
+    assert write_page(known, tmp_path / "public") == (tmp_path / "public").stat().st_size
+    with safe_open(tmp_path / "public", "numpy") as file:
+        told = json.loads(file.metadata()[ABOUT])
+        names = set(file.keys())
+    assert told == json.loads(json.dumps(about(known)))
+    assert {"whitening", "content.basis", "ids.offsets", "ids.data"} <= names
+    assert told["bounds"] == list(known.plan.mechanism.clip_norms)  # type: ignore[attr-defined]
+    for mu, bound in zip(told["mu_of_rounds"], told["bounds"], strict=True):
+        assert bound / told["sigma"] <= mu <= 1.001 * bound / told["sigma"]
+    assert told["mu_of_report"] == pytest.approx(1.0 / told["sigma_of_votes"], rel=1e-3)
+
+
+def test_the_file_of_the_vectors_has_the_same_entries(folder: Path) -> None:
+    import base64
+
+    content = base64.b64decode(vectors()["cases"][0]["file"])
+    header = json.loads(content[8 : 8 + int(np.frombuffer(content[:8], "<u8")[0])])
+    made_up, real = json.loads(header["__metadata__"][ABOUT]), about(known_in(folder))
+    assert made_up.keys() == real.keys()
+    assert made_up["reading"].keys() == real["reading"].keys()
+
+
+def test_what_a_browser_cannot_do_is_said(tmp_path: Path) -> None:
+    lay_out_in(tmp_path / "other", basis_of(ContractSubject("fedmf"), "cohort.size=3", users=3, rounds=1))
+    with pytest.raises(BadInput, match="federations of veil"):
+        about(known_in(tmp_path / "other"))
+    lay_out_in(tmp_path / "rehearsal", basis_of(ContractSubject("veil"), "cohort.size=0", users=3, rounds=2))
+    with pytest.raises(BadInput, match="in no rehearsals"):
+        about(known_in(tmp_path / "rehearsal"))
+    alone = basis_of(ContractSubject("veil"), "cohort.size=0", users=4, rounds=2)
+    lay_out_in(tmp_path / "alone", alone, rehearsal=False, secagg="pairs")
+    with pytest.raises(BadInput, match="not in sums among devices"):
+        about(known_in(tmp_path / "alone"))
+
+
+def test_a_file_with_places_of_items_says_their_noise(tmp_path: Path) -> None:
+    many = basis_of(ContractSubject("veil"), "cohort.size=0", "people=100000", "privacy.epsilon=8", users=3, rounds=4)
+    lay_out_in(tmp_path / "many", many, rehearsal=False)
+    told = about(known_in(tmp_path / "many"))
+    shapes = {each["name"]: each["shape"] for each in told["tensors"]}
+    assert list(shapes)[2:] == ["places", "further", "weights", "map"] and told["reading"]["place_passes"] == 2
+    assert told["noise"] == {name: pytest.approx(told["units"][name] * told["sigma"]) for name in ("places", "further")}
+    assert told["clips"]["places"] == told["clips"]["further"] == 0.8
+    assert shapes["places"] == shapes["further"] and shapes["map"][1] > 2 * shapes["places"][1] > 0

@@ -1,0 +1,358 @@
+"""Golden values: what every method computes, down to the last bit, to prove that a refactoring changes nothing.
+
+    python tests/golden.py record FILE.json [--only METHOD ...]
+    python tests/golden.py compare FILE.json [--only METHOD ...] [--strict]
+
+Every method is trained for a few rounds, in each of its calibrations and on each kind of synthetic data that it
+supports, once with seeded noise and, if it is federated, once with a fixed secret; then real devices do the same rounds
+over bytes. A case has the key "method/calibration/data". `compare` computes everything again and exits with 1 if a
+value differs. Sentences are for people and may be reworded: differences between texts, and renamed keys, are listed but
+do not count unless `--strict` is given. A field that cannot be computed holds the reason as {"unavailable": ...}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+import veilrec
+from veilrec.audit.contract_subject import subjects
+from veilrec.cli.main import app
+from veilrec.core.errors import VeilrecError
+from veilrec.data.population import Catalogue
+from veilrec.methods.base import setting_names
+from veilrec.methods.news import text_vectors
+from veilrec.methods.registry import METHODS, get
+from veilrec.models import minilm
+from veilrec.runs.request import PreparedRun, RunRequest, prepare
+from veilrec.runs.training import train
+from veilrec.simulation.real_clients import RealRun
+from veilrec.simulation.simulation import Simulation
+
+SEED, ROUNDS, LIST_LENGTH = 1, 2, 10
+SECRET = bytes(range(32))
+DATA = {
+    "synthetic-ratings": "synthetic-ratings:users=80,items=160,mean_history=8,seed=3",
+    "synthetic-news": "synthetic-news:users=60,news=200,days=3,seed=3",
+}
+# A method takes those that it has.
+TINY = (
+    "cohort.size=12",
+    "batch=64",
+    "size.word_dim=8",
+    "size.heads=2",
+    "size.head_dim=4",
+    "size.attention=4",
+    "size.category_dim=4",
+)
+# Settings under which a method goes through other code than it usually does: (method, calibration, settings).
+OTHER_WAYS = (
+    ("fedmf-lean", None, ("row_share=0.5", "server.momentum=0.5")),
+    ("fedmf-sub-rr", None, ("selection.fresh=true",)),
+    ("dp-fedmf", "proven", ("cohort.sampling=poisson",)),
+    ("priv-fedmf-sub", "proven", ("selection.unit=click", "cohort.sampling=poisson")),
+    ("priv-fedmf-sub", "as-published", ("selection.reports=cohort", "selection.fresh=true")),
+    ("privaterec", "proven", ("training=sums",)),
+    ("privaterec", "proven", ("training=reports", "cohort.sampling=turns")),
+)
+RESULTS = ("metrics", "baselines", "communication", "noise", "comparison", "before_and_after", "publishable")
+CHANGING = ("created", "made_by", "key", "signature", "rotations", "files")  # of a manifest; files are hashed below
+DIGEST = "sha256:"  # how a text begins that counts as a value wherever it stands
+WITH_TEXT = ("settings", "result", "statement", "manifest")  # fields whose other texts are words
+UNAVAILABLE = "unavailable"
+
+
+class Case(NamedTuple):
+    """One method, as it is trained here."""
+
+    method: str
+    calibration: str | None
+    data: str
+    settings: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name in the file."""
+        return "/".join([self.method, ",".join([self.calibration or "usual", *self.settings]), self.data])
+
+    def request(self) -> RunRequest:
+        """What to train."""
+        known = setting_names(get(self.method).config)
+        chosen = [setting for setting in TINY if setting.partition("=")[0] in known]
+        calibration = [] if self.calibration is None else [f"calibration={self.calibration}"]
+        settings = (*calibration, *chosen, *self.settings)
+        return RunRequest(self.method, DATA[self.data], seed=SEED, rounds=ROUNDS, settings=settings)
+
+
+def all_cases(only: list[str]) -> Iterator[Case]:
+    """Every case, in the order of the registry."""
+    for name in METHODS:
+        calibrations = dict.fromkeys(subject.calibration for subject in subjects(name))
+        ways = [(calibration, ()) for calibration in calibrations]
+        ways += [(calibration, settings) for method, calibration, settings in OTHER_WAYS if method == name]
+        for calibration, settings in ways:
+            for data in DATA:
+                if data in get(name).datasets and (not only or name in only):
+                    yield Case(name, calibration, data, settings)
+
+
+def digest(content: bytes) -> str:
+    """The hash of some bytes."""
+    return DIGEST + hashlib.sha256(content).hexdigest()
+
+
+def tensors(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """A hash of every array, by its type, shape and bytes; sorted, so that names do not matter."""
+    return sorted(f"{digest(np.ascontiguousarray(a).tobytes())} {a.dtype.str} {list(a.shape)}" for a in arrays.values())
+
+
+def file_value(path: Path) -> Any:
+    """What a file says, without names of tensors; of prose only a hash that does not count as a value."""
+    if path.suffix == ".safetensors":
+        return tensors(load_file(path))
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        return json.loads(content)
+    return digest(content).removeprefix(DIGEST if path.suffix == ".md" else "")
+
+
+def manifest(run: veilrec.Run, folder: Path) -> dict[str, Any]:
+    """The manifest of a release of the run, without times and keys, and the contents of its files."""
+    release = run.release(folder / "release", key=folder / "signing.key", unprotected=True)
+    kept = {name: value for name, value in release.manifest.items() if name not in CHANGING}
+    return kept | {"files": {name: file_value(release.folder / name) for name in release.manifest["files"]}}
+
+
+def statement(run: veilrec.Run) -> dict[str, Any]:
+    """The privacy statement of a run."""
+    told = CliRunner().invoke(app, ["privacy", "show", str(run.folder), "--json"], catch_exceptions=False)
+    parts: dict[str, Any] = json.loads(told.stdout)
+    return {name: value for name, value in parts.items() if value != str(run.folder)}
+
+
+def recommendations(run: veilrec.Run, users: list[str]) -> dict[str, Any]:
+    """The lists of some users, and of somebody new who has used what the first of them is recommended."""
+    lists = {f"user {place}": run.recommend(user=user, k=LIST_LENGTH) for place, user in enumerate(users)}
+    lists["new"] = run.recommend([best.item for best in lists["user 0"][:3]], k=LIST_LENGTH)
+    return {who: [[best.item, best.score] for best in found] for who, found in lists.items()}
+
+
+def attempt(compute: Callable[[], Any]) -> Any:
+    """What a computation gives, or why there is nothing: the package refuses, or fails, which is shown."""
+    try:
+        return compute()
+    except VeilrecError as refused:
+        return {UNAVAILABLE: str(refused)}
+    except Exception as failure:
+        traceback.print_exc()
+        return {UNAVAILABLE: f"{type(failure).__name__}: {failure}"}
+
+
+def of_run(prepared: PreparedRun, folder: Path) -> dict[str, Any]:
+    """Train to the end; everything that can be said about the run."""
+    train(prepared, folder / "run")
+    run = veilrec.open(folder / "run")
+    users = [prepared.population.users[number] for number in range(3)]
+    return {
+        "weights_sha256": run.result["weights_sha256"],
+        "tensors": {str(file.relative_to(run.folder)): file_value(file) for file in run.folder.glob("*/*.safetensors")},
+        "result": {name: run.result.get(name) for name in RESULTS},
+        "statement": attempt(lambda: statement(run)),
+        "recommendations": attempt(lambda: recommendations(run, users)),
+        "manifest": attempt(lambda: manifest(run, folder)),
+    }
+
+
+class Tap:
+    """A device whose calls are noted if bytes come of them."""
+
+    def __init__(self, device: Any, calls: list[tuple[bytes | None, bytes]]) -> None:
+        self._device, self._calls = device, calls
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any) -> Any:
+            told = getattr(self._device, name)(*given)
+            if isinstance(told, bytes):
+                self._calls.append((next((one for one in given if isinstance(one, bytes)), None), told))
+            return told
+
+        return call
+
+
+class TappedRun(RealRun):
+    """Real rounds that keep every broadcast and message."""
+
+    calls: list[tuple[bytes | None, bytes]]
+
+    def device(self, name: str) -> Any:
+        """The device of that name, tapped."""
+        return Tap(super().device(name), self.calls)
+
+
+def of_devices(simulation: Simulation, folder: Path) -> dict[str, Any]:
+    """The same rounds by real devices: the first broadcast, message and report, and all of them together."""
+    real = TappedRun(folder / "devices", simulation.plan, simulation.data, simulation.seeds)
+    real.calls = []
+    try:
+        for _ in range(ROUNDS):
+            real.step()
+        verdict = real.compare()
+        state = real.coordinator.standing.state()
+    finally:
+        real.close()
+    broadcasts, messages = zip(*((heard, told) for heard, told in real.calls if heard is not None), strict=True)
+    reports = [told for heard, told in real.calls if heard is None]
+    kinds = {"broadcast": broadcasts, "message": messages, "report": reports}
+    return {
+        kind: {
+            "first": digest(sent[0]),
+            "length": len(sent[0]),
+            "all": digest(b"".join(sent)),
+            "count": len(sent),
+            "bytes": sum(map(len, sent)),
+        }
+        for kind, sent in kinds.items()
+        if sent
+    } | {"tensors": tensors(state), "verdict": None if verdict is None else verdict.to_json()}
+
+
+def golden(case: Case) -> dict[str, Any]:
+    """All values of a case, by fields."""
+    request = case.request()
+    found: dict[str, Any] = {"settings": list(request.settings)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found |= attempt(lambda: of_run(prepare(request), folder / "seeded"))
+        if get(case.method).plan is not None:
+            secret = replace(request, noise="secure")
+            told = attempt(lambda: of_run(prepare(secret, secret=SECRET), folder / "secure"))
+            found |= {f"secure {field}": value for field, value in told.items()}
+            found["devices"] = attempt(lambda: of_devices(prepare(secret, secret=SECRET).trainer, folder))
+    return json.loads(json.dumps(found))
+
+
+def sentence_vectors(catalogue: Catalogue) -> NDArray[np.float32]:
+    """Stands in for the language model, whose package need not be there."""
+    return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / np.float32(384**0.5)
+
+
+def compute(only: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every case with its values; progress on standard error."""
+    cases = list(all_cases(only))
+    fake_vectors = patch.object(text_vectors, text_vectors.whole_vectors.__name__, sentence_vectors)
+    fake_folder = patch.object(minilm, minilm.model_folder.__name__, Path)
+    with fake_vectors, fake_folder:
+        for number, case in enumerate(cases, 1):
+            started = time.perf_counter()
+            found = golden(case)
+            print(f"{number}/{len(cases)} {case.key} {time.perf_counter() - started:.1f} s", file=sys.stderr)
+            yield case.key, found
+
+
+def leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every single value with its path; an empty list or mapping is one."""
+    if not value or not isinstance(value, list | dict):
+        yield path, value
+        return
+    for name, part in enumerate(value) if isinstance(value, list) else value.items():
+        yield from leaves(part, (*path, str(name)))
+
+
+def is_word(path: tuple[str, ...], leaf: Any) -> bool:
+    """Whether a leaf is text for people."""
+    has_text = path[0].removeprefix("secure ") in WITH_TEXT or path[-1] == UNAVAILABLE
+    return isinstance(leaf, str) and has_text and not leaf.startswith(DIGEST)
+
+
+class Differences:
+    """What differs: values by case, words and renamed keys with the number of times that each is found."""
+
+    def __init__(self) -> None:
+        self.values: list[str] = []
+        self.words: Counter[str] = Counter()
+        self.renamed: Counter[str] = Counter()
+
+    def add_case(self, key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Compare all fields of a case; a hash that depends on the names of tensors is worth no more than these."""
+        for field in sorted(before.keys() | after.keys(), key=lambda name: (name.endswith("weights_sha256"), name)):
+            known = len(self.values)
+            self.add_field(key, field, before.get(field, {}), after.get(field, {}))
+            beside = f"{key}: {field.replace('weights_sha256', 'tensors')}/"
+            by_name = field.endswith("weights_sha256") and field in before and field in after
+            if by_name and len(self.values) > known and not any(line.startswith(beside) for line in self.values):
+                del self.values[known:]
+                self.renamed[f"{field}: only names of tensors differ"] += 1
+
+    def add_field(self, key: str, field: str, before: Any, after: Any) -> None:
+        """Compare leaves under the same keys exactly, the others by their values whatever their keys."""
+        old, new = dict(leaves(before, (field,))), dict(leaves(after, (field,)))
+        moved: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(new.keys() - old.keys(), reverse=True):
+            moved[json.dumps(new[path])].append("/".join(path))
+        for path, was in old.items():
+            text = json.dumps(was)
+            if path in new:
+                self._add(key, path, was, new[path], text, json.dumps(new[path]))
+            elif moved[text]:
+                self.renamed[f"{'/'.join(path)} -> {moved[text].pop()}"] += 1
+            else:
+                self._add(key, path, was, was, text, "nothing")
+        for path in new.keys() - old.keys():
+            text = json.dumps(new[path])
+            if "/".join(path) in moved[text]:
+                self._add(key, path, new[path], new[path], "nothing", text)
+
+    def _add(self, key: str, path: tuple[str, ...], was: Any, now: Any, old: str, new: str) -> None:
+        if old != new and is_word(path, was) and is_word(path, now):
+            self.words[f"{path[-2] if path[-1].isdecimal() else path[-1]}: {old} -> {new}"] += 1
+        elif old != new:
+            self.values.append(f"{key}: {'/'.join(path)}: {old} -> {new}")
+
+    def show(self) -> None:
+        """Print everything, the values last."""
+        for title, counted in (("renamed", self.renamed), ("words", self.words)):
+            for line, times in counted.items():
+                print(f"{title} ({times} times): {line}")
+        for line in self.values:
+            print(f"values: {line}")
+        print(f"{len(self.values)} values, {len(self.words)} words and {len(self.renamed)} renamed keys differ")
+
+
+def main() -> int:
+    """Record or compare."""
+    parser = argparse.ArgumentParser(description="Golden values of every method.")
+    parser.add_argument("action", choices=("record", "compare"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", nargs="+", default=[], metavar="METHOD")
+    parser.add_argument("--strict", action="store_true", help="words and renamed keys count as well")
+    asked = parser.parse_args()
+    if asked.action == "record":
+        asked.file.write_text(json.dumps(dict(compute(asked.only)), indent=1, sort_keys=True), encoding="utf-8")
+        return 0
+    recorded = json.loads(asked.file.read_text(encoding="utf-8"))
+    before = {key: case for key, case in recorded.items() if not asked.only or key.split("/")[0] in asked.only}
+    after, found = dict(compute(asked.only)), Differences()
+    for key in [*before, *(key for key in after if key not in before)]:
+        found.add_case(key, before.get(key, {}), after.get(key, {}))
+    found.show()
+    return int(bool(found.values or (asked.strict and (found.words or found.renamed))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

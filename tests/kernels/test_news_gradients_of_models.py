@@ -1,0 +1,208 @@
+"""Every model whose user has a vector: each device's gradient is that of autograd on the device alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from veilrec.client.news_data import NONE, ClickExamples
+from veilrec.core.arrays import Bools, Floats, Offsets
+from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation
+from veilrec.kernels.title_encoder import WORDS
+from veilrec.methods.news.common import make_model
+from veilrec.models.layers import NewsSizes
+from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses, make_batch, take_news
+
+VOCABULARY, NEWS, LONGEST_HISTORY, BASIS = 50, 40, 12, 3
+SHAPE = NewsShape(words=VOCABULARY, categories=5, subcategories=7, entities=2, sentence_dim=9)
+SIZES = NewsSizes(
+    word_dim=6, heads=2, head_dim=5, attention=4, category_dim=3, recent=3, dropout=0.0, basis=BASIS, attention_clip=0.6
+)
+HISTORIES = [list(range(20, 32)), [], [7], [5, 5, 6, 5], [1, 2, 3], []]
+HISTORY_OF = [0, 0, 1, 2, 3, 4, 5]
+DEVICE = [0, 0, 1, 2, 3, 3, 3]  # device 1 has one click and no history, device 3 several histories
+CANDIDATES = [
+    [1, 2, 3, 4, 5],
+    [20, 21, 22, 23, 24],
+    [1, 2, NONE, NONE, NONE],  # one negative
+    [10, 11, 12, NONE, NONE],
+    [5, 6, 7, 8, 9],
+    [1, 2, 3, 4, 5],
+    [30, 13, 31, 32, 33],
+]
+N = max(DEVICE) + 1
+PLAIN = ["nrms", "naml", "plm-nr", "lstur-ini", "lstur-con", "ebnr"]
+WITH_BASIS = ["interest-nrms", "interest-naml", "interest-plm-nr"]
+
+
+def examples(padded: Bools | None = None, noise: Floats | None = None) -> ClickExamples:
+    histories = np.full((len(HISTORIES), LONGEST_HISTORY), NONE, np.int32)
+    for row, items in zip(histories, HISTORIES, strict=True):
+        row[: len(items)] = items
+    return ClickExamples(
+        np.array(DEVICE), np.array(CANDIDATES, np.int32), np.array(HISTORY_OF), histories, padded=padded, noise=noise
+    )
+
+
+def noisy_examples() -> ClickExamples:
+    """Some clicks are the pad; the noise leaves one history without attention."""
+    generator = np.random.default_rng(3)
+    padded = generator.random((len(HISTORIES), LONGEST_HISTORY)) < 0.3
+    noise = generator.normal(0.0, 0.4, (len(HISTORIES), BASIS)).astype(np.float32)
+    noise[2] = -5.0
+    return examples(padded & (examples().histories != NONE), noise)
+
+
+def news() -> NewsInput:
+    """Titles and abstracts of all lengths; some news have no abstract, one has no word at all."""
+    generator = np.random.default_rng(1)
+
+    def texts(longest: int, empty: list[int]) -> Tensor:
+        codes = generator.integers(1, VOCABULARY, (NEWS, longest))
+        lengths = generator.integers(1, longest + 1, NEWS)
+        lengths[empty] = 0
+        codes[np.arange(longest) >= lengths[:, np.newaxis]] = 0
+        return torch.from_numpy(codes)
+
+    title, abstract = texts(9, [13]), texts(15, [2, 5, 13, 21])
+    category, subcategory = (torch.from_numpy(generator.integers(0, n, NEWS)) for n in (5, 7))
+    sentence = torch.from_numpy(generator.standard_normal((NEWS, 9)).astype(np.float32))
+    return NewsInput(title, abstract, category, subcategory, torch.zeros_like(title), sentence)
+
+
+def model(name: str) -> NewsModel:
+    return make_model(name, SIZES, SHAPE, torch.Generator().manual_seed(2))
+
+
+def weights_of(made: NewsModel, frozen: frozenset[str] = frozenset()) -> dict[str, Floats]:
+    return {name: value.detach().numpy() for name, value in made.named_parameters() if name not in frozen}
+
+
+def losses_alone(made: NewsModel, every: ClickExamples, rows: Offsets) -> Tensor:
+    """By torch alone, of some examples."""
+    batch = make_batch(every.histories, every.history_of[rows], every.candidates[rows], every.padded, every.noise)
+    return losses(made, take_news(news(), batch.news), batch)
+
+
+def parts_of(found: Gradients, device: int) -> dict[str, Floats]:
+    parts = {name: value[device] for name, value in found.dense.items()}
+    if found.words is not None:
+        rows = slice(found.words.offsets[device], found.words.offsets[device + 1])
+        parts[WORDS] = np.zeros((VOCABULARY, found.words.values.shape[1]), np.float32)
+        parts[WORDS][found.words.index[rows]] = found.words.values[rows]
+    return parts
+
+
+def assert_those_of_autograd(parts: Mapping[str, Floats], made: NewsModel, loss: Tensor) -> None:
+    made.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, part in parts.items():
+        gradient = made.get_parameter(name).grad
+        expected = np.zeros_like(part) if gradient is None else gradient.numpy()
+        assert np.allclose(part, expected, atol=1e-6, rtol=1e-5), name
+
+
+def assert_every_device_is_alone(name: str, every: ClickExamples, frozen: frozenset[str]) -> None:
+    made = model(name)
+    way, weights = differentiation(made, news(), frozen), weights_of(made, frozen)
+    assert isinstance(way, CutAtNews)
+    found = way.each(weights, every, N)
+    for device in range(N):
+        parts = parts_of(found, device)
+        assert parts.keys() == weights.keys()
+        loss = losses_alone(made, every, np.flatnonzero(every.device == device)).mean()
+        assert found.losses[device] == pytest.approx(loss.item(), rel=1e-5)
+        assert_those_of_autograd(parts, made, loss)
+
+
+@pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
+@pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS})])
+def test_every_device_has_the_gradient_that_it_has_alone(name: str, frozen: frozenset[str]) -> None:
+    assert_every_device_is_alone(name, examples(), frozen)
+
+
+@pytest.mark.parametrize("name", WITH_BASIS)
+@pytest.mark.parametrize("frozen", [frozenset(), frozenset({WORDS, "basis"})])
+def test_padded_clicks_and_noise_are_those_of_the_history(name: str, frozen: frozenset[str]) -> None:
+    assert_every_device_is_alone(name, noisy_examples(), frozen)
+
+
+@pytest.mark.parametrize("name", WITH_BASIS)
+def test_of_released_attention_only_basis_and_news_learn(name: str) -> None:
+    every = replace(noisy_examples(), padded=None)
+    assert_every_device_is_alone(name, every, frozenset())
+    made = model(name)
+    found = differentiation(made, news(), frozenset()).each(weights_of(made), every, N)
+    assert not any(value.any() for name, value in found.dense.items() if name.startswith("clicks."))
+
+
+@pytest.mark.parametrize("name", PLAIN + WITH_BASIS)
+def test_one_pass_gives_the_weighted_sum(name: str) -> None:
+    made, share = model(name), np.linspace(0.1, 0.8, len(DEVICE), dtype=np.float32)
+    every = noisy_examples() if name in WITH_BASIS else examples()
+    found = differentiation(made, news(), frozenset()).together(weights_of(made), every, share)
+    loss = (losses_alone(made, every, np.arange(len(DEVICE))) * torch.from_numpy(share)).sum()
+    parts = parts_of(found, 0)
+    assert parts.keys() == weights_of(made).keys()
+    assert_those_of_autograd(parts, made, loss)
+
+
+@pytest.mark.parametrize(("name", "texts"), [("nrms", ["title"]), ("naml", ["title", "abstract"])])
+def test_a_device_has_rows_of_its_own_words_only(name: str, texts: list[str]) -> None:
+    made, every = model(name), examples()
+    way = differentiation(made, news(), frozenset())
+    words = way.each(weights_of(made), every, N).words
+    assert words is not None
+    assert way.count_words(every, N).tolist() == np.diff(words.offsets).tolist()
+    for device in range(N):
+        own = every.device == device
+        seen = np.unique(np.r_[every.candidates[own].ravel(), every.histories[every.history_of[own]].ravel()])
+        codes = np.concatenate([getattr(news(), text)[seen[seen != NONE]].numpy().ravel() for text in texts])
+        rows = words.index[words.offsets[device] : words.offsets[device + 1]]
+        assert rows.tolist() == np.unique(codes[codes > 0]).tolist()
+
+
+@pytest.mark.parametrize("name", ["nrms", "naml", "plm-nr"])
+def test_nothing_goes_by_row_where_words_stay_as_they_are(name: str) -> None:
+    made, frozen = model(name), frozenset({WORDS})
+    way = differentiation(made, news(), frozen)
+    assert way.each(weights_of(made, frozen), examples(), N).words is None
+    assert way.count_words(examples(), N).tolist() == [0] * N
+
+
+@pytest.mark.parametrize("name", ["interest-nrms", "interest-naml"])
+def test_a_cohort_gives_what_its_devices_give_alone(name: str) -> None:
+    made, every = model(name), noisy_examples()
+    way, weights = differentiation(made, news(), frozenset()), weights_of(made)
+    found = way.each(weights, every, N)
+    for device in range(N):
+        rows = np.flatnonzero(every.device == device)
+        needed, history_of = np.unique(every.history_of[rows], return_inverse=True)
+        assert every.padded is not None
+        assert every.noise is not None
+        one = ClickExamples(
+            np.zeros(len(rows), np.int64),
+            every.candidates[rows],
+            history_of,
+            every.histories[needed],
+            every.padded[needed],
+            every.noise[needed],
+        )
+        together, alone = parts_of(found, device), parts_of(way.each(weights, one, 1), 0)
+        for part, value in alone.items():
+            assert np.allclose(together[part], value, atol=1e-6, rtol=1e-5), part
+
+
+def test_models_with_other_parameters_are_differentiated_whole() -> None:
+    made = model("sentence-head")
+    way, weights = differentiation(made, news(), frozenset()), weights_of(made)
+    assert not isinstance(way, CutAtNews)
+    found = way.each(weights, examples(), N)
+    for device in range(N):
+        loss = losses_alone(made, examples(), np.flatnonzero(np.array(DEVICE) == device)).mean()
+        assert_those_of_autograd(parts_of(found, device), made, loss)

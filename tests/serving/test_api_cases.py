@@ -1,0 +1,136 @@
+"""Made-up requests over the whole document of the API: none makes the server fail.
+
+`VEILREC_API_CASES=10000` asks that many; by default 500.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.serving.toys import DIM, INTERESTS, POOLED, TOKEN, Asked, served, toy
+
+CASES = int(os.environ.get("VEILREC_API_CASES", "500"))
+_QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
+_SHORT = (Phase.explicit, Phase.generate)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    folder = tmp_path_factory.mktemp("cases")
+    found = served(toy(folder / "release"), folder)
+    yield found
+    found.close()
+
+
+def test_made_up_requests_of_the_document(asked: Asked) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
+    api = asked("GET", "/openapi.json").json
+    schema = schemathesis.openapi.from_dict(api)
+    operations = [each.ok() for each in schema.get_all_operations()]
+    varied = {"/v1/recommend", "/v1/items/{id}", "/v1/release/files/{path}"}  # the others have nothing to vary
+    share = max(1, CASES // 2 // (2 * sum(each.path in varied for each in operations)))
+    statuses: dict[int, int] = {}
+    for operation in operations:
+        modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+        for mode in modes:
+            try:
+                strategy = operation.as_strategy(generation_mode=mode)
+            except Exception as error:  # nothing can be wrong in a request without parameters
+                assert mode is schemathesis.GenerationMode.NEGATIVE, error
+                continue
+            _run(asked, strategy, share if operation.path in varied else 1, statuses)
+    assert sum(statuses.values()) >= 0.9 * (CASES // 2), statuses
+    assert statuses.get(200, 0) > 0
+    assert statuses.get(400, 0) > 0
+
+
+def _run(asked: Asked, strategy: Any, count: int, statuses: dict[int, int]) -> None:
+    @settings(max_examples=count, phases=_SHORT, **_QUIET)
+    @given(case=strategy, with_token=st.booleans())
+    def ask(case: Any, with_token: bool) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sent = case.as_transport_kwargs(base_url="http://x")
+        import requests
+
+        prepared = requests.Request(**{name: value for name, value in sent.items() if name != "timeout"}).prepare()
+        path = (prepared.url or "").removeprefix("http://x")
+        body = prepared.body or b""
+        content = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
+        headers = {name: value for name, value in prepared.headers.items() if name.lower() not in ("content-length",)}
+        got = _sent(asked, prepared.method or "GET", path, content, headers, with_token)
+        statuses[got] = statuses.get(got, 0) + 1
+
+    try:
+        ask()
+    except Exception as error:
+        if type(error).__name__ not in ("Unsatisfiable", "SkipTest"):
+            raise
+
+
+def _sent(asked: Asked, method: str, path: str, content: bytes, headers: Any, with_token: bool) -> int:
+    from urllib.parse import unquote
+
+    raw, _, query = path.partition("?")
+    told = {str(name): str(value) for name, value in headers.items() if str(value).isascii() and str(name).isascii()}
+    got = asked(
+        method,
+        f"{unquote(raw)}?{query}" if query else unquote(raw),
+        content,
+        told,
+        token=TOKEN if with_token else None,
+        raw_path=raw.encode(),
+    )
+    assert got.status < 500, (method, path, content, got.status, got.body)
+    assert got.status < 400 or set(got.json) == {"error"}
+    return got.status
+
+
+_NUMBERS = st.one_of(
+    st.floats(), st.integers(), st.sampled_from([1e308, -1e308, 1e-320, 0.0, -0.0, 0.2, 1.0]), st.text(max_size=3)
+)
+_BOUNDED = st.floats(-1e6, 1e6)
+_POSITIVE = st.floats(1e-3, 1.0)
+_THREE = {"min_size": INTERESTS, "max_size": INTERESTS}
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), _NUMBERS, st.text(max_size=10)),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+_FIELDS = st.sampled_from(["alpha", "interest", "vector", "told", "k", "categories", "region", "title", "prior", "x"])
+_SOUND = st.one_of(
+    st.builds(lambda shares: {"alpha": (np.array(shares) / sum(shares)).tolist()}, st.lists(_POSITIVE, **_THREE)),
+    st.builds(lambda number: {"interest": number}, st.integers(0, INTERESTS - 1)),
+    st.builds(lambda numbers: {"vector": numbers}, st.lists(_BOUNDED, min_size=DIM, max_size=DIM)),
+    st.builds(lambda numbers: {"told": numbers}, st.lists(_BOUNDED, min_size=POOLED, max_size=POOLED)),
+    st.builds(lambda title, prior: {"title": title, "prior": prior}, st.text(min_size=1, max_size=20), _BOUNDED),
+)
+_BODIES = st.one_of(
+    _SOUND,
+    st.builds(lambda body, k: {**body, "k": k}, _SOUND, st.integers(-1, 1001)),
+    st.binary(max_size=300),
+    st.dictionaries(_FIELDS, st.one_of(_VALUES, st.lists(_NUMBERS, min_size=2, max_size=6)), max_size=4),
+)
+_QUERY = st.one_of(
+    st.just(""), st.text(st.characters(codec="ascii"), max_size=30), st.sampled_from(["form=pool", "k=3"])
+)
+_KINDS = st.sampled_from(["application/json", "application/octet-stream", "text/plain", "", "application/json;x"])
+
+
+@settings(max_examples=max(1, CASES // 2), **_QUIET)
+@given(st.sampled_from(["recommend", "item"]), _BODIES, _QUERY, _KINDS, st.booleans())
+def test_made_up_bodies(asked: Asked, route: str, body: Any, query: str, kind: str, as_query: bool) -> None:
+    if isinstance(body, bytes) and as_query:
+        body = b"VRQ1" + body
+    method, path = ("POST", "/v1/recommend") if route == "recommend" else ("PUT", "/v1/items/made-up")
+    got = asked(method, f"{path}?{query}" if query else path, body, {"content-type": kind}, token=TOKEN)
+    assert got.status < 500, (body, got.body)
+    assert got.status < 400 or set(got.json) == {"error"}

@@ -1,0 +1,125 @@
+"""The door: limits, ids, logs that name nobody, and failures that tell nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.toys import TOKEN, Asked, served, toy
+from veilrec.serving.app import Settings
+from veilrec.serving.middleware import FromLibrary, Log
+
+FIELDS = {"time", "request", "route", "status", "microseconds", "bytes"}
+EVENT = {"time", "event", "level", "request"}
+
+
+def test_the_log_has_these_fields_and_no_others(ask: Asked) -> None:
+    ask("POST", "/v1/recommend?form=secret-query", {"region": "secret-region"})
+    ask("PUT", "/v1/items/secret-id?secret-option=1", {"title": "secret-title"}, token=TOKEN)
+    ask("GET", "/secret-path?secret=1", headers={"cookie": "secret-cookie", "user-agent": "secret-agent"})
+    ask("GET", "/v1/release/files/secret-file")
+    ask("SECRET", "/")
+    text = ask.logged.getvalue().decode()
+    assert "secret" not in text.lower()
+    assert ask.address not in text
+    for line in ask.log():
+        assert set(line) == FIELDS or set(line) <= EVENT, line
+    routes = [line["route"] for line in ask.log() if "route" in line]
+    assert routes == [
+        "POST /v1/recommend",
+        "PUT /v1/items/{id}",
+        "GET (none)",
+        "GET /v1/release/files/{path}",
+        "OTHER /",
+    ]
+
+
+def test_every_answer_has_an_id_of_our_own(ask: Asked) -> None:
+    answers = [ask("GET", "/healthz", headers={"x-request-id": "theirs"}) for _ in range(3)]
+    answers += [ask("GET", "/nothing"), ask("POST", "/v1/recommend", {}), ask("POST", "/v1/recommend", b"{")]
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert len(set(ids)) == 6
+    assert "theirs" not in ids
+    assert [line["request"] for line in ask.log() if "route" in line] == ids
+
+
+def test_too_many_requests_of_one_address(tmp_path: Path) -> None:
+    ask = served(toy(tmp_path / "release"), tmp_path, Settings(rate=5))
+    statuses = [ask("POST", "/v1/recommend", {}).status for _ in range(30)]
+    assert statuses[:10] == [200] * 10
+    assert 429 in statuses[10:]
+    answer = next(each for each in (ask("GET", "/v1/pool") for _ in range(30)) if each.status == 429)
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "too many" in answer.json["error"]
+    assert ask("GET", "/healthz").status == 200
+    ask.address = "192.0.2.8"
+    assert ask("POST", "/v1/recommend", {}).status == 200
+    ask.close()
+
+
+def test_a_failure_tells_nothing_of_what_was_sent(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("secret-vector [0.2, 0.5]")
+
+    assert ask.service.edition is not None
+    monkeypatch.setattr(type(ask.service.edition.catalogue), "best", fail)
+    answer = ask("POST", "/v1/recommend", {"alpha": [0.2, 0.5, 0.3]})
+    assert answer.status == 500
+    assert "secret" not in answer.body.decode() + ask.logged.getvalue().decode()
+    event = next(line for line in ask.log() if line.get("level") == "error")
+    assert event["event"].startswith("failed: RuntimeError at test_door.py:")
+    assert event["request"] == answer.headers["x-request-id"]
+    assert ask.log()[-1]["status"] == 500
+
+
+def test_web_sockets_are_closed_and_the_service_starts_and_stops_with_the_application(ask: Asked) -> None:
+    sent: list[Any] = []
+    calls: list[str] = []
+    ask.app.on_start, ask.app.on_stop = lambda: calls.append("start"), lambda: calls.append("stop")
+
+    async def talk() -> None:
+        messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+        async def receive() -> Any:
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        await ask.app({"type": "websocket"}, receive, send)
+        await ask.app({"type": "lifespan"}, receive, send)
+
+    asyncio.run(talk())
+    assert sent == ["websocket.close", "lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert calls == ["start", "stop"]
+
+
+def test_lines_wait_for_a_moment_and_a_broken_stream_stops_nothing() -> None:
+    stream = io.BytesIO()
+    log, later = Log(stream), []
+    log.later = later.append
+    for number in range(3):
+        log.request(str(number), "GET /", 200, 0.001, 5)
+    assert stream.getvalue() == b""
+    assert len(later) == 1
+    later[0]()
+    assert [json.loads(line)["request"] for line in stream.getvalue().splitlines()] == ["0", "1", "2"]
+    log.event("now")
+    assert json.loads(stream.getvalue().splitlines()[-1])["event"] == "now"
+    stream.close()
+    log.event("nobody reads this")
+
+
+def test_the_librarys_words_come_without_values() -> None:
+    stream = io.BytesIO()
+    handler = FromLibrary(Log(stream))
+    handler.emit(logging.LogRecord("x", logging.WARNING, "f", 1, "Odd request %s\nmore", ("secret",), None))
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "Odd request %s"
+    assert b"secret" not in line

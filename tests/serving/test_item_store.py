@@ -1,0 +1,154 @@
+"""Items on disk: what was acknowledged is there, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.serving.item_crash import item
+from veilrec.core.errors import BadInput
+from veilrec.serving.edition import ItemStore, StoreFull, StoreGone
+
+KILLS = 100
+ROOT = Path(__file__).parents[3]
+
+
+def _ids(store: ItemStore) -> list[str]:
+    return [each.id for each in store.items()]
+
+
+def test_what_is_put_is_there_after_opening_again(tmp_path: Path) -> None:
+    store = ItemStore(tmp_path / "items")
+    for number in range(3):
+        store.put(item(number))
+    store.put(item(0))
+    store.remove("item 1")
+    store.close()
+    again = ItemStore(tmp_path / "items")
+    assert _ids(again) == ["item 2", "item 0"]
+    assert again.gone() == {"item 1"}
+    found = next(iter(again.items()))
+    assert (found.prior, found.expires, found.category) == (0.25, inf, "news")
+    np.testing.assert_array_equal(found.vector, np.full(4, 2, np.float32))
+    again.put(item(1))
+    assert again.gone() == set()
+    again.close()
+    assert (tmp_path / "items").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_commit_is_synced(tmp_path: Path) -> None:
+    """A killed process cannot show this: the system keeps what was written. Power that fails does not."""
+    store = ItemStore(tmp_path / "items")
+    settings = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert settings == ["wal", 2]
+    store.close()
+
+
+def test_one_server_at_a_time(tmp_path: Path) -> None:
+    store = ItemStore(tmp_path / "items")
+    with pytest.raises(BadInput, match="another server"):
+        ItemStore(tmp_path / "items")
+    store.close()
+    ItemStore(tmp_path / "items").close()
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database " * 100)
+    with pytest.raises(BadInput, match="no file of items"):
+        ItemStore(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "other") as other:
+        other.execute("CREATE TABLE x (y)")
+    other.close()
+    with pytest.raises(BadInput, match="no file of items"):
+        ItemStore(tmp_path / "other")
+    with pytest.raises(BadInput, match="cannot be used"):
+        ItemStore(tmp_path / "no folder" / "items")
+
+
+def test_a_removed_file_is_noticed_before_anything_is_acknowledged(tmp_path: Path) -> None:
+    store = ItemStore(tmp_path / "items")
+    store.put(item(1))
+    (tmp_path / "items").unlink()
+    with pytest.raises(StoreGone, match="removed or replaced"):
+        store.put(item(2))
+    store.close()
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    store = ItemStore(tmp_path / "items")
+    store.put(item(1))
+    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+    store._database.execute(f"PRAGMA max_page_count={pages + 2}")  # what SQLite does on a disk without room
+    large = item(2).__class__(**{**item(2).__dict__, "abstract": "x" * 100_000})
+    for _ in range(3):
+        with pytest.raises(StoreFull, match="disk of the items is full"):
+            store.put(large)
+    assert _ids(store) == ["item 1"]
+    store.put(item(3))
+    assert _ids(store) == ["item 1", "item 3"]
+    store.close()
+
+
+def test_a_write_that_the_system_refuses_changes_nothing(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands in for a full disk: the write itself fails."""
+    program = """
+import resource, sys
+from pathlib import Path
+from tests.serving.item_crash import item
+from veilrec.serving.edition import ItemStore, StoreFull
+store = ItemStore(Path(sys.argv[1]))
+store.put(item(1))
+size = Path(sys.argv[1] + "-wal").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+try:
+    store.put(item(2))
+except StoreFull as error:
+    print("refused")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.put(item(3))
+print([each.id for each in store.items()])
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "items")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["refused", "['item 1', 'item 3']"]
+
+
+@pytest.mark.slow
+def test_killed_a_hundred_times(tmp_path: Path) -> None:
+    """All acknowledged changes are there, and no others but for the one that was under way."""
+    path, dice = tmp_path / "items", random.Random(14)  # noqa: S311 - it chooses when to kill
+    there: set[int] = set()
+    acknowledged, number = 0, 0
+    for _ in range(KILLS):
+        command = [sys.executable, "-m", "tests.serving.item_crash", str(path), str(number)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(dice.uniform(0.0, 0.03))
+        os.kill(process.pid, signal.SIGKILL)
+        told = (first + process.stdout.read()).decode().splitlines(keepends=True)
+        process.wait()
+        for sign, changed, step in (line.split() for line in told if line.endswith("\n")):
+            (there.add if sign == "+" else there.discard)(int(changed))
+            number = int(step) + 1
+            acknowledged += 1
+        under_way = there - {number - 2} if number % 5 == 4 else there | {number}
+        store = ItemStore(path)
+        found = list(store.items())
+        store.close()
+        names = {int(each.id.split()[1]) for each in found}
+        assert names in (there, under_way)
+        for each in found:
+            assert (each.vector == int(each.id.split()[1])).all()
+        there = names
+    assert acknowledged >= KILLS

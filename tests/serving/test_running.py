@@ -1,0 +1,161 @@
+"""The process: addresses, signals, TLS, and how it ends."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+import socket
+import ssl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.serving.processes import refused, running
+from tests.serving.toys import KEY, TOKEN, write_release
+from veilrec.core.errors import BadInput
+from veilrec.serving.process import ListenAddress
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_release(tmp_path_factory.mktemp("served") / "release", protected=False)
+
+
+def test_it_serves_takes_a_new_version_and_ends(tmp_path: Path) -> None:
+    folder = write_release(tmp_path / "release", protected=False)
+    with running(folder, tmp_path / "log", "--trust", KEY.public.hex()) as server:
+        text = (tmp_path / "log").read_text()
+        assert f"Serving toy version 1 at {server.address}" in text
+        assert "UNPROTECTED: it is a toy" in text
+        assert server.ask("POST", "/v1/recommend", {"interest": 1})[0] == 200
+        write_release(folder, version=2)
+        asked = threading.Event()
+        versions: set[int] = set()
+        errors: list[int] = []
+
+        def go_on_asking() -> None:
+            while not asked.is_set():
+                status, _, body = server.ask("POST", "/v1/recommend", {"interest": 1})
+                versions.add(json.loads(body)["release"]["version"]) if status == 200 else errors.append(status)
+
+        asker = threading.Thread(target=go_on_asking)
+        asker.start()
+        server.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while 2 not in versions and time.monotonic() < end:
+            time.sleep(0.05)
+        asked.set()
+        asker.join()
+        assert 2 in versions
+        assert errors == []
+        assert server.stop() == 0
+
+
+def test_what_runs_is_finished_and_new_ones_are_refused(release: Path, tmp_path: Path) -> None:
+    with running(release, tmp_path / "log") as server:
+        body = b'{"interest": 1}'
+        with socket.create_connection(server.place, timeout=20) as opened:
+            head = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            opened.sendall(head + body[:4])
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.6)
+            with pytest.raises(OSError):
+                socket.create_connection(server.place, timeout=5).close()
+            opened.sendall(body[4:])
+            assert server.rest(opened).startswith(b"HTTP/1.1 200")
+        assert server.process.wait(timeout=30) == 0
+
+
+def test_ctrl_c_is_an_end_like_any_other(release: Path, tmp_path: Path) -> None:
+    with running(release, tmp_path / "log") as server:
+        assert server.stop(signal.SIGINT) == 0
+        assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_port_that_is_taken_is_one_line(release: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, said = refused(str(release), "--port", str(taken.getsockname()[1]))
+    assert code == 2
+    assert "in use" in said
+    assert "--port" in said
+    assert "Traceback" not in said
+
+
+def test_what_cannot_be_served_is_one_line(release: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    cases = [
+        ((str(tmp_path / "nothing"),), "no release"),
+        ((str(release), "--host", "0.0.0.0"), "--insecure-plaintext"),  # noqa: S104
+        ((str(release), "--admin-token-file", str(token)), "chmod 600"),
+        ((str(release), "--trust", "00" * 32), "trusted key"),
+        ((str(release), "--tls-cert", str(token)), "both"),
+    ]
+    for options, part in cases:
+        code, said = refused(*options, "--port", "0")
+        assert (code, len(said.splitlines())) == (2, 1), said
+        assert part in said
+
+
+def test_places() -> None:
+    for host in ("127.0.0.1", "::1", "localhost", "127.3.2.1"):
+        ListenAddress(host).check()
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""):  # noqa: S104
+        with pytest.raises(BadInput, match="insecure-plaintext"):
+            ListenAddress(host).check()
+        ListenAddress(host, insecure=True).check()
+    with pytest.raises(BadInput, match="no address"):
+        ListenAddress("no such host.invalid").listen()
+    with pytest.raises(BadInput, match="no certificate"):
+        ListenAddress(certificate=Path(__file__), key=Path(__file__)).tls()
+
+
+def test_an_address_of_the_new_internet() -> None:
+    try:
+        opened = ListenAddress("::1", 0).listen()
+    except BadInput:
+        pytest.skip("this machine has no IPv6")
+    assert ListenAddress("::1", 0).url(opened).startswith("http://[::1]:")
+    opened.close()
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, private, serialization.NoEncryption()))
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_tls(release: Path, tmp_path: Path) -> None:
+    certificate, key = _certificate(tmp_path)
+    options = ("--host", "localhost", "--tls-cert", str(certificate), "--tls-key", str(key))
+    with running(release, tmp_path / "log", *options) as server:
+        assert server.address.startswith("https://localhost:")
+        context = ssl.create_default_context(cafile=certificate)
+        with (
+            socket.create_connection(server.place, timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as opened,
+        ):
+            assert opened.version() in ("TLSv1.2", "TLSv1.3")
+            opened.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert server.rest(opened).startswith(b"HTTP/1.1 200")
+        assert server.stop() == 0

@@ -1,0 +1,233 @@
+"""Small releases and services to ask."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from safetensors.numpy import save_file
+
+from veilrec.core.arrays import Floats
+from veilrec.privacy.guarantee import no_guarantee
+from veilrec.serving.app import Settings, make_app
+from veilrec.serving.edition import ItemStore
+from veilrec.serving.middleware import Log, RequestMiddleware
+from veilrec.serving.service import RecommenderService
+from veilrec.wire.releases import Release, describe_file, open_release, sign_release
+from veilrec.wire.signing import SigningKey
+
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+DIM, INTERESTS, POOLED = 6, 3, 2
+TOKEN = "a token of the tests".replace(" ", "-")
+CATEGORIES = ("news", "sport", "weather")
+
+
+def packed(name: str, texts: list[str]) -> dict[str, Any]:
+    pieces = [text.encode() for text in texts]
+    offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    return {f"{name}.offsets": offsets, f"{name}.data": np.frombuffer(b"".join(pieces), np.uint8)}
+
+
+def write_release(
+    folder: Path,
+    *,
+    version: int = 1,
+    items: int = 40,
+    family: str = "news",
+    protected: bool = True,
+    dim: int = DIM,
+    readers: int = 0,
+) -> Path:
+    """A signed release of made-up items: n0, n1, ..."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    draws = np.random.default_rng(version)
+    vectors = draws.normal(size=(items, dim)).astype(np.float32)
+    about = {
+        **packed("ids", [f"n{number}" for number in range(items)]),
+        **packed("titles", [f'Title "{number}" \u00e9' for number in range(items)]),
+        **packed("categories", list(CATEGORIES)),
+        "category": (np.arange(items) % 4 - 1).astype(np.int32),
+    }
+    save_file(about, folder / "items.safetensors")
+    if family != "ranker":
+        save_file({"items": vectors}, folder / "vectors.safetensors")
+        serving = {
+            "interests": draws.normal(size=(INTERESTS, dim)).astype(np.float32),
+            "chances": np.full((INTERESTS, INTERESTS), 0.2) + 0.4 * np.eye(INTERESTS),
+            "nobody": draws.normal(size=dim).astype(np.float32),
+            "pooled.slope": draws.normal(size=(POOLED, dim)),
+            "pooled.mean": draws.normal(size=dim),
+            "pooled.told_mean": draws.normal(size=POOLED),
+        }
+        save_file(serving if family == "news" else {"nobody": serving["nobody"]}, folder / "serving.safetensors")
+    if readers:
+        told = draws.normal(size=(readers, dim)).astype(np.float16)
+        save_file({"vectors": told}, folder / "readers.safetensors")
+    files = {path.name: describe_file(path) for path in sorted(folder.iterdir())}
+    sizes = {"items": items, "dim": 0 if family == "ranker" else dim, "longest": 10}
+    manifest = {
+        "format": 1,
+        "minimum_client": 1,
+        "name": "toy",
+        "version": version,
+        "created": "2026-11-17T06:40:00Z",
+        "made_by": "veilrec tests",
+        "method": "toy",
+        "family": family,
+        "protected": protected,
+        "why_unprotected": [] if protected else ["it is a toy"],
+        "guarantee": no_guarantee().to_json(),
+        "sizes": sizes | {"interests": INTERESTS if family == "news" else 0},
+        "encoder": None,
+        "offers": [],
+        "data": {},
+        "figures": {},
+        "files": files,
+    }
+    sign_release(folder, manifest, KEY)
+    return folder
+
+
+def letters(title: str, abstract: str, category: str, subcategory: str) -> Floats:
+    """An encoder that counts letters."""
+    vector = np.zeros(DIM, np.float32)
+    for letter in title + abstract:
+        vector[ord(letter) % DIM] += 1.0
+    return vector
+
+
+@dataclass
+class Got:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Asked:
+    """A service in this process, asked without a socket."""
+
+    service: RecommenderService
+    app: RequestMiddleware
+    logged: io.BytesIO
+    address: str = "192.0.2.7"
+    left: int = 0
+    """Parts of the last body that were not taken."""
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+
+    def __call__(
+        self,
+        method: str,
+        path: str,
+        body: bytes | list[bytes] | Any = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        token: str | None = None,
+        raw_path: bytes | None = None,
+    ) -> Got:
+        parts = body if isinstance(body, list) and body and isinstance(body[0], bytes) else None
+        if parts is None:
+            parts = [body if isinstance(body, bytes) else json.dumps(body).encode()]
+        given = {name.lower(): value for name, value in (headers or {}).items()}
+        if token is not None:
+            given["authorization"] = f"Bearer {token}"
+        return self._loop.run_until_complete(self._ask(method, path, parts, given, raw_path))
+
+    async def _ask(
+        self, method: str, path: str, parts: list[bytes], headers: Mapping[str, str], raw_path: bytes | None
+    ) -> Got:
+        target, _, query = path.partition("?")
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": target,
+            "raw_path": raw_path or target.encode(),
+            "root_path": "",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "client": (self.address, 50000),
+            "http_version": "1.1",
+            "scheme": "http",
+        }
+        sent: list[Any] = []
+        left = list(parts)
+
+        async def receive() -> Any:
+            if not left:
+                await asyncio.Event().wait()  # the client stays
+            part = left.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(left)}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        self.left = len(left)
+        start = sent[0]
+        told = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Got(start["status"], told, b"".join(message.get("body", b"") for message in sent[1:]))
+
+    def send_nothing(self, method: str, path: str) -> None:
+        """Leave before the body."""
+
+        async def leave() -> None:
+            scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], "client": None}
+
+            async def receive() -> Any:
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                raise AssertionError(message)
+
+            await self.app(scope, receive, send)
+
+        self._loop.run_until_complete(leave())
+
+    def log(self) -> list[Any]:
+        return [json.loads(line) for line in self.logged.getvalue().splitlines()]
+
+    def close(self) -> None:
+        self.service.close()
+        self._loop.close()
+
+
+def served(
+    release: Release,
+    folder: Path,
+    settings: Settings | None = None,
+    *,
+    embedder: Any = letters,
+    clock: Callable[[], float] | None = None,
+    prepare: bool = True,
+) -> Asked:
+    """A service that is ready, with a pool, and nothing that runs by itself."""
+    logged = io.BytesIO()
+    store = ItemStore(folder / "items.sqlite")
+    more = {} if clock is None else {"clock": clock}
+    service = RecommenderService(release, store=store, embedder_of=lambda _: embedder, log=Log(logged), **more)
+    if prepare:
+        service.submit(service._prepare).result()
+        assert service.failure is None, service.failure
+        if service.edition is not None and service.edition.ranks_here:
+            service.make_pool(service.edition)
+    app = make_app(service, settings or Settings(rate=0, admin_token=TOKEN.encode(), page=folder / "no page"))
+    return Asked(service, app, logged)
+
+
+def toy(folder: Path, **changes: Any) -> Release:
+    return open_release(write_release(folder, **changes))

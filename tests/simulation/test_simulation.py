@@ -1,0 +1,250 @@
+"""The simulator drives the same parts as real devices, counts their bytes, and can stop and go on at will."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilrec.client.local_training import Cohort, LocalResults, OwnItems
+from veilrec.client.mf import ITEMS, USER, MfLocalTrainer, MfSettings, schema, start_weights
+from veilrec.client.rankers import MfRanker
+from veilrec.core.arrays import Csr, Floats, Offsets
+from veilrec.core.plan import Plan
+from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
+from veilrec.privacy.accounting import Rounds
+from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
+from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.optimisers import ServerRate
+from veilrec.simulation.simulation import Seeds, Simulation, keep, one_of
+from veilrec.wire import messages
+
+N_ITEMS, SEED = 60, 4
+LOCAL = MfSettings(dim=8, epochs=2)
+MIXED = Schema((Tensor("items", (N_ITEMS, 2), True), Tensor("layer", (2, 3), False)))
+
+
+class Counting:
+    """A learner with a table and a dense tensor: each device reports its own number."""
+
+    keeps_state = True
+
+    def fresh_private_state(self, devices: Offsets, draws_seed: int) -> dict[str, Floats]:
+        return {"rounds": np.zeros((len(devices), 1), np.float32)}
+
+    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, Floats], about: RoundSpec) -> LocalResults:
+        assert model.keys() == {"items", "layer"}
+        n, data = len(cohort.devices), cohort.data.rows
+        cohort.private["rounds"][...] += 1.0
+        own = cohort.devices.astype(np.float32)
+        values = np.repeat(own, data.lengths())[:, np.newaxis] * np.ones((1, 2), np.float32)
+        rows = Rows(data.offsets, data.items, values)
+        dense = own[:, np.newaxis, np.newaxis] * np.ones((1, 2, 3), np.float32)
+        uploads = ClientUpdates(about.number, n, {"items": rows}, {"layer": dense}, data.lengths())
+        return LocalResults(uploads, data.lengths(), own)
+
+
+def fedmf_plan(aggregation: Any = "mean", *, chunk: int = 16, averaging: float = 0.0, **cohort: Any) -> Plan:
+    of_model = schema(N_ITEMS, LOCAL.dim)
+    return Plan(
+        schema=of_model,
+        start=start_weights(N_ITEMS, LOCAL.dim, LOCAL.start, SEED),
+        learner=MfLocalTrainer(LOCAL),
+        mechanism=NoNoise(of_model),
+        rounds=5,
+        cohort=CohortSettings(**({"size": 20} | cohort)),
+        aggregation=aggregation,
+        server=ServerRate("yogi", 0.1, 0.9),
+        averaging=averaging,
+        ranker=MfRanker(LOCAL, SEED),
+        devices_at_once=chunk,
+    )
+
+
+def simulated(plan: Plan, train: Csr, secret: bytes | None = None) -> Simulation:
+    return Simulation(plan, OwnItems(train), train, Seeds.all_from(SEED, secret))
+
+
+def fedmf(train: Csr, aggregation: Any = "mean", **options: Any) -> Simulation:
+    return simulated(fedmf_plan(aggregation, **options), train)
+
+
+def counting_plan(aggregation: Any = "sum", *, chunk: int = 16, **cohort: Any) -> Plan:
+    return replace(
+        fedmf_plan(aggregation, chunk=chunk, **cohort),
+        schema=MIXED,
+        start={"items": np.zeros((N_ITEMS, 2), np.float32), "layer": np.zeros((2, 3), np.float32)},
+        learner=Counting(),
+        mechanism=NoNoise(MIXED),
+        server=ServerRate(),
+    )
+
+
+def counting(train: Csr, aggregation: Any = "sum", **options: Any) -> Simulation:
+    return simulated(counting_plan(aggregation, **options), train)
+
+
+def test_the_size_of_the_chunks_changes_nothing(tiny_train: Csr) -> None:
+    ways = [fedmf(tiny_train, drop_out=0.3, chunk=chunk) for chunk in (1, 7, 100)]
+    reports = [[way.step(number) for number in range(3)] for way in ways]
+    assert reports[0] == reports[1] == reports[2]
+    for name, value in ways[0].state().items():
+        assert np.array_equal(value, ways[1].state()[name])
+        assert np.array_equal(value, ways[2].state()[name])
+
+
+def test_drop_outs_learn_but_do_not_count(tiny_train: Csr) -> None:
+    simulation = counting(tiny_train, drop_out=0.4)
+    chosen = simulation.sampler.draw(0)
+    arrives = simulation.sampler.arrives(0, chosen)
+    assert 0 < arrives.sum() < len(chosen)
+    report = simulation.step(0)
+    assert np.all(simulation.server.weights["layer"] == chosen[arrives].sum())
+    expected = np.zeros(N_ITEMS)
+    for device in chosen[arrives]:
+        expected[tiny_train.row(device)] += device
+    assert np.array_equal(simulation.server.weights["items"][:, 0], expected.astype(np.float32))
+    took_part = np.zeros(len(tiny_train))
+    took_part[chosen] = 1.0
+    assert np.array_equal(simulation.private["rounds"][:, 0], took_part)
+    assert report.loss == pytest.approx(chosen.mean())
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"])
+@pytest.mark.parametrize("chunk", [1, 16])
+def test_a_round_whose_messages_are_all_lost_changes_nothing(tiny_train: Csr, aggregation: str, chunk: int) -> None:
+    simulation = counting(tiny_train, aggregation, drop_out=1.0 - 1e-9, chunk=chunk)
+    report = simulation.step(0)
+    assert (report.devices, report.up_bytes, report.up_params) == (20, 0, 0)
+    assert all(np.all(value == 0.0) for value in simulation.server.weights.values())
+    assert simulation.server.about.number == 1
+
+
+def test_a_round_that_reaches_nobody_changes_nothing(tiny_train: Csr) -> None:
+    simulation = counting(tiny_train, available=1e-9)
+    report = simulation.step(0)
+    assert (report.devices, report.down_bytes, report.up_bytes, report.loss) == (0, 0, 0, None)
+    assert all(np.all(value == 0.0) for value in simulation.server.weights.values())
+
+
+def test_devices_without_data_never_take_part(tiny_train: Csr) -> None:
+    simulation = counting(tiny_train, size=38)
+    simulation.step(0)
+    assert np.flatnonzero(simulation.private["rounds"][:, 0] == 0.0).tolist() == [0, 7]
+
+
+def test_every_message_goes_through_the_mechanism(tiny_train: Csr) -> None:
+    class Halve(NoNoise):
+        is_linear = False
+
+        def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+            dense = {name: values / 2 for name, values in uploads.dense.items()}
+            return ClientUpdates(uploads.round_number, uploads.count, {}, dense)
+
+    plain = counting(tiny_train)
+    halved = simulated(replace(counting_plan(), mechanism=Halve(MIXED)), tiny_train)
+    plain.step(0)
+    halved.step(0)
+    assert np.array_equal(halved.server.weights["layer"], plain.server.weights["layer"] / 2)
+    assert np.all(halved.server.weights["items"] == 0.0)
+
+
+def test_a_rehearsal_forms_every_message(tiny_train: Csr) -> None:
+    """With a secret no sum is learnt at once, though nothing is done to a message alone."""
+    seeded, rehearsed = (simulated(counting_plan(), tiny_train, secret) for secret in (None, b"a" * 32))
+    assert seeded._takes_shortcuts
+    assert not rehearsed._takes_shortcuts
+
+
+def private_plan() -> Plan:
+    people = Rounds(rounds=5, sampling="poisson", population=38, cohort=20)
+    mechanism = CohortSum(schema=MIXED, clip_norm=1.0, noise_multiplier=1.0, taking_part=people, delta=1e-6)
+    return replace(counting_plan(sampling="poisson"), mechanism=mechanism)
+
+
+def test_with_a_secret_nobody_without_it_can_repeat_noise_or_cohorts(tiny_train: Csr) -> None:
+    secrets = (None, b"a" * 32, b"a" * 32, b"b" * 32)
+    runs = [simulated(private_plan(), tiny_train, secret) for secret in secrets]
+    for number in range(3):
+        for run in runs:
+            run.step(number)
+    models = [run.server.weights["layer"].tobytes() for run in runs]
+    assert models[1] == models[2]
+    assert len(set(models)) == 3
+    cohorts = [run.sampler.draw(9).tolist() for run in runs]
+    assert cohorts[1] == cohorts[2]
+    assert len({tuple(cohort) for cohort in cohorts}) == 3
+
+
+def test_noise_differs_from_round_to_round_and_is_the_same_after_a_restart(tiny_train: Csr) -> None:
+    nobody = replace(private_plan(), cohort=CohortSettings(size=20, sampling="poisson", available=1e-9))
+    for secret in (None, b"a" * 32):
+        straight, resumed = (simulated(nobody, tiny_train, secret) for _ in range(2))
+        moves = []
+        for number in range(3):
+            before = straight.server.weights["layer"].copy()
+            straight.step(number)
+            moves.append((straight.server.weights["layer"] - before).tobytes())
+        assert len(set(moves)) == 3
+        resumed.step(0)
+        again = simulated(nobody, tiny_train, secret)
+        again.load_state(resumed.state(), 1)
+        again.step(1)
+        again.step(2)
+        assert np.array_equal(again.server.weights["layer"], straight.server.weights["layer"])
+
+
+def test_stopping_and_going_on_is_exact(tiny_train: Csr) -> None:
+    straight, stopped, resumed = (fedmf(tiny_train, drop_out=0.2) for _ in range(3))
+    reports = [straight.step(number) for number in range(6)]
+    for number in range(3):
+        stopped.step(number)
+    resumed.load_state({name: value.copy() for name, value in stopped.state().items()}, 3)
+    assert [resumed.step(number) for number in range(3, 6)] == reports[3:]
+    assert straight.state().keys() == resumed.state().keys()
+    for name, value in straight.state().items():
+        assert np.array_equal(value, resumed.state()[name])
+
+
+def test_the_model_is_made_of_public_weights_and_private_states(tiny_train: Csr) -> None:
+    simulation = fedmf(tiny_train)
+    parts = simulation.parts()
+    assert parts.weights[ITEMS] is simulation.server.weights[ITEMS]
+    assert parts.private[USER].shape == (40, LOCAL.dim)
+    assert parts.sent is None
+
+
+def test_keep_picks_whole_messages() -> None:
+    rows = Rows(
+        np.array([0, 2, 2, 5]), np.array([1, 2, 3, 4, 5], np.int32), np.arange(10, dtype=np.float32).reshape(5, 2)
+    )
+    dense = {"layer": np.arange(18, dtype=np.float32).reshape(3, 2, 3)}
+    uploads = ClientUpdates(0, 3, {"items": rows}, dense, np.array([7, 8, 9]))
+    kept = keep(uploads, np.array([False, True, True]))
+    assert kept.count == 2
+    assert kept.tables["items"].offsets.tolist() == [0, 0, 3]
+    assert kept.tables["items"].index.tolist() == [3, 4, 5]
+    assert np.array_equal(kept.tables["items"].values, rows.values[2:])
+    assert np.array_equal(kept.dense["layer"], dense["layer"][1:])
+    assert kept.examples is not None
+    assert kept.examples.tolist() == [8, 9]
+    for device, message in enumerate((1, 2)):
+        assert messages.encode_update(kept, MIXED, device) == messages.encode_update(uploads, MIXED, message)
+        assert messages.encode_update(one_of(uploads, message), MIXED) == messages.encode_update(
+            uploads, MIXED, message
+        )
+    assert keep(uploads, np.ones(3, np.bool_)) is uploads
+
+
+def test_the_model_that_ranks_may_be_a_running_mean(tiny_train: Csr) -> None:
+    plain, averaged = fedmf(tiny_train), fedmf(tiny_train, averaging=0.75)
+    mean = plain.server.weights[ITEMS].copy()
+    for number in range(3):
+        plain.step(number)
+        averaged.step(number)
+        mean = 0.75 * mean + 0.25 * plain.server.weights[ITEMS]
+    assert np.allclose(averaged.parts().weights[ITEMS], mean, atol=1e-6)
+    assert np.array_equal(averaged.server.weights[ITEMS], plain.server.weights[ITEMS])
