@@ -43,7 +43,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """Find a free TCP port."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         return int(opened.getsockname()[1])
@@ -70,7 +70,7 @@ def lay_out_in(folder: Path, basis: Basis, **wishes: Any) -> Federation:
 
 
 def known_in(folder: Path) -> FederationFacts:
-    """What the files of a federation say."""
+    """Read the facts of a federation."""
     return FederationFacts(folder, federation.read(folder))
 
 

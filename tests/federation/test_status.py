@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, run_everybody
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.federation.coordinator.process import STATUS
+from veilrec.cli.federate import status_line
+from veilrec.federation.coordinator.process import STATUS, open_coordinator
 from veilrec.federation.federation import COORDINATOR
 from veilrec.federation.running import status
 
@@ -38,3 +39,12 @@ def test_after_a_crash_it_says_what_is_on_disk_and_helpers_are_no_devices(tmp_pa
 
     (tmp_path / COORDINATOR / "coordinator.sqlite").write_text("no database")
     assert status(tmp_path)["run"]["stage"] == "not started"
+
+
+def test_a_coordinator_that_holds_its_database_and_does_not_answer_is_not_called_stopped(tmp_path: Path) -> None:
+    lay_out_in(tmp_path, basis_of(ContractSubject("fedmf"), "cohort.size=0", users=3, rounds=2))
+    with open_coordinator(tmp_path, known_in(tmp_path)):
+        found = status(tmp_path)
+    assert found["run"]["stage"] == "not answering"
+    assert status_line(found["run"]) == "not answering"
+    assert status(tmp_path)["run"]["stage"] == "between rounds"

@@ -119,7 +119,7 @@ def status_line(status: Mapping[str, Any]) -> str:
     from veilrec.report.units import human_bytes
 
     if "devices" not in status:
-        return "not started"
+        return str(status.get("stage", "not started"))
     here, invited = status["devices"]["here"], status["devices"]["invited"]
     void = f", {status['void']} void" if status["void"] else ""
     down, sent = human_bytes(status["down_bytes"]), human_bytes(status["up_bytes"])

@@ -30,7 +30,7 @@ _WIDTH = 64  # bits of a sum, as in rounds whose messages are seen
 
 
 def with_distributed_noise(plan: Plan, shares: NoiseShares) -> Plan:
-    """The same plan with the same noise, added by the devices; a round with fewer than `shares.least` is void."""
+    """Move a plan's noise from the server to its clients; a round with fewer than `shares.least` of them is void."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, CohortSum):
         raise BadInput(f"the plan's {mechanism.name} puts no noise on a sum: there is none to be added in shares")
@@ -121,7 +121,7 @@ def width_for(devices: int, largest: int) -> int:
 
 
 def terms_in(made: Federation, plan: Plan, about: Summed) -> Terms:
-    """What a sum is to everybody: server and devices work it out by themselves, from the federation's file."""
+    """Work out the terms of a secure sum from the federation's file, as server and clients each do."""
     if isinstance(about, RoundSpec):
         if about.number >= FIRST_REPORT_SUM:
             raise BadInput(f"round {about.number} has the number of a sum of reports: rounds have smaller ones")

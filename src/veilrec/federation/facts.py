@@ -74,7 +74,7 @@ def _shown_to(people: Bools, told: Indices) -> Impressions:
 
 
 def public_problem(people: Population, *, seed: int, rounds: int) -> Problem:
-    """What a method gets to plan with."""
+    """Make the problem that a method plans with from the public facts."""
     log = people.interactions
     news = None
     if "train" in people.impressions and people.catalogue is not None:
@@ -92,7 +92,7 @@ def public_problem(people: Population, *, seed: int, rounds: int) -> Problem:
 
 
 class FederationFacts:
-    """What a federation's files say: the method, its settings, and the plan that everybody makes of them."""
+    """The method of a federation, its settings, and the plan that everybody makes of its files."""
 
     def __init__(self, folder: Path, federation: Federation) -> None:
         self.folder, self.federation = folder, federation
@@ -129,7 +129,7 @@ def config_of(method: Method[Any], federation: Federation) -> Config:
 
 
 def digest_of(folder: Path) -> str:
-    """Of all files of the facts."""
+    """Digest all files of the facts."""
     total = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         total.update(f"{path.name}\n".encode())

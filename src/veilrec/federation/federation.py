@@ -68,14 +68,14 @@ class Federation:
         return hashlib.sha256(self.id.encode()).digest()
 
     def woven(self) -> Neighbourhood:
-        """Who masks with whom in sums among devices alone."""
+        """Parameters of the graph of pairwise secure aggregation."""
         try:
             return Neighbourhood(**self.neighbourhood)
         except TypeError:
             raise BadInput(f"{FILE}: the neighbourhood is not whole; bring back the one that init wrote") from None
 
     def spending(self) -> Budget:
-        """What a client may spend."""
+        """The privacy budget of a client."""
         from veilrec.privacy.budget import Budget  # accounting, which an aggregation helper does not need
 
         return Budget(**self.budget)
@@ -87,13 +87,13 @@ def command(name: str, folder: Path) -> str:
 
 
 def write(federation: Federation, folder: Path) -> None:
-    """Into `federation.yaml`."""
+    """Write `federation.yaml`."""
     content = {"format": FORMAT, "veilrec": __version__, **asdict(federation), "helpers": list(federation.helpers)}
     write_text(folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def read(folder: Path) -> Federation:
-    """From `federation.yaml`; one that is not whole, or of another veilrec, is one line."""
+    """Read and check `federation.yaml`."""
     path = folder / FILE
     if not folder.is_dir():
         raise BadInput(f"there is no federation {folder}: make one with `{command('init', folder)}`")

@@ -46,12 +46,12 @@ class Ended:
 
     @property
     def digest(self) -> str:
-        """Of the weights and what else the next round would depend on."""
+        """Digest the weights and everything else that a next round would depend on."""
         return checkpoint.digest(self.state)
 
 
 def read_end(folder: Path, known: FederationFacts) -> Ended:
-    """From the coordinator's folder; refused while a coordinator runs, or before the last round."""
+    """Read the end of a run from the coordinator's folder; refused while it runs, or before the last round."""
     with locked(folder / COORDINATOR), open_coordinator(folder, known) as server:
         done, wanted = server.round_number, known.federation.rounds
         if done < wanted or (known.plan.comparison is not None and server.verdict is None):
@@ -65,7 +65,7 @@ def read_end(folder: Path, known: FederationFacts) -> Ended:
 
 @dataclass(frozen=True)
 class Finished:
-    """What came of a federation."""
+    """The result of a federation."""
 
     result: dict[str, Any] | None  # None: only the model could be written
     void: str  # a warning, where every round was: empty otherwise
@@ -187,7 +187,7 @@ class Rehearsed:
     largest_difference: float  # between any two weights
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Encode for `--json`."""
         return vars(self)
 
 

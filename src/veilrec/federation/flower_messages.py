@@ -42,11 +42,11 @@ DECLINED: MessageFields = {"declined": 1}
 
 
 class BadFlowerMessage(VeilrecError):
-    """What came is no message of a federation."""
+    """A Flower message that is none of a federation."""
 
 
 def text(fields: MessageFields, name: str) -> str:
-    """A field of words."""
+    """Read a text field."""
     value = fields.get(name)
     if not isinstance(value, str) or len(value) > 1000:
         raise BadFlowerMessage(f"a message without {name}")
@@ -54,7 +54,7 @@ def text(fields: MessageFields, name: str) -> str:
 
 
 def raw(fields: MessageFields, name: str, most: int) -> bytes:
-    """A field of at most so many bytes."""
+    """Read a field of at most so many bytes."""
     value = fields.get(name)
     if not isinstance(value, bytes) or len(value) > most:
         raise BadFlowerMessage(f"a message without {name}, or with more than {most:,} bytes of it")
@@ -62,7 +62,7 @@ def raw(fields: MessageFields, name: str, most: int) -> bytes:
 
 
 def task_fields(task: FederationTask, content: bytes) -> MessageFields:
-    """What asks a device for something."""
+    """Encode a task and its content as message fields."""
     return {"ask": TASK, "task": json.dumps(task.to_json()), "content": content}
 
 
@@ -101,7 +101,7 @@ def node_key(folder: Path) -> Path:
 
 
 def public_half(folder: Path) -> Path:
-    """What is registered at a link."""
+    """Path of the public half of a node key, which is registered at a link."""
     return folder / f"{KEY}.pub"
 
 
@@ -158,6 +158,6 @@ def write_app(out: Path, federation: Path) -> None:
 
 
 def public_address(address: str) -> str:
-    """Where nodes reach the link, unless somebody says otherwise: the port beside the coordinator's."""
+    """Default public address of the link: the port beside the coordinator's."""
     parts = urlsplit(address)
     return f"{parts.hostname or '127.0.0.1'}:{(parts.port or 8471) + 1}"

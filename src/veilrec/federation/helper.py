@@ -38,7 +38,7 @@ _LARGEST = 1 << 30  # bytes of a list of devices
 
 
 def name_of(place: int) -> str:
-    """What a helper is called."""
+    """Name of the helper with a number."""
     return f"helper-{place}"
 
 
@@ -51,12 +51,12 @@ def write(folder: Path, invitation: Invitation, invited: InvitationList) -> byte
 
 
 def announcement(name: str, place: int, public: bytes) -> str:
-    """Who was invited to a place: the name, the place, and the public half of the invitation."""
+    """Encode who was invited to a place: name, place, and public half of the invitation."""
     return f"{name}:{place}:{public.hex()}"
 
 
 def admit(folder: Path, announced: str) -> str:
-    """Add somebody who was invited later to a helper's list; the same again is free. Their name."""
+    """Add a client that was invited later to a helper's list, and return its name; repeating it changes nothing."""
     invited = _register(folder)
     match = re.fullmatch(r"([^:\s]+):(\d{1,9}):([0-9a-f]{64})", announced.strip())
     if match is None:
@@ -74,7 +74,7 @@ def admit(folder: Path, announced: str) -> str:
 
 
 class HelperAnswers:
-    """Answers what a helper is asked."""
+    """Answers the secagg RPCs of a coordinator."""
 
     def __init__(self, folder: Path, made: Federation) -> None:
         self._endorsed = EndorsedKeys(made.id, _register(folder), again=lambda: _register(folder))
@@ -104,7 +104,7 @@ def _register(folder: Path) -> InvitationList:
 
 
 def run_helper(folder: Path, place: Path, say: Callable[[str], None], stop: threading.Event) -> bool:
-    """One helper until the federation is over; whether it is."""
+    """Run a helper until the federation is over, or `stop` is set; whether it is over."""
     if not (folder / REGISTER).is_file():
         raise BadInput(f"{folder} is no helper: it has no {REGISTER}; give a folder below helpers/ of a federation")
     made = federation.read(place)

@@ -114,7 +114,7 @@ PURPOSE = b"veilrec federation\n"
 
 
 def statement(federation: str, device: str, kind: str, number: int, content: bytes) -> bytes:
-    """What is signed."""
+    """Encode what a signature is over."""
     digest = hashlib.sha256(content).hexdigest()
     return "\n".join((federation, device, kind, str(number), digest)).encode()
 
@@ -142,16 +142,16 @@ class Invitation:
 
     @classmethod
     def new(cls, device: str) -> Invitation:
-        """One that nobody can guess."""
+        """Draw a new invitation."""
         return cls(device, SigningKey(Ed25519PrivateKey.generate()))
 
     def text(self) -> str:
-        """As it is handed over."""
+        """Encode for its file."""
         return f"{self.device}:{self.key.secret.private_bytes_raw().hex()}\n"
 
     @classmethod
     def read(cls, text: str, where: object) -> Invitation:
-        """From what was handed over."""
+        """Read what `text` wrote."""
         device, colon, secret = text.strip().rpartition(":")
         try:
             key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret) if colon and device else b"")
@@ -161,7 +161,7 @@ class Invitation:
 
     @property
     def public(self) -> bytes:
-        """What those who keep places know of it."""
+        """The public half of the invitation's key."""
         return self.key.public
 
     def endorse(self, federation: str, key: bytes) -> bytes:
@@ -179,17 +179,17 @@ InvitationList = dict[int, tuple[str, bytes]]
 
 
 def invited_text(invited: InvitationList) -> str:
-    """As it is handed to those who check."""
+    """Encode a list of invitations for those who check endorsements."""
     return json.dumps({str(place): [name, public.hex()] for place, (name, public) in invited.items()}) + "\n"
 
 
 def list_digest(text: str) -> str:
-    """Of such a file."""
+    """Digest an encoded list of invitations."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_invited(path: Path, whose: str, *, digest: str | None = None) -> InvitationList:
-    """What `invited_text` wrote; `digest`: refused unless it is that very list."""
+    """Read a list of invitations; one with another digest than `digest` is refused."""
     try:
         text = path.read_text()
         listed = json.loads(text)
@@ -239,13 +239,13 @@ class EndorsedKeys:
             raise BadTask("the list of devices cannot be read") from None
 
     def _knows(self, place: int) -> bool:
-        """Whether somebody was invited to a place; the list is read again for one that was not in it."""
+        """Whether a place has an invitation; the list is read again for one that was not in it."""
         if place not in self._invited and self._again is not None:
             self._invited = {**self._again(), **self._invited}
         return place in self._invited
 
     def _invitation(self, place: int) -> tuple[str, bytes]:
-        """Who was invited to a place."""
+        """Name and invitation of a place."""
         if not self._knows(place):
             raise BadTask(
                 f"the coordinator names a device in place {place}, and nobody has announced it here: if it was invited"

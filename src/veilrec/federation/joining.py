@@ -81,7 +81,7 @@ def number_of(device: str, everybody: LocalData) -> int:
 
 @dataclass(frozen=True)
 class OwnData:
-    """What a device gets."""
+    """The data of one person, as a client holds it."""
 
     data: LocalData  # one row
     left_out: int  # items that the federation does not know
@@ -146,7 +146,7 @@ def _with_items(problem: Problem, number: int, people: Population, who: int, own
 
 
 def _with_features(known: Features, number: int, side: Side, who: int) -> Features:
-    """What the person's own file says in the words of the federation; otherwise nothing is known."""
+    """Features of the person's own file, in the vocabulary of the federation; empty ones otherwise."""
     users = known.users
     if side.features != users.features:
         return known
@@ -184,7 +184,7 @@ def _chosen(split: Impressions, which: Bools) -> Impressions:
 
 
 def _renamed(split: Impressions, names: Indices) -> Impressions:
-    """By the federation's numbers of items, without those that it does not know."""
+    """Renumber items to those of the federation, without items that it does not know."""
     kept = names[split.shown.items] >= 0
     return replace(
         split, shown=_only(split.shown, names), clicked=split.clicked[kept], histories=_only(split.histories, names)
@@ -218,7 +218,7 @@ def _stacked(rows: Sequence[Csr]) -> Csr:
 
 @dataclass(frozen=True)
 class InvitedClient:
-    """Somebody who may come now."""
+    """A client that was invited, and its folder."""
 
     name: str
     role: Role
@@ -248,7 +248,7 @@ def take_place(
     user: str | None,
     shared: bytes | None = None,
 ) -> InvitedClient:
-    """The same with a list that is open; `shared` is the secret of a rehearsal."""
+    """Hand out the next free place of an open registry; `shared` is the secret of a rehearsal."""
     free = sorted((entry for entry in registry.entries() if entry.free), key=lambda entry: entry.place.device)
     if not free:
         raise BadInput(

@@ -81,13 +81,13 @@ class HttpsLink:
         return _field(answer, "role")
 
     def poll(self, seconds: float) -> FederationTask | None:
-        """What is asked of this device."""
+        """Poll for a task; None if none came up in time."""
         body = f"{seconds:.3f} {secrets.token_hex(8)} {WITH_CONTENT}".encode()
         told, _, self._came = self._signed("/v1/poll", "poll", 0, body, _SMALL, seconds).partition(b"\n")
         return FederationTask.from_json(told)
 
     def fetch(self, task: FederationTask) -> bytes:
-        """What belongs to a task; other bytes than it names are refused."""
+        """Fetch the content of a task; bytes with another digest are refused."""
         if not task.sha256:
             return b""
         if task.size > self._largest:
@@ -106,7 +106,7 @@ class HttpsLink:
         return "known already" if _field(content, "receipt") == "known already" else "taken"
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._open is not None:
             self._open.close()
             self._open = None
@@ -207,7 +207,7 @@ _jitter = random.SystemRandom()
 
 
 class Answers(Protocol):
-    """What answers tasks: a device, or whatever stands for one."""
+    """Answers tasks: a client or a helper."""
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
         """The bytes that may leave; they are paid for."""
@@ -220,7 +220,7 @@ class Pause:
         self._stop, self._next = stop, _FIRST_PAUSE
 
     def wait(self) -> None:
-        """Before the next attempt."""
+        """Wait before the next attempt."""
         self._stop.wait(_jitter.uniform(0.0, self._next))
         self._next = min(2.0 * self._next, _LONGEST_PAUSE)
 
@@ -236,7 +236,7 @@ def live(
     stop: threading.Event,
     enrol: Callable[[], object],
 ) -> bool:
-    """Until the federation is over (True), or somebody stops this device (False)."""
+    """Poll and answer tasks until the federation is over (True), or `stop` is set (False)."""
     pause, is_enrolled = Pause(stop), False
     while not stop.is_set():
         try:

@@ -58,7 +58,7 @@ _MARGIN = 1.0 + 1e-9  # of an epsilon that was rounded
 
 @dataclass(frozen=True, kw_only=True)
 class FederationOptions:
-    """What a federation is made from."""
+    """The options of `veilrec federate init`."""
 
     method: str
     data: str
@@ -98,7 +98,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Made:
-    """What came of it, for whoever asked."""
+    """A federation that was made, and notes for its operator."""
 
     federation: Federation
     notes: tuple[str, ...]
@@ -164,7 +164,7 @@ def lay_out(folder: Path, basis: Basis, wishes: FederationOptions) -> Federation
 
 
 def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
-    """The same, planned for so many devices more, which come later or never."""
+    """Plan for so many clients more, which come later or never."""
     method, problem = get(basis.method), basis.problem
     told = problem.news is not None and basis.guarantee.basis != "proven"
     check_places(basis.plan, tells_shown=told, secagg=wishes.secagg)
@@ -181,7 +181,7 @@ def _with_places(basis: Basis, wishes: FederationOptions) -> Basis:
 
 
 def _public(basis: Basis, places: int) -> Population:
-    """What everybody may know, so many free places included."""
+    """Public facts of a basis, with so many free places."""
     return facts.public_people(basis.problem, basis.items, tells_shown=basis.guarantee.basis != "proven", places=places)
 
 
@@ -455,7 +455,7 @@ def _write_helpers(folder: Path, count: int, invited: InvitationList, registry: 
 
 
 def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None = None) -> Guarantee:
-    """The same promise where the server sees nobody's own messages."""
+    """Restate a guarantee for a server that sees only sums."""
     if secagg == "none" or guarantee.trust in (None, "nobody"):
         return guarantee
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SERVER_SEES)
@@ -466,13 +466,13 @@ def trusting(guarantee: Guarantee, secagg: SecAgg, woven: Neighbourhood | None =
 
 
 def _of_devices(guarantee: Guarantee, wishes: FederationOptions) -> Guarantee:
-    """The same without what is true of simulations alone; a rehearsal protects as little as one."""
+    """Replace the caveat of simulations in a guarantee: none for real clients, their own for a rehearsal."""
     told = tuple(caveat for caveat in guarantee.caveats if caveat != SIMULATED)
     return replace(guarantee, caveats=(*told, _OF_REHEARSALS) if wishes.rehearsal else told)
 
 
 def _of_pairs(woven: Neighbourhood) -> str:
-    """What breaks sums among devices alone."""
+    """Caveats of pairwise secure aggregation."""
     return (
         f"It takes secure sums that hold: of the {woven.devices} to {woven.most} devices of a round at most"
         f" {woven.corrupt} may work with the server. Whoever was invited may take part: devices that an operator made"

@@ -32,7 +32,7 @@ CONTENT = "content."
 
 
 def write_page(known: FederationFacts, path: Path) -> int:
-    """Into a file; how many bytes it has."""
+    """Write the public file, and return its size in bytes."""
     content = save(arrays_of(known), {ABOUT: json.dumps(about(known))})
     with replacing(path, mode=0o644) as part:
         part.write_bytes(content)
@@ -85,7 +85,7 @@ def arrays_of(known: FederationFacts) -> dict[str, NDArray[Any]]:
 
 
 def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, VoteReports]:
-    """Of the plan; BadInput where a browser could not do what its devices do."""
+    """Parts of the plan; BadInput where a browser could not do what its clients do."""
     made, plan = known.federation, known.plan
     votes = None if plan.reports is None else plan.reports.mechanism
     if not (
@@ -104,7 +104,7 @@ def _parts(known: FederationFacts) -> tuple[VeilLocalTrainer, ScheduledSum, Vote
 
 
 def _secure_sums(known: FederationFacts) -> dict[str, Any] | None:
-    """Whom a device believes that its message is added up with others, and nothing else is done with it."""
+    """Helpers and terms of secure aggregation that a client takes from this file."""
     made = known.federation
     if made.secagg == "none":
         return None
@@ -112,7 +112,7 @@ def _secure_sums(known: FederationFacts) -> dict[str, Any] | None:
 
 
 def _mu(event: Event) -> float:
-    """Of one message, as ledgers count it: that somebody is drawn by chance makes it no cheaper."""
+    """Privacy loss mu of one message as ledgers count it, without amplification by sampling."""
     parts = flattened(event)
     sampled = [e.mu for e, count in parts.counts for _ in range(count) if isinstance(e, SampledEvent)]
     if len(sampled) < sum(count for _, count in parts.counts) or parts.rho or parts.in_the_clear:

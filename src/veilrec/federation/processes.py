@@ -21,7 +21,7 @@ _RETRY_SECONDS = 0.05
 
 @contextmanager
 def alone_in(folder: Path, refusal: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a folder; whoever finds it held waits so many seconds, and is then refused with these words."""
+    """Take an exclusive lock on a folder; wait `patience` seconds, then raise BadInput."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + patience
     try:
@@ -90,7 +90,7 @@ def note(folder: Path, processes: list[Process]) -> None:
 
 
 def noted(folder: Path) -> list[Process]:
-    """What was started and has not been forgotten."""
+    """Read the processes that were noted."""
     try:
         return [Process(**entry) for entry in json.loads((folder / FILE).read_text())["processes"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -98,7 +98,7 @@ def noted(folder: Path) -> list[Process]:
 
 
 def running(folder: Path) -> list[Process]:
-    """Of those, the ones that run."""
+    """List the noted processes that are alive."""
     return [process for process in noted(folder) if process.is_alive]
 
 

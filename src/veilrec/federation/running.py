@@ -43,7 +43,7 @@ _PEOPLE = (
 
 
 def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
-    """The entries of a running coordinator's status that are on disk; nobody is here, and no deadline runs."""
+    """Offline status: what the databases of a coordinator say that does not run or does not answer."""
     place, told = folder / COORDINATOR, last_status(folder)
     if told.get("stage") == "over":  # it ended by itself, so that nothing has come since
         return told | {"seconds_left": None}
@@ -55,6 +55,11 @@ def offline_status(folder: Path, made: Federation) -> dict[str, Any]:
         rounds = [json.loads(row[0]) for row in _read(place / "coordinator.sqlite", "SELECT report FROM history")]
         came = {inbox: _count(place / "coordinator.sqlite", inbox) for inbox in ("messages", "reports")}
         people = _read(place / REGISTRY, _PEOPLE)[0]
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            return (told or _not_started(made)) | {"seconds_left": None}
+        # A process has it open, and has not answered: it is starting, or it hangs.
+        return _not_started(made) | told | {"stage": "not answering", "seconds_left": None}
     except (sqlite3.Error, ValueError, LookupError):  # being started at this moment, or not whole, which `up` then says
         return (told or _not_started(made)) | {"seconds_left": None}
     return {
@@ -76,7 +81,7 @@ def _not_started(made: Federation) -> dict[str, Any]:
 
 
 def _read(path: Path, query: str) -> list[Any]:
-    """What a database says that nobody may change here; nothing if it was never made."""
+    """Query a database read-only; no rows if it does not exist."""
     if not path.is_file():
         return []
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as database:
@@ -118,7 +123,7 @@ class Up:
         self._heard: dict[str, int] = {}  # how far into a log its words are known
 
     def run(self, on_status: Callable[[Mapping[str, Any]], None]) -> None:
-        """Until the rounds are over; whatever was started is ended, whatever happens."""
+        """Run until the rounds are over; every process that was started is ended, whatever happens."""
         previous = signal.signal(signal.SIGTERM, _interrupt)
         try:
             self._start_coordinator()
@@ -133,7 +138,7 @@ class Up:
             signal.signal(signal.SIGTERM, previous)
 
     def _helpers(self) -> list[Path]:
-        """Those whose folders are here; of the others somebody should know."""
+        """List the helpers whose folders are here; name the others to the operator."""
         found = sorted((self.folder / HELPERS).glob("*"))
         for name in sorted({name_of(number) for number in range(len(self.made.helpers))} - {p.name for p in found}):
             self._say(f"{name} is not in {self.folder / HELPERS}: rounds wait until its operator starts it elsewhere")
@@ -202,7 +207,7 @@ class Up:
         return "over" in (live.get("stage"), last_status(self.folder).get("stage"))
 
     def _words(self, name: str) -> list[str]:
-        """The complaints of a process that nobody has heard yet."""
+        """New error lines in the log of a process."""
         with (self.folder / LOGS / f"{name}.log").open("rb") as log:
             log.seek(self._heard[name])
             said, whole, _ = log.read().rpartition(b"\n")
@@ -211,7 +216,7 @@ class Up:
         return [line.removeprefix("veilrec: ") for line in lines if line.startswith("veilrec: ")]
 
     def _last_words(self, name: str) -> str:
-        """What a process that ended by itself had to say last; what it said before is said at once."""
+        """Last error line of a process that ended by itself; earlier ones are printed at once."""
         missed = f"the process `{name}` has ended before the rounds were over: see {self.folder / LOGS / f'{name}.log'}"
         *before, last = self._words(name) or [missed]
         for words in before:
@@ -276,7 +281,7 @@ def _last_line(path: Path) -> str:
 
 
 def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:
-    """What the coordinator says of itself; None if it does not run."""
+    """Ask the coordinator for its status; None if it does not answer."""
     address = urlsplit(made.address)
     context = client_context(folder / CA)
     connection = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=5.0, context=context)
@@ -294,7 +299,7 @@ def live_status(folder: Path, made: Federation) -> dict[str, Any] | None:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """How far a federation has come, whether it is up, and what the devices of this machine have spent."""
+    """Status of a federation: progress, processes, and what the ledgers on this machine have spent."""
     made = federation.read(folder)
     live = live_status(folder, made)
     return {
@@ -313,7 +318,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 def ledgers(folder: Path) -> dict[str, Any]:
-    """What the ledgers of the devices of this machine say together."""
+    """Summarise the ledgers of the clients on this machine."""
     spent, messages, counted = [], 0, 0
     for place in sorted((folder / DEVICES).glob("*")):
         if not (place / "ledger").exists():

@@ -40,7 +40,7 @@ class FederationTask:
     seconds: float = 0.0  # that are left for it
 
     def to_json(self) -> dict[str, Any]:
-        """As it travels."""
+        """Encode for the wire."""
         return asdict(self)
 
     @classmethod
@@ -61,7 +61,7 @@ class FederationTask:
 
 
 class BadTask(VeilrecError):
-    """What came is no task."""
+    """A task or content that cannot be understood, or must not be done."""
 
 
 class Away(VeilrecError):
@@ -99,13 +99,13 @@ class CoordinatorLink(Protocol):
     """A device's way to its coordinator."""
 
     def poll(self, seconds: float) -> FederationTask | None:
-        """What the device is asked for now; waits for up to so many seconds until there is something."""
+        """Wait up to so many seconds for a task."""
 
     def fetch(self, task: FederationTask) -> bytes:
-        """What belongs to a task, checked."""
+        """Fetch the content of a task, and check its digest."""
 
     def send(self, task: FederationTask, answer: bytes) -> Receipt:
         """Answer a task; when this returns the answer is on the coordinator's disk, and counts."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""

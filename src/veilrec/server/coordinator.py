@@ -168,13 +168,13 @@ class Coordinator:
 
     @property
     def invitation(self) -> bytes | None:
-        """What the devices of the open round get beside the model, where nobody sees their messages."""
+        """Invitation of the open round's secure sum, which clients get beside the model."""
         with self._lock:
             return None if self.secure is None else self._store.invitation()
 
     @property
     def wanted(self) -> int:
-        """How many messages the open round can have, or needs."""
+        """Number of messages that complete the open round."""
         with self._lock:
             return self._store.place.wanted or self._store.count("cohort")
 
@@ -209,7 +209,7 @@ class Coordinator:
 
     @property
     def report_number(self) -> int:
-        """What reports are asked for under: the number of the round, or of their own secure sum."""
+        """Number that reports are sent under: that of the round, or of their own secure sum."""
         return self.round_number if self._hidden is None else self._hidden.about.number
 
     def receive_report(self, device_id: str, message: bytes) -> Receipt:
@@ -475,7 +475,7 @@ class Coordinator:
     # After the last round
 
     def compare(self) -> ComparisonTask | None:
-        """Ask those who only judge which model is better; None where nobody is asked, or the answer is known."""
+        """Make the task of held-out validation clients; None where there are none, or the verdict is known."""
         with self._lock:
             if self.plan.comparison is None or self.verdict is not None:
                 return None
@@ -524,7 +524,7 @@ class Coordinator:
 
     @property
     def verdict(self) -> SelectionOutcome | None:
-        """What the judges came to; None where none is asked, or not yet."""
+        """Verdict of the held-out validation clients; None before it, or where there are none."""
         with self._lock:
             state = self._store.verdict()
             return None if state is None else SelectionOutcome.restored(state)

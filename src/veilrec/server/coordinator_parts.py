@@ -30,21 +30,21 @@ from veilrec.wire.signing import BadSignature
 
 
 class SecureSum(Protocol):
-    """How messages, and reports before the first round, are added up where the server must not see any of them."""
+    """Secure aggregation of updates, and of reports before the first round."""
 
     @property
     def attempts(self) -> int:
-        """How often devices take part in a sum of the same reports, at most."""
+        """Largest number of secure sums of the same reports that a client takes part in."""
 
     @property
     def waits(self) -> bool:
         """Whether those who have not sent what a sum asks for can still do so, however late."""
 
     def open(self, about: RoundSpec | ReportSum, cohort: Sequence[str]) -> bytes | None:
-        """What belongs to a sum from now on; asked again, it may be another. None: it cannot begin."""
+        """Begin a sum and return its invitation; None if it cannot begin. Waits for helpers or clients."""
 
     def senders(self, invitation: bytes, cohort: int) -> int:
-        """How many of a cohort of so many can send a message."""
+        """Number of clients of a cohort that can send a message."""
 
     def crossed(self, invitation: bytes, cohort: int) -> tuple[int, int]:
         """Bytes to devices and from them, beside model and messages."""
@@ -53,12 +53,12 @@ class SecureSum(Protocol):
         """Refuse bytes that are not a message of this device for this round."""
 
     def total(self, invitation: bytes, messages: Sequence[bytes]) -> Offsets | None:
-        """What all of these come to, the same whenever it is asked; None if it cannot be had any more."""
+        """Open the sum of these messages, the same whenever it is asked; None if void. Waits for helpers or clients."""
 
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """Who has to report before a round can be opened."""
+    """The clients whose reports are due before a round."""
 
     round_number: int
     period: int
@@ -68,7 +68,7 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class ComparisonTask:
-    """What those who only judge get after the last round, as bytes of rounds, and who they are."""
+    """The two models that held-out validation clients compare, encoded as rounds, and these clients."""
 
     number: int
     start: bytes
@@ -77,7 +77,7 @@ class ComparisonTask:
 
 
 def run_digest(plan: Plan) -> str:
-    """Of what a run cannot change on its way."""
+    """Digest the settings that a run cannot change on its way."""
     settings = (plan.schema, plan.aggregation, plan.server, plan.cohort, plan.rounds, plan.decay_share, plan.averaging)
     reports = None if plan.reports is None else statement(plan.reports.mechanism)
     parts = (settings, statement(plan.mechanism), reports, plan.from_reports, plan.bound_rule)

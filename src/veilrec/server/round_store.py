@@ -101,7 +101,7 @@ class RunPosition:
 
     @property
     def steps(self) -> int:
-        """How often the run has moved on, counting rounds that opened and rounds whose messages are fixed."""
+        """Number of irreversible transitions so far: rounds that opened, and rounds whose messages are fixed."""
         return 2 * self.number + _STEPS.get(self.stage, 0)
 
     @classmethod
@@ -172,7 +172,7 @@ class RoundStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is changed in here is on disk together, or not at all."""
+        """Commit the changes in this block together, or not at all."""
         with transaction(self._database):
             yield
 
@@ -197,7 +197,7 @@ class RoundStore:
             return number
 
     def enrolled(self) -> int:
-        """How many devices there are; their numbers are those below."""
+        """Number of enrolled clients; their numbers are those below."""
         return int(self._one("SELECT count(*) FROM devices"))
 
     def number_of(self, device_id: str) -> int | None:
@@ -228,12 +228,12 @@ class RoundStore:
         self._database.execute("INSERT INTO verdict VALUES (1, ?)", (state.astype("<f8").tobytes(),))
 
     def verdict(self) -> Doubles | None:
-        """What the judges came to; None before that."""
+        """Stored verdict of the validation clients; None before it."""
         state = self._one("SELECT state FROM verdict")
         return None if state is None else np.frombuffer(state, "<f8").astype(np.float64)
 
     def set_cohort(self, devices: Sequence[int]) -> None:
-        """Who the round is for."""
+        """Store the cohort of the round."""
         self._database.execute("DELETE FROM cohort")
         self._database.executemany("INSERT INTO cohort VALUES (?)", ((int(device),) for device in devices))
 
@@ -253,7 +253,7 @@ class RoundStore:
     # What came in
 
     def content(self, inbox: Inbox, device: int) -> bytes | None:
-        """What a device has sent."""
+        """Stored message of a client; None if there is none."""
         content: bytes | None = self._one(f"SELECT content FROM {inbox} WHERE device = ?", (device,))  # noqa: S608
         return content
 
@@ -274,11 +274,11 @@ class RoundStore:
         return tuple(row[0] for row in self._database.execute(query))
 
     def count(self, table: Inbox | Literal["cohort"]) -> int:
-        """How many came, or take part."""
+        """Count the rows of an inbox, or of the cohort."""
         return int(self._one(f"SELECT count(*) FROM {table}"))  # noqa: S608
 
     def amount(self, inbox: Inbox) -> tuple[int, int]:
-        """How many came, and their bytes."""
+        """Count the messages of an inbox, and their bytes."""
         query = f"SELECT count(*), coalesce(sum(length(content)), 0) FROM {inbox}"  # noqa: S608
         count, size = self._database.execute(query).fetchone()
         return count, size
@@ -288,7 +288,7 @@ class RoundStore:
         self._database.execute(f"DELETE FROM {inbox}")  # noqa: S608
 
     def tally(self) -> Tally | None:
-        """What the reports came to, with its noise."""
+        """Stored tally of the reports, noise included; None before it."""
         row = self._database.execute("SELECT counts, reports FROM tally").fetchone()
         return None if row is None else Tally(np.frombuffer(row[0], "<f8").astype(np.float64), row[1])
 
@@ -297,7 +297,7 @@ class RoundStore:
         self._database.execute("INSERT OR REPLACE INTO invitation VALUES (1, ?)", (content,))
 
     def invitation(self) -> bytes | None:
-        """What the devices of a secure sum get; None where sums are formed here."""
+        """Stored invitation to a secure sum; None without secure aggregation."""
         content: bytes | None = self._one("SELECT content FROM invitation")
         return content
 

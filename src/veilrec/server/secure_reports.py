@@ -43,7 +43,7 @@ class SecureReports:
 
     @property
     def invitation(self) -> bytes:
-        """What devices get for it; empty before it is opened."""
+        """Invitation that clients get for the sum; empty before it is begun."""
         return self._store.invitation() or b""
 
     def open(self, devices: Sequence[str]) -> None:

@@ -207,6 +207,8 @@ def test_torch_clips_and_projects_as_the_mechanism_does() -> None:
     for clip_norm in (0.2, 0.5, 1.0):
         noise = PrivateAttention(basis=6, clip_norm=clip_norm, epsilon=1.0, delta=1e-6).noise
         clipped = interests.clip(torch.from_numpy(attention), clip_norm).numpy()
-        np.testing.assert_allclose(clipped, noise.clipped(attention), rtol=0, atol=1e-9)
+        bounded = noise.clipped(attention)  # stays below the bound by a margin for rounding in single precision
+        assert (bounded <= clipped).all()
+        np.testing.assert_allclose(bounded, clipped, rtol=3e-7, atol=0)
     projected = interests.on_simplex(torch.from_numpy(noisy)).numpy()
     np.testing.assert_allclose(projected, normalise(noisy, "relu"), rtol=0, atol=1e-12)

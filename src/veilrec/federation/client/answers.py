@@ -77,7 +77,7 @@ class HelperMaskedAnswers(PlaintextAnswers):
         )
 
     def answer(self, task: FederationTask, content: bytes) -> bytes:
-        """As any device, but for the messages of rounds, and for reports that the server must not see."""
+        """Answer in plaintext, except rounds and masked reports."""
         if task.kind == "round":
             return self._take_part(task, *parted(content))
         if task.kind == "report" and masks_reports(self._plan):
@@ -113,7 +113,7 @@ def masks_reports(plan: Plan) -> bool:
 def quantised(
     plan: Plan, uploads: ClientUpdates, about: RoundSpec, view: Schema, source: Source
 ) -> tuple[Offsets, Event]:
-    """What is added up, with the device's share of the noise where it adds one."""
+    """Quantise an update to fixed-point integers, with this client's part of distributed noise if it adds one."""
     mechanism, lattice = plan.mechanism, plan.lattice(about)
     if isinstance(mechanism, DistributedNoiseSum):
         shared = mechanism.share(uploads, about, lattice, source)

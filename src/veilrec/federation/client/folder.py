@@ -95,13 +95,13 @@ KEY, ABOUT, LEDGER = "key", "device.json", "ledger"
 
 
 def name_of(number: int) -> str:
-    """What a device is called."""
+    """Name of the client with a number."""
     return f"d{number:05d}"
 
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """What a device is made with."""
+    """The content of `device.json`."""
 
     number: int
     place: int  # at the coordinator, among those of its role
@@ -136,7 +136,7 @@ def check(folder: Path) -> None:
 
 
 def read_record(folder: Path) -> DeviceRecord:
-    """From `device.json`."""
+    """Read `device.json`."""
     try:
         content = json.loads((folder / ABOUT).read_text())
         shared = content.get("shared")

@@ -113,7 +113,7 @@ class TaskBoard:
             self._digest = ""
 
     def end(self) -> None:
-        """Nothing will be asked any more."""
+        """End the run: every later task is `over`."""
         self.withdraw()
         self.over = True
         self._tell()
@@ -123,7 +123,7 @@ class TaskBoard:
             notify()
 
     def task_for(self, device: str) -> FederationTask | None:
-        """What a device is asked now."""
+        """Return the current task of a client or helper; None if it has none."""
         if self.over:
             return FederationTask("over", 0)
         with self._lock:
@@ -134,7 +134,7 @@ class TaskBoard:
             return replace(self._task, sha256=self._digest_for(device), size=size, seconds=round(left, 3))
 
     def content(self, device: str, digest: str) -> bytes | None:
-        """What belongs to the task of a device; None if it has none of that digest."""
+        """Return the content of a peer's task by its digest; None if there is none."""
         with self._lock:
             if device not in self._devices or not digest or digest != self._digest_for(device):
                 return None
@@ -151,7 +151,7 @@ class TaskBoard:
 
     @property
     def answers(self) -> int:
-        """How many have answered what is asked now."""
+        """Number of answers to the current task."""
         with self._lock:
             return len(self._answered)
 
@@ -169,7 +169,7 @@ class TaskBoard:
 
     @property
     def seconds_left(self) -> float:
-        """Until the answers that have come have to do."""
+        """Seconds until the deadline of the current task."""
         return self._until - time.monotonic()
 
 
@@ -192,7 +192,7 @@ class SecAggRpc:
         self.down = self.up = 0  # bytes, until somebody sets them to 0
 
     def stop(self) -> None:
-        """Wait for nobody any more."""
+        """End the current wait, and all later ones at once."""
         with self._changed:
             self.stopping = True
             self._changed.notify_all()
@@ -293,7 +293,7 @@ class HelperAggregation:
             raise Away(f"a helper's key cannot be used ({error}): asking again") from None
 
     def senders(self, invitation: bytes, cohort: int) -> int:
-        """Everybody."""
+        """Number of clients that can send an update: the whole cohort."""
         return cohort
 
     def asked(self, invitation: bytes, broadcast: bytes, cohort: Collection[str]) -> Broadcast:
@@ -376,7 +376,7 @@ class PairwiseAggregation:
         return kept
 
     def senders(self, invitation: bytes, cohort: int) -> int:
-        """Those who have shared their secrets."""
+        """Number of clients that can send an update: those that have shared their secrets."""
         return len(self._restored(invitation).boxes())
 
     def asked(self, invitation: bytes, broadcast: bytes, cohort: Collection[str]) -> Broadcast:

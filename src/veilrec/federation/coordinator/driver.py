@@ -144,7 +144,7 @@ class RoundDriver:
 
     @property
     def tasks_per_round(self) -> int:
-        """How many tasks a client gets in a round."""
+        """Number of tasks that a client gets in a round."""
         return len(PAIRWISE_RPCS) + 1 if isinstance(self.secure, PairwiseAggregation) else 1
 
     def is_rpc(self, kind: str) -> bool:

@@ -26,7 +26,7 @@ class LinkFilter:
         self._app, self._public_port, self._cap = app, public_port, cap
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

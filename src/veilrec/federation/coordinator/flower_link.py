@@ -55,7 +55,7 @@ class FlowerGrid(Protocol):
     """The part of Flower that is used."""
 
     def nodes(self) -> Iterable[int]:
-        """Those that are there now."""
+        """List the nodes that are connected now."""
 
     def push(self, outgoing: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:
         """Send messages to nodes, each with the seconds it has; the names that their answers go by."""
@@ -217,7 +217,7 @@ class Link:
         self._link: subprocess.Popen[bytes] | None = None
 
     def run(self, is_up: Callable[[], bool], is_over: Callable[[], bool], stop: threading.Event) -> None:
-        """Until the coordinator's folder says that all rounds are over, or somebody stops this."""
+        """Run until the coordinator's folder says that all rounds are over, or `stop` is set."""
         self._home.mkdir(mode=0o700, exist_ok=True)
         app = self._home / "app"
         if not app.is_dir():

@@ -36,7 +36,7 @@ class GridAdapter:
         self._grid = grid
 
     def nodes(self) -> Iterable[int]:
-        """Those that are there now."""
+        """List the nodes that are connected now."""
         return list(self._grid.get_node_ids())
 
     def push(self, outgoing: Sequence[tuple[int, MessageFields, float]]) -> Sequence[str | None]:

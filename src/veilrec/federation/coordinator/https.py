@@ -91,7 +91,7 @@ RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each ta
 
 
 class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
-    """What a device comes with."""
+    """The body of an enrolment request."""
 
     federation: str
     plan: str
@@ -122,7 +122,7 @@ class CoordinatorRoutes:
         ]
 
     def hot(self) -> dict[str, Hot]:
-        """What devices come with in every round."""
+        """Map the paths that clients use in every round to their handlers."""
         return {"/v1/poll": self.poll, "/v1/content": self.content, "/v1/answer": self.answer}
 
     def start(self) -> None:
@@ -166,7 +166,7 @@ class CoordinatorRoutes:
         return _json({"device": place.device, "role": place.role, "place": place.number})
 
     async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
-        """What a device is asked; None if nothing came up."""
+        """Answer a poll: the client's task, or null if none came up in time."""
         body = await self._signed(scope, receive, "poll", 0, _SMALL)
         device, wait = _text(scope, DEVICE), _seconds(body)
         until = perf_counter() + wait
@@ -184,13 +184,13 @@ class CoordinatorRoutes:
                     await news.wait()
 
     def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
-        """What a device need not ask for by itself; None where there is nothing, or too much."""
+        """Return a content that is small enough to go out with its task; None otherwise."""
         if task is None or not 0 < task.size <= _SENT_ALONG:
             return None
         return self._driver.board.content(device, task.sha256)
 
     async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
-        """What belongs to a device's task."""
+        """Send the content of a client's task."""
         body = await self._signed(scope, receive, "content", 0, _SMALL)
         found = self._driver.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
         if found is None:
@@ -219,7 +219,7 @@ class CoordinatorRoutes:
         return msgspec.json.encode({"receipt": receipt}), _JSON
 
     async def status(self, request: Request) -> Response:
-        """How far the run has come, for the operator."""
+        """Send the status of the run to the operator."""
         given = header(request.scope, b"authorization") or b""
         if not hmac.compare_digest(given, b"Bearer " + self._operator):
             raise RequestRefused(401, "this is for the operator of the federation")
@@ -237,7 +237,7 @@ class CoordinatorRoutes:
         return body
 
     def _entry(self, scope: Scope) -> RegistryEntry:
-        """Who a request says it is from, before anything of it is read."""
+        """Look up the sender that a request names, before its body is read."""
         name = _text(scope, DEVICE)
         entry = self._driver.registry.find(name)
         if entry is None or entry.key is None:
@@ -298,7 +298,7 @@ def _wants_content(body: bytes) -> bool:
 
 
 def _seconds(body: bytes) -> float:
-    """How long a device is ready to wait: the beginning of a body `SECONDS NONCE`."""
+    """Read how long a client waits: the beginning of a body `SECONDS NONCE`."""
     try:
         asked = float(body.split(b" ", 1)[0])
     except ValueError:

@@ -160,7 +160,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def read_token(folder: Path) -> bytes:
-    """What the operator shows."""
+    """Read the operator's token."""
     try:
         return (folder / TOKEN).read_bytes().strip()
     except OSError as error:
@@ -168,7 +168,7 @@ def read_token(folder: Path) -> bytes:
 
 
 def last_status(folder: Path) -> dict[str, Any]:
-    """How far the run had come when its coordinator last said so."""
+    """Read the last status that a coordinator wrote; empty if there is none."""
     try:
         found: dict[str, Any] = json.loads((folder / COORDINATOR / STATUS).read_text())
     except (OSError, ValueError):

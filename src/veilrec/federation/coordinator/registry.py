@@ -122,7 +122,7 @@ class Registry:
         return EnrolmentPlace(device, role, number)
 
     def find(self, device: str) -> RegistryEntry | None:
-        """Who has a place; None if there is none of that name."""
+        """Look up a place by name; None if there is none."""
         with self._lock:
             row = self._database.execute(f"{_ENTRY} WHERE id = ?", (device,)).fetchone()
         return None if row is None else _entry(row)
@@ -134,7 +134,7 @@ class Registry:
         return [entry for entry in map(_entry, rows) if role in (None, entry.place.role)]
 
     def revoke(self, device: str) -> None:
-        """From now on nothing that this device sends is taken."""
+        """Permanently reject a client."""
         with self._lock:
             changed = self._database.execute("UPDATE places SET revoked = 1 WHERE id = ?", (device,)).rowcount
         if not changed:

@@ -31,7 +31,7 @@ _ROUNDING = 1e-9  # of a share that is written in decimals
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """How a round is woven; everything that the chances above hang on, known to every device from enrolment."""
+    """Parameters of the mask graph of a round, known to every client from enrolment."""
 
     devices: int  # n: that a round begins with, at least
     degree: int  # k: of every device, an even number, or everybody else
@@ -44,13 +44,13 @@ class Neighbourhood:
         return (members + self.corrupt) // 2 + 1
 
     def encode(self) -> bytes:
-        """For the session."""
+        """Encode for the session digest."""
         return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
 
 
 @dataclass(frozen=True)
 class Chances:
-    """What was asked of a neighbourhood."""
+    """The failure probabilities that a neighbourhood is chosen for."""
 
     leak: float = 2.0**-40  # that anything but the sum opens in a round
     failure: float = 1e-3  # that a round with that many lost has to be given up
@@ -98,7 +98,7 @@ def _part(share: float, devices: int) -> int:
 
 
 def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
-    """How likely it is that too few of a device's neighbours answer at the end."""
+    """Probability that too few of a client's neighbours answer at the end."""
     return _below(threshold, devices - 1, devices - 1 - gone, degree)
 
 

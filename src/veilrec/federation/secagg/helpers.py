@@ -43,7 +43,7 @@ _ONE_WORD = np.dtype("<u8")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a round is, and the lasting keys of the helpers that it needs."""
+    """Terms of a round, and the lasting keys of its helpers."""
 
     terms: Terms
     helpers: tuple[bytes, ...]
@@ -54,11 +54,11 @@ class Proposal:
 
     @property
     def session(self) -> bytes:
-        """What all of the round is bound to."""
+        """Digest that all messages of the round are bound to."""
         return self.terms.session(b"helpers", *self.helpers)
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         return self.terms.encode() + packed(len(self.helpers)) + b"".join(self.helpers)
 
     @classmethod
@@ -80,14 +80,14 @@ class Proposal:
 
 @dataclass(frozen=True)
 class HelperInvitation:
-    """What a device needs to take part; the key of the check is for devices alone."""
+    """What a client needs to take part; helpers do not get the key of the check."""
 
     proposal: Proposal
     keys: tuple[RoundKey, ...]  # of the helpers, in the proposal's order
     check_key: bytes = field(repr=False)
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         return self.proposal.encode() + b"".join(key.encode() for key in self.keys) + self.check_key
 
     @classmethod
@@ -116,7 +116,7 @@ class MaskRequest:
     claims: tuple[RoundKey, ...]
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         claims = b"".join(claim.encode() for claim in self.claims)
         return self.session + packed(self.round_number) + packed(len(self.claims)) + claims
 
@@ -186,7 +186,7 @@ class HelperSum:
         self._answered: set[int] = set()
 
     def invite(self, keys: Sequence[bytes]) -> bytes:
-        """What every device gets, from what the helpers sent; a helper that sent none loses the round."""
+        """Make the invitation to all clients from the helpers' keys; a missing key voids the round."""
         read: dict[int, RoundKey] = {}
         for content in keys:
             key = RoundKey.read(reader := MessageReader(content))
@@ -219,7 +219,7 @@ class HelperSum:
         return claim.number
 
     def request(self) -> bytes:
-        """What every helper is asked; from then on no vector is taken in."""
+        """Make the request to all helpers; from then on no vector is taken in."""
         least = self.proposal.terms.least
         if len(self._claims) < least:
             raise TooFew(
@@ -257,7 +257,7 @@ class HelperSum:
 
 
 def read_upload(upload: bytes, terms: Terms) -> tuple[RoundKey, np.ndarray, np.ndarray]:
-    """What a device sent: its signed key, the masked check and the masked vector."""
+    """Decode an upload: signed key, masked check, masked vector."""
     claim = RoundKey.read(reader := MessageReader(upload))
     check, words = np.frombuffer(reader.take(_CHECK_BYTES), _ONE_WORD), reader.words(terms)
     reader.end()

@@ -54,7 +54,7 @@ class RoundKey:
 
     @classmethod
     def signed(cls, public: bytes, identity: SigningKey, session: bytes, role: Role, number: int) -> RoundKey:
-        """As its owner tells it."""
+        """Sign a round key with the lasting key of its owner."""
         return cls(number, public, identity.sign(ROUND_KEY, _said(session, role, number, public)))
 
     def check(self, identity: bytes, session: bytes, role: Role) -> None:
@@ -62,7 +62,7 @@ class RoundKey:
         check_signature(identity, ROUND_KEY, _said(session, role, self.number, self.public), self.signature)
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         return packed(self.number) + self.public + self.signature
 
     @classmethod
@@ -73,7 +73,7 @@ class RoundKey:
 
     @staticmethod
     def size(keys: int = 1) -> int:
-        """In bytes."""
+        """Size of an encoded key in bytes."""
         return 4 + keys * KEY_BYTES + SIGNATURE_BYTES
 
 
@@ -82,7 +82,7 @@ def _said(session: bytes, role: Role, number: int, public: bytes) -> bytes:
 
 
 def public_half(secret: X25519PrivateKey) -> bytes:
-    """What everybody may know."""
+    """Public half of a round key."""
     return secret.public_key().public_bytes_raw()
 
 

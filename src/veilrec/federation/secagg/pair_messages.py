@@ -86,13 +86,13 @@ def decode_advert(content: bytes) -> RoundKey:
 
 @dataclass(frozen=True)
 class Group:
-    """Who takes part, and the keys of one device's neighbours."""
+    """The members of a round, and the keys of one client's neighbours."""
 
     members: tuple[int, ...]
     adverts: tuple[RoundKey, ...]
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         adverts = b"".join(advert.encode() for advert in self.adverts)
         return encode_numbers(self.members) + packed(len(self.adverts)) + adverts
 
@@ -115,7 +115,7 @@ class SealedShares:
     boxes: Mapping[int, bytes]  # by neighbour
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         return packed(self.number) + self.commitment + encode_boxes(self.boxes)
 
     @classmethod
@@ -142,7 +142,7 @@ def read_boxes(reader: MessageReader) -> dict[int, bytes]:
 
 
 def decode_boxes(content: bytes) -> dict[int, bytes]:
-    """What the neighbours of a device have sealed for it."""
+    """Decode the boxes that neighbours have sealed for a client."""
     boxes = read_boxes(reader := MessageReader(content))
     reader.end()
     return boxes
@@ -199,7 +199,7 @@ class Reveal:
     shares: Mapping[int, tuple[SecretKind, bytes]]  # by the neighbour whose secret it is
 
     def encode(self) -> bytes:
-        """For the wire."""
+        """Encode for the wire."""
         parts = (
             packed(owner) + bytes([_KINDS.index(kind)]) + share for owner, (kind, share) in sorted(self.shares.items())
         )
@@ -222,7 +222,7 @@ def _share(kind: int, share: bytes) -> tuple[SecretKind, bytes]:
 
 
 def _in_order(pairs: Iterable[tuple[int, Value]]) -> dict[int, Value]:
-    """By number; numbers rise, so that none comes twice and there is one way to write them."""
+    """Map values by number; numbers have to rise, so that there is one encoding."""
     read: dict[int, Value] = {}
     last = -1
     for number, value in pairs:

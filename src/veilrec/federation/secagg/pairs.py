@@ -61,17 +61,17 @@ SURVIVORS = b"veilrec survivors\n"  # what a signature under a list is for
 
 
 def session_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
-    """What the keys of a round are bound to."""
+    """Digest that the keys of a round are bound to."""
     return terms.session(b"pairs", neighbourhood.encode())
 
 
 def _ring_of(terms: Terms, neighbourhood: Neighbourhood) -> bytes:
-    """What the order of the ring is drawn from: nothing that the server could try out until it likes the neighbours."""
+    """Digest that orders the ring, of nothing that the server could vary to choose neighbours."""
     return digest(b"ring", terms.federation, packed(terms.round_number), neighbourhood.encode())
 
 
 def _group_of(session: bytes, members: tuple[int, ...]) -> bytes:
-    """What everything is bound to once it is known who takes part."""
+    """Digest that all later messages are bound to, once the members are known."""
     return digest(b"group", session, encode_numbers(members))
 
 
@@ -253,7 +253,7 @@ class PairwiseSum:
         self._survivors: tuple[int, ...] | None = None
 
     def propose(self) -> bytes:
-        """To every device."""
+        """Encode the terms for every client."""
         return self.terms.encode()
 
     def receive_advert(self, content: bytes) -> int:
@@ -268,7 +268,7 @@ class PairwiseSum:
         return advert.number
 
     def groups(self) -> dict[int, bytes]:
-        """To every device that came, by its number; nobody else takes part from now on."""
+        """Fix the members, and encode for each of them its neighbours' keys."""
         if len(self._adverts) < self.neighbourhood.devices:
             raise TooFew(f"{len(self._adverts)} devices came: the round was planned for {self.neighbourhood.devices}")
         self._members = tuple(sorted(self._adverts))
@@ -291,7 +291,7 @@ class PairwiseSum:
         return shares.number
 
     def boxes(self) -> dict[int, bytes]:
-        """To every device that shared: what its neighbours have sealed for it; nobody else sends a vector."""
+        """Fix who sends a vector, and encode for each of them the boxes of its neighbours."""
         needed = max(self.terms.least, self.neighbourhood.quorum(len(self._members)))
         if len(self._shares) < needed:
             raise TooFew(f"{len(self._shares)} devices have shared their secrets, and {needed} have to stay to the end")
@@ -303,7 +303,7 @@ class PairwiseSum:
         return self._boxes
 
     def kept(self) -> bytes:
-        """All that devices have said before their vectors: a server that was killed goes on with it."""
+        """Encode all messages before the vectors, so that a server that was killed can go on."""
         adverts = b"".join(self._adverts[number].encode() for number in self._members)
         shares = b"".join(self._shares[number].encode() for number in self._shared or ())
         parts = (packed(len(self._members)), adverts, packed(len(self._shared or ())), shares)
@@ -311,7 +311,7 @@ class PairwiseSum:
 
     @classmethod
     def restored(cls, content: bytes, neighbourhood: Neighbourhood, registered: Mapping[int, bytes]) -> PairwiseSum:
-        """The same round as `kept` wrote it, before its first vector; whatever devices were sent is sent again."""
+        """Restore a round from what `kept` wrote, before its first vector."""
         made = cls(Terms.read(reader := MessageReader(content)), neighbourhood, registered)
         for _ in range(reader.count(MOST_DEVICES)):
             made.receive_advert(RoundKey.read(reader, KEYS).encode())
@@ -323,7 +323,7 @@ class PairwiseSum:
         return made
 
     def again(self) -> PairwiseSum:
-        """The same round before its first vector, to be gone through anew: what was checked before is not again."""
+        """Copy the round as it was before its first vector, without checking its messages again."""
         made = copy(self)
         made._arrived, made._signed, made._reveals, made._survivors = set(), {}, {}, None
         made._total = np.zeros_like(self._total)

@@ -39,7 +39,7 @@ class TooFew(Void):
 
 
 class BrokenSum(Void):
-    """What came together is no sum of what was sent: somebody did not do their part."""
+    """The sum is not that of the vectors that were sent: a participant deviated from the protocol."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ class Terms:
 
     @property
     def words(self) -> np.dtype[np.unsignedinteger[Any]]:
-        """How a number travels."""
+        """Data type of a number on the wire."""
         return np.dtype("<u4") if self.width <= 32 else np.dtype("<u8")
 
     @property
     def vector_bytes(self) -> int:
-        """Of a whole vector."""
+        """Size of a vector in bytes."""
         return self.length * self.words.itemsize
 
     def encode(self) -> bytes:
-        """For the wire, and for the session."""
+        """Encode for the wire and for the session digest."""
         return _TERMS.pack(_MAGIC, self.federation, self.round_number, self.length, self.width, self.least)
 
     @classmethod
@@ -123,7 +123,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 class MessageReader:
-    """Bytes from somebody else, taken apart from the front; what is missing or left over raises `BadMessage`."""
+    """Reads a received message from the front; missing or trailing bytes raise `BadMessage`."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self._at = memoryview(content), 0
@@ -139,11 +139,11 @@ class MessageReader:
         return bytes(self._view(count))
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """The next fields."""
+        """Read the next fields."""
         return form.unpack(self._view(form.size))
 
     def several(self, form: struct.Struct, most: int) -> Iterator[tuple[Any, ...]]:
-        """How many there are, and then as often the same fields."""
+        """Read a count, and then as many groups of fields."""
         return form.iter_unpack(self._view(self.count(most) * form.size))
 
     def count(self, most: int) -> int:
@@ -158,7 +158,7 @@ class MessageReader:
         return np.frombuffer(self._view(terms.vector_bytes), terms.words)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         if self._at != len(self._content):
             raise BadMessage(f"the message goes on for {len(self._content) - self._at} bytes behind its end")
 
