@@ -35,7 +35,7 @@ import veilrec
 from veilrec.audit.contract_subject import subjects
 from veilrec.cli.main import app
 from veilrec.core.errors import VeilrecError
-from veilrec.data.population import Catalogue
+from veilrec.data.population import ItemTable
 from veilrec.methods.base import setting_names
 from veilrec.methods.news import text_vectors
 from veilrec.methods.registry import METHODS, get
@@ -45,34 +45,27 @@ from veilrec.runs.training import train
 from veilrec.simulation.real_clients import RealRun
 from veilrec.simulation.simulation import Simulation
 
-SEED, ROUNDS, LIST_LENGTH = 1, 2, 10
+SEED, ROUNDS, LIST_LENGTH = 1, 3, 10
+MORE_ROUNDS = {"veil": 6}  # for all its phases
 SECRET = bytes(range(32))
 DATA = {
     "synthetic-ratings": "synthetic-ratings:users=80,items=160,mean_history=8,seed=3",
     "synthetic-news": "synthetic-news:users=60,news=200,days=3,seed=3",
 }
 # A method takes those that it has.
-TINY = (
-    "cohort.size=12",
-    "batch=64",
-    "size.word_dim=8",
-    "size.heads=2",
-    "size.head_dim=4",
-    "size.attention=4",
-    "size.category_dim=4",
-)
+TINY = "cohort.size=12 batch=64 size.word_dim=8 size.heads=2 size.head_dim=4 size.attention=4 size.category_dim=4"
 # Settings under which a method goes through other code than it usually does: (method, calibration, settings).
 OTHER_WAYS = (
     ("fedmf-lean", None, ("row_share=0.5", "server.momentum=0.5")),
     ("fedmf-sub-rr", None, ("selection.fresh=true",)),
-    ("dp-fedmf", "proven", ("cohort.sampling=poisson",)),
+    ("dp-fedmf", "proven", ("cohort.sampling=fixed",)),
     ("priv-fedmf-sub", "proven", ("selection.unit=click", "cohort.sampling=poisson")),
     ("priv-fedmf-sub", "as-published", ("selection.reports=cohort", "selection.fresh=true")),
     ("privaterec", "proven", ("training=sums",)),
     ("privaterec", "proven", ("training=reports", "cohort.sampling=turns")),
 )
 RESULTS = ("metrics", "baselines", "communication", "noise", "comparison", "before_and_after", "publishable")
-CHANGING = ("created", "made_by", "key", "signature", "rotations", "files")  # of a manifest; files are hashed below
+CHANGING = ("created", "made_by", "key", "signature", "rotations", "files")  # in a manifest; files are read below
 DIGEST = "sha256:"  # how a text begins that counts as a value wherever it stands
 WITH_TEXT = ("settings", "result", "statement", "manifest")  # fields whose other texts are words
 UNAVAILABLE = "unavailable"
@@ -91,13 +84,14 @@ class Case(NamedTuple):
         """Its name in the file."""
         return "/".join([self.method, ",".join([self.calibration or "usual", *self.settings]), self.data])
 
-    def request(self) -> RunRequest:
+    def request(self) -> Request:
         """What to train."""
         known = setting_names(get(self.method).config)
-        chosen = [setting for setting in TINY if setting.partition("=")[0] in known]
+        chosen = [setting for setting in TINY.split() if setting.partition("=")[0] in known]
         calibration = [] if self.calibration is None else [f"calibration={self.calibration}"]
         settings = (*calibration, *chosen, *self.settings)
-        return RunRequest(self.method, DATA[self.data], seed=SEED, rounds=ROUNDS, settings=settings)
+        rounds = MORE_ROUNDS.get(self.method, ROUNDS)
+        return RunRequest(self.method, DATA[self.data], seed=SEED, rounds=rounds, settings=settings)
 
 
 def all_cases(only: list[str]) -> Iterator[Case]:
@@ -122,21 +116,24 @@ def tensors(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     return sorted(f"{digest(np.ascontiguousarray(a).tobytes())} {a.dtype.str} {list(a.shape)}" for a in arrays.values())
 
 
-def file_value(path: Path) -> Any:
-    """What a file says, without names of tensors; of prose only a hash that does not count as a value."""
+def file_value(path: Path, left_out: tuple[str, ...] = ()) -> Any:
+    """What a file says: hashes of tensors, the contents of JSON, or the lines of prose; of other bytes a hash."""
     if path.suffix == ".safetensors":
         return tensors(load_file(path))
-    content = path.read_bytes()
-    if path.suffix == ".json":
-        return json.loads(content)
-    return digest(content).removeprefix(DIGEST if path.suffix == ".md" else "")
+    if path.suffix not in (".json", ".md"):
+        return digest(path.read_bytes())
+    text = path.read_text(encoding="utf-8")
+    for part in left_out:
+        text = text.replace(part, "...")
+    return json.loads(text) if path.suffix == ".json" else text.splitlines()
 
 
 def manifest(run: veilrec.Run, folder: Path) -> dict[str, Any]:
     """The manifest of a release of the run, without times and keys, and the contents of its files."""
     release = run.release(folder / "release", key=folder / "signing.key", unprotected=True)
+    left_out = tuple(str(release.manifest[name]) for name in ("created", "made_by"))
     kept = {name: value for name, value in release.manifest.items() if name not in CHANGING}
-    return kept | {"files": {name: file_value(release.folder / name) for name in release.manifest["files"]}}
+    return kept | {"files": {name: file_value(release.folder / name, left_out) for name in release.manifest["files"]}}
 
 
 def statement(run: veilrec.Run) -> dict[str, Any]:
@@ -180,16 +177,16 @@ def of_run(prepared: PreparedRun, folder: Path) -> dict[str, Any]:
 
 
 class Tap:
-    """A device whose calls are noted if bytes come of them."""
+    """A device whose calls are noted, as (bytes given, bytes returned), if bytes come of them."""
 
-    def __init__(self, device: Any, calls: list[tuple[bytes | None, bytes]]) -> None:
+    def __init__(self, device: Any, calls: list[tuple[bytes, bytes]]) -> None:
         self._device, self._calls = device, calls
 
     def __getattr__(self, name: str) -> Any:
         def call(*given: Any) -> Any:
             told = getattr(self._device, name)(*given)
             if isinstance(told, bytes):
-                self._calls.append((next((one for one in given if isinstance(one, bytes)), None), told))
+                self._calls.append((b"".join(part for part in given if isinstance(part, bytes)), told))
             return told
 
         return call
@@ -198,38 +195,34 @@ class Tap:
 class TappedRun(RealRun):
     """Real rounds that keep every broadcast and message."""
 
-    calls: list[tuple[bytes | None, bytes]]
+    calls: list[tuple[bytes, bytes]]
 
     def device(self, name: str) -> Any:
         """The device of that name, tapped."""
         return Tap(super().device(name), self.calls)
 
 
-def of_devices(simulation: Simulation, folder: Path) -> dict[str, Any]:
+def of_devices(simulation: Simulation, rounds: int, folder: Path) -> dict[str, Any]:
     """The same rounds by real devices: the first broadcast, message and report, and all of them together."""
     real = TappedRun(folder / "devices", simulation.plan, simulation.data, simulation.seeds)
     real.calls = []
     try:
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             real.step()
-        verdict = real.compare()
-        state = real.coordinator.standing.state()
+        verdict, state = real.compare(), real.coordinator.standing.state()
     finally:
         real.close()
-    broadcasts, messages = zip(*((heard, told) for heard, told in real.calls if heard is not None), strict=True)
-    reports = [told for heard, told in real.calls if heard is None]
-    kinds = {"broadcast": broadcasts, "message": messages, "report": reports}
-    return {
-        kind: {
-            "first": digest(sent[0]),
-            "length": len(sent[0]),
-            "all": digest(b"".join(sent)),
-            "count": len(sent),
-            "bytes": sum(map(len, sent)),
-        }
-        for kind, sent in kinds.items()
-        if sent
-    } | {"tensors": tensors(state), "verdict": None if verdict is None else verdict.to_json()}
+    kinds = {
+        "broadcast": [heard for heard, _ in real.calls if heard],
+        "message": [told for heard, told in real.calls if heard],
+        "report": [told for heard, told in real.calls if not heard],
+    }
+    found: dict[str, Any] = {"tensors": tensors(state), "verdict": None if verdict is None else verdict.to_json()}
+    for kind, sent in kinds.items():
+        if sent:
+            found[kind] = {"first": digest(sent[0]), "length": len(sent[0]), "all": digest(b"".join(sent))}
+            found[kind] |= {"count": len(sent), "total_length": sum(map(len, sent))}
+    return found
 
 
 def golden(case: Case) -> dict[str, Any]:
@@ -243,11 +236,13 @@ def golden(case: Case) -> dict[str, Any]:
             secret = replace(request, noise="secure")
             told = attempt(lambda: of_run(prepare(secret, secret=SECRET), folder / "secure"))
             found |= {f"secure {field}": value for field, value in told.items()}
-            found["devices"] = attempt(lambda: of_devices(prepare(secret, secret=SECRET).trainer, folder))
+            found["devices"] = attempt(
+                lambda: of_devices(prepare(secret, secret=SECRET).trainer, request.rounds, folder)
+            )
     return json.loads(json.dumps(found))
 
 
-def sentence_vectors(catalogue: Catalogue) -> NDArray[np.float32]:
+def sentence_vectors(catalogue: ItemTable) -> NDArray[np.float32]:
     """Stands in for the language model, whose package need not be there."""
     return np.random.default_rng(4).standard_normal((len(catalogue.titles), 384), np.float32) / np.float32(384**0.5)
 
@@ -289,40 +284,41 @@ class Differences:
         self.renamed: Counter[str] = Counter()
 
     def add_case(self, key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Compare all fields of a case; a hash that depends on the names of tensors is worth no more than these."""
-        for field in sorted(before.keys() | after.keys(), key=lambda name: (name.endswith("weights_sha256"), name)):
-            known = len(self.values)
-            self.add_field(key, field, before.get(field, {}), after.get(field, {}))
-            beside = f"{key}: {field.replace('weights_sha256', 'tensors')}/"
-            by_name = field.endswith("weights_sha256") and field in before and field in after
-            if by_name and len(self.values) > known and not any(line.startswith(beside) for line in self.values):
-                del self.values[known:]
+        """Compare all fields of a case; where all tensors are the same, a hash that covers their names may differ."""
+        changed = {}
+        for field in sorted(before.keys() | after.keys()):  # tensors come before weights_sha256
+            found = self._field(field, before.get(field, {}), after.get(field, {}))
+            tensors_of = field.replace("weights_sha256", "tensors")
+            if found and field != tensors_of and field in before and changed.get(tensors_of) == []:
                 self.renamed[f"{field}: only names of tensors differ"] += 1
-
-    def add_field(self, key: str, field: str, before: Any, after: Any) -> None:
-        """Compare leaves under the same keys exactly, the others by their values whatever their keys."""
-        old, new = dict(leaves(before, (field,))), dict(leaves(after, (field,)))
-        moved: dict[str, list[str]] = defaultdict(list)
-        for path in sorted(new.keys() - old.keys(), reverse=True):
-            moved[json.dumps(new[path])].append("/".join(path))
-        for path, was in old.items():
-            text = json.dumps(was)
-            if path in new:
-                self._add(key, path, was, new[path], text, json.dumps(new[path]))
-            elif moved[text]:
-                self.renamed[f"{'/'.join(path)} -> {moved[text].pop()}"] += 1
             else:
-                self._add(key, path, was, was, text, "nothing")
-        for path in new.keys() - old.keys():
-            text = json.dumps(new[path])
-            if "/".join(path) in moved[text]:
-                self._add(key, path, new[path], new[path], "nothing", text)
+                self.values += [f"{key}: {line}" for line in found]
+            changed[field] = found
 
-    def _add(self, key: str, path: tuple[str, ...], was: Any, now: Any, old: str, new: str) -> None:
-        if old != new and is_word(path, was) and is_word(path, now):
-            self.words[f"{path[-2] if path[-1].isdecimal() else path[-1]}: {old} -> {new}"] += 1
-        elif old != new:
-            self.values.append(f"{key}: {'/'.join(path)}: {old} -> {new}")
+    def _field(self, field: str, before: Any, after: Any) -> list[str]:
+        """The values that differ: under the same key exactly, the others as a multiset whatever their keys are."""
+        old, new = dict(leaves(before, (field,))), dict(leaves(after, (field,)))
+        added: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        for path in sorted(new.keys() - old.keys(), reverse=True):
+            added[json.dumps(new[path])].append(path)
+        pairs = [(path, path) for path in old if path in new]
+        for path in sorted(old.keys() - new.keys()):
+            same = added[json.dumps(old[path])]
+            pairs.append((path, same.pop() if same else None))
+        pairs += [(None, path) for paths in added.values() for path in paths]
+        found = []
+        for left, right in pairs:
+            was, now = ("nothing" if p is None else json.dumps(of[p]) for p, of in ((left, old), (right, new)))
+            names = ["/".join(path) for path in dict.fromkeys((left, right)) if path is not None]
+            if was == now and len(names) > 1:
+                self.renamed[" -> ".join(names)] += 1
+            elif was != now and all(
+                path is None or is_word(path, of[path]) for path, of in ((left, old), (right, new))
+            ):
+                self.words[f"{names[0]}: {was} -> {now}"] += 1
+            elif was != now:
+                found.append(f"{names[0]}: {was} -> {now}")
+        return found
 
     def show(self) -> None:
         """Print everything, the values last."""
