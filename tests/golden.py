@@ -84,7 +84,7 @@ class Case(NamedTuple):
         """Its name in the file."""
         return "/".join([self.method, ",".join([self.calibration or "usual", *self.settings]), self.data])
 
-    def request(self) -> Request:
+    def request(self) -> RunRequest:
         """What to train."""
         known = setting_names(get(self.method).config)
         chosen = [setting for setting in TINY.split() if setting.partition("=")[0] in known]
