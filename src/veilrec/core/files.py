@@ -180,12 +180,6 @@ def sha256(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def cache_folder() -> Path:
-    """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
-    chosen = os.environ.get("VEILREC_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"
-
-
 State = Mapping[str, NDArray[Any]]
 
 _TYPES = {

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from veilrec.core.errors import BadInput, known_name, written_name
+from veilrec.core.extras import cache_folder
 from veilrec.methods import plugins
 
 if TYPE_CHECKING:
@@ -238,12 +239,12 @@ def _of_paper(entries: list[dict[str, Any]], paper: str) -> list[dict[str, Any]]
 
 def read_index() -> list[dict[str, Any]]:
     """Descriptions of the built-in methods, grouped by paper; cached, because making them imports every method."""
-    from veilrec.core.files import cache_folder, write_text  # numpy: the registry itself needs none
-
     cached = cache_folder() / "methods" / f"{_source_digest()}.json"
     try:
         entries: list[dict[str, Any]] = json.loads(cached.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        from veilrec.core.files import write_text
+
         entries = [describe(method) for method in all_methods()]
         with suppress(OSError):  # a cache that cannot be written costs two seconds each time
             cached.parent.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ testpaths = ["tests"]
 """
 
 _METHOD = '''\
-"""$kind: federated matrix factorisation whose devices send a part of their change: put your own idea there."""
+"""$kind: federated matrix factorisation whose clients send a part of their update: put your own idea there."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ class ${kind}LocalTrainer:
         """A vector for each device that takes part for the first time."""
         return self._factorise.fresh_private_state(devices, draws_seed)
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, NDArray[np.float32]], about: RoundSpec) -> LocalResults:
+    def learn(
+        self, cohort: Cohort[OwnItems], model: Mapping[str, NDArray[np.float32]], about: RoundSpec
+    ) -> LocalResults:
         """Learn from each device's items; the model that the server sent is not changed."""
         learned = self._factorise.learn(cohort, model, about)
         tables = {n: replace(rows, values=rows.values * self._damping) for n, rows in learned.uploads.tables.items()}
