@@ -8,7 +8,7 @@
 | mean weighted by clicks B_u (eq. 6) | `aggregation` "weighted-mean" |
 | eta, server step (eq. 7) | `server.rate` |
 | r, share of users in a round | `round_share` |
-| P, sampled non-clicks | `negatives` |
+| H, sampled non-clicks (eq. 3) | `negatives` |
 
 proven: the whole update of a user is clipped, all clients weigh the same, and the sum gets Gaussian noise. Its norm
 grows with the square root of the number of parameters, so `fednewsrec-head` keeps public sentence vectors frozen and

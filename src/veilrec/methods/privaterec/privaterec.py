@@ -11,7 +11,7 @@
 | theta, clip norm of the attention | `size.attention_clip` |
 | p, padding probability | `privacy.pad_probability` |
 | eps_t, training budget | `privacy.epsilon` |
-| k, sampled non-clicks | `negatives` |
+| sampled non-clicks of a click | `negatives` |
 
 as-published: Algorithm 3. The gradient goes through the attention, and reveals the history in plaintext.
 proven, by `training`:

@@ -2,7 +2,7 @@
 
 | paper | here |
 |---|---|
-| S_0, first clip norm | `privacy.clip_norm` |
+| S, clipping bound: its first value | `privacy.clip_norm` |
 | gamma, quantile of unclipped updates | `bound.quantile` |
 | alpha_4, step of the clip norm | `bound.rate` |
 | z, noise multiplier | `bound.noise_multiplier` |
