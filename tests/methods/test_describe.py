@@ -1,23 +1,36 @@
-"""The index agrees with the methods; one method is told in full."""
+"""The index of methods, and the full description of one."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from veilrec.core.errors import BadInput
+from veilrec.methods import registry
 from veilrec.methods.base import configure, leaves, setting_names
-from veilrec.methods.registry import INDEX, METHODS, PAPERS, all_methods, describe, everything, get, listed, make_index
+from veilrec.methods.registry import METHODS, all_methods, describe, everything, get, listed, read_index
 
 
-def test_the_index_is_that_of_the_methods() -> None:
-    assert INDEX.read_text(encoding="utf-8") == make_index(), "run: python -m veilrec.methods.registry"
+def test_the_index_is_derived_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
+    derived = [describe(method) for method in all_methods()]
+    assert read_index() == derived
+    monkeypatch.setattr(registry, "all_methods", lambda: [])
+    assert read_index() == derived
+    (cached,) = (tmp_path / "methods").iterdir()
+    cached.write_text("{")
+    assert read_index() == []
+    monkeypatch.setattr(registry, "_source_digest", lambda: "other")
+    read_index()
+    assert [path.name for path in (tmp_path / "methods").iterdir()] == ["other.json"]
 
 
-def test_every_method_stands_in_one_paper() -> None:
-    standing = [name for _, names in PAPERS.values() for name in names]
-    assert sorted(standing) == sorted(METHODS)
+def test_a_cache_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "methods").write_text("a file, not a folder")
+    monkeypatch.setenv("VEILREC_CACHE", str(tmp_path))
+    assert [entry["name"] for entry in read_index()] == list(METHODS)
 
 
 def test_descriptions_are_complete_and_are_json() -> None:

@@ -135,7 +135,7 @@ def test_a_method_registered_under_another_name_is_refused(install: Callable[...
         ("METHOD = 1", "is no Method but a int"),
         ("x = 1\nraise ValueError('bad day')", r"cannot be run \(line 2, ValueError: bad day\)"),
         ("def (", "cannot be run .*SyntaxError"),
-        ("from veilrec.methods.priv_fedmf_sub.fedmf import METHOD", "fedmf is the name of a built-in method"),
+        ("from veilrec.methods.priv_fedmf_sub.fedmf import FEDMF as METHOD", "fedmf is the name of a built-in method"),
     ],
 )
 def test_a_file_that_is_no_method_is_one_line(text: str, told: str, tmp_path: Path) -> None:

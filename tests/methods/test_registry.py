@@ -72,7 +72,7 @@ def test_a_method_that_knows_items_by_their_ids_learns_from_impressions(name: st
 def test_the_table_imports_no_method() -> None:
     script = (
         "import sys; from veilrec.methods.registry import METHODS;"
-        "print([m for m in sys.modules if m.startswith(('veilrec.methods.ratings', 'veilrec.methods.news'))])"
+        "print([m for m in sys.modules if m.startswith(('veilrec.methods.priv_fedmf_sub', 'veilrec.methods.news'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

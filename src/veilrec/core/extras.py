@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 from veilrec.core.errors import BadInput
 
@@ -56,3 +58,9 @@ def require(who: str, module: str) -> None:
     """Refuse to begin what would fail later, or never end, without this module."""
     if find_spec(module) is None:
         raise missing_part(who, ModuleNotFoundError(name=module)) or ModuleNotFoundError(name=module)
+
+
+def cache_folder() -> Path:
+    """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
+    chosen = os.environ.get("VEILREC_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"

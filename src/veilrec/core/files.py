@@ -168,12 +168,6 @@ def sha256(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def cache_folder() -> Path:
-    """`$VEILREC_CACHE`, or `~/.cache/veilrec`."""
-    chosen = os.environ.get("VEILREC_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "veilrec"
-
-
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
     """What is changed in here is on disk together, or not at all: also where the disk refuses the end of it."""

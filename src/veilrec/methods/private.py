@@ -1,6 +1,7 @@
-"""What private methods on ratings share: settings, the noise that keeps a promise, and honest statements.
+"""Parts that private methods share: settings, calibrated mechanisms, and guarantees.
 
-Noise on sums for when nobody can be trusted to draw cohorts: devices take turns, and the noise is a tree's.
+`noisy_sum` (Gaussian noise on the sum of a round), `adaptive_sum` (with adaptive clipping) and `tree_sum` (DP-FTRL, for
+cohorts in a fixed public order) calibrate the noise so that the whole run stays within the budget.
 """
 
 from __future__ import annotations
@@ -83,37 +84,37 @@ class PrivacySettings:
 
 
 class PrivateConfig(Protocol):
-    """What the settings of every private method have."""
+    """Settings that every private method has."""
 
     @property
     def calibration(self) -> Calibration:
-        """What holds, or what a paper claims."""
+        """Whether the noise is proven or the paper's."""
 
     @property
     def privacy(self) -> PrivacySettings:
-        """The promise."""
+        """Budget and clip norm."""
 
     @property
     def cohort(self) -> CohortSettings:
-        """Who takes part."""
+        """Client sampling."""
 
     @property
     def aggregation(self) -> Aggregation:
-        """How a round is added up."""
+        """Aggregation of a round."""
 
     @property
     def server(self) -> ServerRate:
-        """How the server steps."""
+        """Server optimiser."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """The same settings but for some."""
+        """Copy the settings with some of them replaced."""
 
 
 C = TypeVar("C", bound=PrivateConfig)
 
 
 class PrivateFields(Config):
-    """The same as settings, for a configuration to add to those of its model."""
+    """Settings of private methods, to be mixed into the configuration of a model."""
 
     calibration: Calibration = "proven"  # proven: noise that holds; as-published: the paper's
     privacy: PrivacySettings = PrivacySettings()
@@ -123,7 +124,7 @@ class PrivateFields(Config):
 
 
 def merged(*presets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Presets over presets: settings of the same name, the last one counts."""
+    """Merge presets deeply; later ones win."""
     result: dict[str, dict[str, Any]] = {}
     for preset in presets:
         for name, settings in preset.items():
@@ -140,21 +141,21 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adjacency_of(cohort: CohortSettings) -> Adjacency:
-    """The adjacency that goes with the way of sampling."""
+    """Adjacency that the client sampling implies."""
     return "replace-one" if cohort.sampling == "fixed" else "add-remove"
 
 
 def devices_with_data(problem: Problem) -> int:
-    """How many devices can take part."""
+    """Number of clients that have training data."""
     return int((problem.train.lengths() > 0).sum())
 
 
 def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *, keeps_state: bool) -> Rounds:
-    """How often a user's data is used, as accounting sees it.
+    """Describe how often a user takes part, for accounting.
 
-    Where devices keep state between rounds, being drawn into a cohort of a fixed size is worth nothing: what the
-    others keep depends on who was drawn before, and so on this user (docs/privacy.md). Such a user is accounted for
-    as if in every round.
+    Where clients keep state between rounds, sampling cohorts of a fixed size does not amplify: what others keep
+    depends on who was sampled before, and so on this user (docs/privacy.md). Such a user is accounted for as if in
+    every round.
     """
     if cohort.sampling == "turns":
         raise BadInput(
@@ -169,7 +170,7 @@ def taking_part(cohort: CohortSettings, rounds: int, devices: int, unit: Unit, *
 
 @dataclass(frozen=True)
 class ReportsBefore:
-    """Reports before the first round, as `noisy_sum` accounts for them."""
+    """Reports before the first round, with their privacy event."""
 
     reports: ReportSpec
     event: Event  # what they cost
@@ -178,7 +179,7 @@ class ReportsBefore:
 
 
 def private_votes(privacy: PrivacySettings, cohort: CohortSettings, n_items: int, *, share: float) -> ReportsBefore:
-    """How popular items are, from everybody's votes within a share of the epsilon of the run."""
+    """Reports on popularity: votes of all clients, within a share of the epsilon of the run."""
     probability(share=share)
     votes = VoteReports(
         length=n_items, epsilon=share * privacy.epsilon, delta=privacy.delta, adjacency=adjacency_of(cohort)
@@ -237,7 +238,7 @@ def adaptive_sum(
     unit: Unit = "user",
     count_standard_deviation: float | None = None,
 ) -> AdaptiveSum:
-    """The same promise with a bound that is learnt: `privacy.clip_norm` is the first one, `schema` is without it.
+    """Calibrate Gaussian noise with adaptive clipping; `privacy.clip_norm` is the first clip norm.
 
     The count gets noise of a twentieth of the cohort (Andrew et al. 2021), and in small cohorts so much more that it
     spends at most a tenth of mu^2: the updates then have 1.054 times the noise that they would have without it.
@@ -266,7 +267,7 @@ def adaptive_sum(
 
 
 def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0.5, rate: float = 0.2) -> Plan:
-    """The same plan with a bound that `quantile` of the updates stay within; `plan` knows nothing of a bound."""
+    """Add adaptive clipping to a plan: a clip norm that `quantile` of the updates stay within."""
     smallest, largest = mechanism.limits
     rule = GeometricClipping(
         cohort=plan.cohort.among(mechanism.taking_part.population),
@@ -286,7 +287,7 @@ def with_learnt_bound(plan: Plan, mechanism: AdaptiveSum, *, quantile: float = 0
 
 
 def with_public_divisor(config: C, problem: Problem) -> C:
-    """The same settings with a plain sum: how many devices came, or changed a row, would tell something by itself.
+    """Replace a mean by a plain sum with a public divisor: the number of participants is not covered by noise.
 
     Dividing a change by n is the rate of SGD divided by n, or the caution of FedAdam and FedYogi times n.
     """
@@ -306,14 +307,14 @@ def with_public_divisor(config: C, problem: Problem) -> C:
 
 
 def participations(cohort: CohortSettings, rounds: int, devices: int) -> int:
-    """In how many rounds a device takes part, on average, rounded up."""
+    """Average number of rounds that a client takes part in, rounded up."""
     return math.ceil(rounds * cohort.among(devices) / devices)
 
 
 def proven(
     epsilon: float, delta: float, cohort: CohortSettings, *caveats: str, public: str = PUBLIC, keeps_state: bool = True
 ) -> Guarantee:
-    """The statement of sums with noise: user-level, over the whole run, trusting the server."""
+    """Guarantee of noise on sums: per user, over the whole run, central DP."""
     amplified = cohort.size > 0 and not (keeps_state and cohort.sampling == "fixed")
     secret = (COHORTS_STAY_HIDDEN,) if amplified else (NOT_AMPLIFIED,) if cohort.size > 0 else ()
     by_turns = cohort.sampling == "turns"
@@ -337,7 +338,7 @@ def proven(
 
 
 def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
-    """The paper's claim: epsilon a device, as if one message were all."""
+    """The paper's claim: epsilon of one message."""
     return Guarantee(
         basis="as published",
         unit="user",
@@ -351,7 +352,7 @@ def as_published(privacy: PrivacySettings, *caveats: str) -> Guarantee:
 
 
 def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: str, doing: str) -> Guarantee:
-    """The claim with what accounting says beside it: of one message, and of a run with a device `doing` so much."""
+    """Add to a claim what accounting says: of one message, and of a run in which a client is `doing` so much."""
     one = epsilon_of(message, delta)
     if math.isinf(one):
         note = f"No epsilon is finite, per message or over the run: {note}"
@@ -364,12 +365,12 @@ def honest(claim: Guarantee, message: Event, run: Event, delta: float, *, note: 
 
 
 def takes_part(times: int) -> str:
-    """What a device does in a run, for a statement."""
+    """Phrase for statements: how often a client takes part."""
     return f"takes part {how_often(times)}"
 
 
 def tells_largest(privacy: PrivacySettings, what: str, *caveats: str) -> Guarantee:
-    """The claim of a method that sends the largest of some entries: which ones those are, no noise covers."""
+    """Claim of a method that sends the largest entries, whose positions no noise covers."""
     claim = as_published(privacy, *caveats, f"Which {what} are sent depends on the data, and no noise covers it.")
     nothing_holds = NonPrivateEvent()
     note = "which entries are sent is told exactly"
@@ -386,10 +387,10 @@ def tree_sum(
     before: Event | None = None,
     numbers_before: int = 0,
 ) -> TreeSum:
-    """Noise of a tree, so that the whole run, and what was released `before` it, keeps the promise.
+    """Calibrate DP-FTRL noise, so that the whole run, and what was released `before` it, stays within the budget.
 
-    In floor(devices / size) rounds one after another nobody has two turns: so many make a tree. Whether devices keep
-    state does not matter: turns are public, so that what they keep follows from their own data and what was released.
+    In floor(devices / size) consecutive rounds no client takes part twice: so many make a tree. Whether clients keep
+    state does not matter: the order is public, so that their state follows from their own data and what was released.
     """
     if cohort.sampling != "turns":
         raise BadInput(f"cohort.sampling is {cohort.sampling}: a tree of noise needs --set cohort.sampling=turns")
@@ -415,5 +416,5 @@ def tree_sum(
 
 
 def by_turns(plan: Plan, mechanism: TreeSum) -> Plan:
-    """The same plan with this noise."""
+    """Replace the mechanism of a plan by DP-FTRL."""
     return replace(plan, mechanism=mechanism, most_turns=mechanism.taking_part.rounds)

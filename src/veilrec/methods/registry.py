@@ -1,176 +1,147 @@
-"""Every method by name, ours and those of other packages and files; its module is imported when it is asked for.
+"""Registry of methods: built-in ones, plugins of installed packages, and files.
 
-What is said of methods: a line each from an index that needs none of them, and everything about one.
+A method's module is imported when the method is requested. `veilrec methods` lists all of them without importing any:
+it reads an index that is derived from the methods and cached under a digest of this package's source, so that a change
+of any file makes a new one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from veilrec.core.errors import BadInput, known_name, written_name
+from veilrec.core.extras import cache_folder
 from veilrec.methods import plugins
 
 if TYPE_CHECKING:
     from veilrec.methods.base import Method
 
 
-METHODS = {
-    "fedmf": "priv_fedmf_sub.fedmf:FEDMF",
-    "fedmf-lean": "priv_fedmf_sub.fedmf:FEDMF_LEAN",
-    "dp-fedmf": "priv_fedmf_sub.fedmf:DP_FEDMF",
-    "dp-fedmf-svd": "priv_fedmf_sub.compression:DP_FEDMF_SVD",
-    "dp-fedmf-topk": "priv_fedmf_sub.compression:DP_FEDMF_TOPK",
-    "fedmf-sub-rr": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR",
-    "fedmf-sub-rr-est": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR_EST",
-    "priv-fedmf-sub": "priv_fedmf_sub.priv_fedmf_sub:METHOD",
-    "fedncf": "priv_fedmf_sub.fedncf:FEDNCF",
-    "dp-fedncf": "priv_fedmf_sub.fedncf:DP_FEDNCF",
-    "dp-fedncf-dgc": "priv_fedmf_sub.fedncf:DP_FEDNCF_DGC",
-    "priv-fedncf-sub": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB",
-    "priv-fedncf-sub-compress": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB_COMPRESS",
-    "fcf": "references.fcf:METHOD",
-    "popularity": "references.popularity:POPULARITY",
-    "private-popularity": "references.popularity:METHOD",
-    "private-gram": "references.item_item:PRIVATE_GRAM",
-    "veil": "veil.method:METHOD",
-    "dpals": "references.dpals:DPALS",
-    "dpals-features": "references.dpals:DPALS_FEATURES",
-    "random": "references.popularity:RANDOM",
-    "mf": "references.mf:METHOD",
-    "ncf": "references.ncf:METHOD",
-    "ease": "references.item_item:EASE",
-    "markov": "references.item_item:MARKOV",
-    "recency-knn": "references.item_item:RECENCY_KNN",
-    "sasrec": "references.sasrec:METHOD",
-    "privrec": "privrec.privrec:METHOD",
-    "privrec-cen": "privrec.baselines:PRIVREC_CEN",
-    "fofl-self": "privrec.baselines:FOFL_SELF",
-    "nn-self": "privrec.baselines:NN_SELF",
-    "dp-privrec": "privrec.dp_privrec:METHOD",
-    "popularity-head": "privrec.baselines:POPULARITY_HEAD",
-    "nrms": "fednewsrec.baselines:METHODS",
-    "naml": "fednewsrec.baselines:METHODS",
-    "lstur": "fednewsrec.baselines:METHODS",
-    "lstur-con": "fednewsrec.baselines:METHODS",
-    "npa": "fednewsrec.baselines:METHODS",
-    "ebnr": "fednewsrec.baselines:METHODS",
-    "dkn": "fednewsrec.baselines:METHODS",
-    "dan": "fednewsrec.baselines:METHODS",
-    "fm": "fednewsrec.baselines:METHODS",
-    "dfm": "fednewsrec.baselines:METHODS",
-    "cennewsrec": "fednewsrec.baselines:METHODS",
-    "plm-nr": "fednewsrec.baselines:METHODS",
-    "sentence-head": "fednewsrec.baselines:METHODS",
-    "fednewsrec": "fednewsrec.fednewsrec:FEDNEWSREC_METHOD",
-    "fednewsrec-head": "fednewsrec.fednewsrec:FEDNEWSREC_HEAD",
-    "privaterec": "privaterec.privaterec:METHOD",
-    "fedrec": "privaterec.baselines:FEDREC",
-    "dp-fedrec": "privaterec.baselines:DP_FEDREC",
-    "centralized": "privaterec.baselines:CENTRALIZED",
-}
-
-
-# The papers whose tables the methods stand in, and which methods stand in each: how `veilrec methods` groups them.
-PAPERS: dict[str, tuple[str, tuple[str, ...]]] = {
+# Every built-in method, by the paper in whose table it stands: its name, and `module:attribute` below veilrec.methods.
+# A new method is one file and one line here.
+PAPERS: dict[str, tuple[str, dict[str, str]]] = {
     "priv-fedmf-sub": (
         "Xue et al. 2026, communication-efficient federated recommendation with differential privacy",
-        (
-            "fedmf",
-            "dp-fedmf",
-            "dp-fedmf-svd",
-            "dp-fedmf-topk",
-            "fedmf-sub-rr",
-            "fedmf-sub-rr-est",
-            "priv-fedmf-sub",
-            "fedncf",
-            "dp-fedncf",
-            "dp-fedncf-dgc",
-            "priv-fedncf-sub",
-            "priv-fedncf-sub-compress",
-            "mf",
-            "ncf",
-        ),
+        {
+            "fedmf": "priv_fedmf_sub.fedmf:FEDMF",
+            "dp-fedmf": "priv_fedmf_sub.fedmf:DP_FEDMF",
+            "dp-fedmf-svd": "priv_fedmf_sub.compression:DP_FEDMF_SVD",
+            "dp-fedmf-topk": "priv_fedmf_sub.compression:DP_FEDMF_TOPK",
+            "fedmf-sub-rr": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR",
+            "fedmf-sub-rr-est": "priv_fedmf_sub.priv_fedmf_sub:FEDMF_SUB_RR_EST",
+            "priv-fedmf-sub": "priv_fedmf_sub.priv_fedmf_sub:METHOD",
+            "fedncf": "priv_fedmf_sub.fedncf:FEDNCF",
+            "dp-fedncf": "priv_fedmf_sub.fedncf:DP_FEDNCF",
+            "dp-fedncf-dgc": "priv_fedmf_sub.fedncf:DP_FEDNCF_DGC",
+            "priv-fedncf-sub": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB",
+            "priv-fedncf-sub-compress": "priv_fedmf_sub.priv_fedncf_sub:PRIV_FEDNCF_SUB_COMPRESS",
+            "mf": "references.mf:METHOD",
+            "ncf": "references.ncf:METHOD",
+        },
     ),
     "fednewsrec": (
         "Qi et al. 2020, privacy-preserving news recommendation, with its baselines",
-        (
-            "fednewsrec",
-            "cennewsrec",
-            "fm",
-            "dfm",
-            "ebnr",
-            "dkn",
-            "dan",
-            "naml",
-            "npa",
-            "nrms",
-            "lstur",
-            "lstur-con",
-            "fcf",
-        ),
+        {
+            "fednewsrec": "fednewsrec.fednewsrec:FEDNEWSREC_METHOD",
+            "cennewsrec": "fednewsrec.baselines:METHODS",
+            "fm": "fednewsrec.baselines:METHODS",
+            "dfm": "fednewsrec.baselines:METHODS",
+            "ebnr": "fednewsrec.baselines:METHODS",
+            "dkn": "fednewsrec.baselines:METHODS",
+            "dan": "fednewsrec.baselines:METHODS",
+            "naml": "fednewsrec.baselines:METHODS",
+            "npa": "fednewsrec.baselines:METHODS",
+            "nrms": "fednewsrec.baselines:METHODS",
+            "lstur": "fednewsrec.baselines:METHODS",
+            "lstur-con": "fednewsrec.baselines:METHODS",
+            "fcf": "references.fcf:METHOD",
+        },
     ),
     "privaterec": (
         "PrivateRec, differentially private training and serving for federated news",
-        ("privaterec", "fedrec", "dp-fedrec", "centralized", "plm-nr"),
+        {
+            "privaterec": "privaterec.privaterec:METHOD",
+            "fedrec": "privaterec.baselines:FEDREC",
+            "dp-fedrec": "privaterec.baselines:DP_FEDREC",
+            "centralized": "privaterec.baselines:CENTRALIZED",
+            "plm-nr": "fednewsrec.baselines:METHODS",
+        },
     ),
     "dp-privrec": (
         "Wang et al. 2021, fast adaptation on devices with differential privacy, with its baselines",
-        ("privrec", "privrec-cen", "fofl-self", "nn-self", "dp-privrec"),
+        {
+            "privrec": "privrec.privrec:METHOD",
+            "privrec-cen": "privrec.baselines:PRIVREC_CEN",
+            "fofl-self": "privrec.baselines:FOFL_SELF",
+            "nn-self": "privrec.baselines:NN_SELF",
+            "dp-privrec": "privrec.dp_privrec:METHOD",
+        },
     ),
     "ours": (
         "ours, beside the papers",
-        (
-            "veil",
-            "fedmf-lean",
-            "sentence-head",
-            "fednewsrec-head",
-            "private-popularity",
-            "popularity-head",
-            "private-gram",
-        ),
+        {
+            "veil": "veil.method:METHOD",
+            "fedmf-lean": "priv_fedmf_sub.fedmf:FEDMF_LEAN",
+            "sentence-head": "fednewsrec.baselines:METHODS",
+            "fednewsrec-head": "fednewsrec.fednewsrec:FEDNEWSREC_HEAD",
+            "private-popularity": "references.popularity:METHOD",
+            "popularity-head": "privrec.baselines:POPULARITY_HEAD",
+            "private-gram": "references.item_item:PRIVATE_GRAM",
+        },
     ),
     "dpals": (
         "Chien et al. 2021, private alternating least squares; with public item features, Curmei et al. 2023",
-        ("dpals", "dpals-features"),
+        {"dpals": "references.dpals:DPALS", "dpals-features": "references.dpals:DPALS_FEATURES"},
     ),
     "references": (
         "what any method is compared with",
-        ("popularity", "random", "ease", "markov", "recency-knn", "sasrec"),
+        {
+            "popularity": "references.popularity:POPULARITY",
+            "random": "references.popularity:RANDOM",
+            "ease": "references.item_item:EASE",
+            "markov": "references.item_item:MARKOV",
+            "recency-knn": "references.item_item:RECENCY_KNN",
+            "sasrec": "references.sasrec:METHOD",
+        },
     ),
 }
+METHODS = {name: where for _, methods in PAPERS.values() for name, where in methods.items()}
 
 
 def names() -> list[str]:
-    """Every name that can be trained: ours, then those of installed packages; nothing is imported."""
+    """Names of built-in methods, then of plugins, without importing any."""
     return [*METHODS, *plugins.installed(METHODS).found]
 
 
 def refused() -> list[str]:
-    """A line for each method of another package that cannot be used because of its name."""
+    """Describe each plugin that cannot be used because of its name, one line each."""
     return list(plugins.installed(METHODS).refused)
 
 
 def exists(name: str) -> bool:
-    """Whether it names a method: one in the list, or a file."""
+    """Whether a name is that of a built-in method, a plugin or a file."""
     return plugins.is_file(name) or written_name(name, METHODS) is not None or written_name(name, names()) is not None
 
 
 def full_name(name: str) -> str:
-    """The name as the list writes it; of a file, its whole path and what it is called there."""
+    """Canonical spelling of a method's name; for a file, its absolute path and the attribute in it."""
     if plugins.is_file(name):
         return plugins.whole_path(name)
     return written_name(name, METHODS) or known_name("method", name, names(), all_by="veilrec methods")
 
 
 def source_of(name: str) -> str | None:
-    """Where a method of others comes from, for config.yaml; None for ours."""
+    """Origin of a plugin, for config.yaml: package with version, or file; None for a built-in method."""
     if plugins.is_file(name):
         return plugins.whole_path(name)
     found = plugins.installed(METHODS).found if written_name(name, METHODS) is None else {}
@@ -178,17 +149,17 @@ def source_of(name: str) -> str | None:
 
 
 def short_name(name: str) -> str:
-    """What a method calls itself: of a file, which is run for it, the name of the method in it."""
+    """Name for tables and plots; a file is run to read the name of the method in it."""
     return get(name).name if plugins.is_file(name) else full_name(name)
 
 
 def code_of(name: str) -> str | None:
-    """What changes with the code of a method of others: its package with the version, a digest of its file."""
+    """Identify the code of a plugin: its package with version, or a digest of its file; None for a built-in method."""
     return plugins.digest(name) if plugins.is_file(name) else source_of(name)
 
 
 def get(name: str) -> Method[Any]:
-    """The method of that name, whatever its case; also FILE.py or FILE.py:NAME with one that is not installed."""
+    """Load a method by its name, in any case, or from FILE.py or FILE.py:NAME."""
     name = full_name(name)
     if plugins.is_file(name):
         method = plugins.of_file(name)
@@ -204,21 +175,20 @@ def get(name: str) -> Method[Any]:
 
 
 def all_methods() -> list[Method[Any]]:
-    """Every method of ours, in the order of the table."""
+    """Load every built-in method, in the order of the registry."""
     return [get(name) for name in METHODS]
 
 
 def paper_of(name: str) -> str:
-    """The key of the paper in whose table a method of ours stands."""
+    """Key in PAPERS of the group of a built-in method."""
     return next(key for key, (_, methods) in PAPERS.items() if name in methods)
 
 
-INDEX = Path(__file__).with_name("index.json")
 _COMMENT = re.compile(r"^ {4}(\w+): [^#\n]*  # (.+?) *$", re.MULTILINE)
 
 
 def describe(method: Method[Any]) -> dict[str, Any]:
-    """What `veilrec methods --json` says of a method; the guarantee is that of its default configuration."""
+    """Summarise a method for `veilrec methods --json`; the guarantee is that of its default configuration."""
     from veilrec.methods.base import configure, preset_names
 
     config, _ = configure(method, preset="tuned", dataset="")
@@ -240,9 +210,9 @@ def describe(method: Method[Any]) -> dict[str, Any]:
 
 
 def listed(*, private: bool = False, data: str | None = None, paper: str | None = None) -> list[dict[str, Any]]:
-    """Every method of ours that is asked for, by paper; and the names of those of other packages, not imported.
+    """Describe the built-in methods that match the filters, by paper; without filters, also name the plugins.
 
-    A paper is named by its key, or by any words of a method's own paper.
+    `paper` is a key of PAPERS, or any words of a method's own citation.
     """
     entries = read_index()
     if private:
@@ -268,21 +238,34 @@ def _of_paper(entries: list[dict[str, Any]], paper: str) -> list[dict[str, Any]]
 
 
 def read_index() -> list[dict[str, Any]]:
-    """The index, in the order of the papers."""
-    entries: list[dict[str, Any]] = json.loads(INDEX.read_text(encoding="utf-8"))
+    """Descriptions of the built-in methods, grouped by paper; cached, because making them imports every method."""
+    cached = cache_folder() / "methods" / f"{_source_digest()}.json"
+    try:
+        entries: list[dict[str, Any]] = json.loads(cached.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        from veilrec.core.files import write_text
+
+        entries = [describe(method) for method in all_methods()]
+        with suppress(OSError):  # a cache that cannot be written costs two seconds each time
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            for outdated in cached.parent.glob("*.json"):
+                outdated.unlink(missing_ok=True)
+            write_text(cached, json.dumps(entries, ensure_ascii=False))
     return entries
 
 
-def make_index() -> str:
-    """What the index has to say: a line a method."""
-    described = {method.name: describe(method) for method in all_methods()}
-    ordered = [name for _, methods in PAPERS.values() for name in methods]
-    lines = (json.dumps(described[name], ensure_ascii=False) for name in ordered)
-    return "[\n" + ",\n".join(lines) + "\n]\n"
+def _source_digest() -> str:
+    """Digest of path, size and time of change of every module of the package."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted(package.rglob("*.py")):
+        about = path.stat()
+        digest.update(f"{path}:{about.st_size}:{about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:24]
 
 
 def everything(name: str) -> dict[str, Any]:
-    """All about one method: settings with defaults and meanings, presets, deviations, the paper's numbers."""
+    """Describe one method in full: settings with defaults and meanings, presets, deviations, published numbers."""
     from veilrec.methods.base import configure
 
     method = get(name)
@@ -301,7 +284,7 @@ def everything(name: str) -> dict[str, Any]:
 
 
 def settings_of(method: Method[Any]) -> Iterator[dict[str, Any]]:
-    """Every setting that --set accepts: its default, what preset tuned makes of it, what it may be, what it is."""
+    """Describe every setting that --set accepts: default, value in preset tuned, choices, meaning."""
     from veilrec.methods.base import configure, leaves
 
     config, _ = configure(method, preset="tuned", dataset="")
@@ -331,7 +314,7 @@ def _annotations(kind: type[Any]) -> list[tuple[str, Any]]:
 
 
 def _comments(kind: type[Any]) -> dict[str, str]:
-    """The comments behind the fields of a class and of those that it extends."""
+    """Trailing comments of the fields of a class and its bases, by field."""
     found: dict[str, str] = {}
     for parent in reversed(kind.__mro__):
         try:
@@ -340,14 +323,3 @@ def _comments(kind: type[Any]) -> dict[str, str]:
             continue
         found |= dict(_COMMENT.findall(source))
     return found
-
-
-def main() -> None:
-    """Write the index anew: `python -m veilrec.methods.registry`, after a method has changed what it says of itself."""
-    from veilrec.core.files import write_text
-
-    write_text(INDEX, make_index())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`veilrec new method`: a small method that works, as a package of its own, to be changed into another one."""
+"""Scaffold of a custom method for `veilrec new method`: a small package that trains, with its tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from veilrec.methods.registry import names
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and where."""
+    """The scaffold that was written."""
 
     name: str
     folder: Path
@@ -26,7 +26,7 @@ class Written:
 
 
 def write_template(name: str, out: Path | None = None) -> Written:
-    """Write a method of this name into a folder that is not there yet."""
+    """Write the scaffold of a method into a new folder."""
     typed, name = name, name.strip().lower()
     check_name(name, typed)
     if written_name(name, names()) is not None:
@@ -84,7 +84,7 @@ testpaths = ["tests"]
 """
 
 _METHOD = '''\
-"""$kind: federated matrix factorisation whose devices send a part of their change: put your own idea there."""
+"""$kind: federated matrix factorisation whose clients send a part of their update: put your own idea there."""
 
 from __future__ import annotations
 
@@ -96,16 +96,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 from veilrec.client import mf
-from veilrec.client.local_training import Cohort, Learned, OwnItems
+from veilrec.client.local_training import Cohort, LocalResults, OwnItems
 from veilrec.client.rankers import MfRanker
+from veilrec.core.plan import Aggregation, Plan
+from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
-from veilrec.core.plan import Plan
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.privacy.mechanisms.sums import InTheClear
-from veilrec.core.plan import Aggregation
+from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
-from veilrec.core.schema import Round
 
 
 class ${kind}Config(Config):
@@ -119,7 +118,7 @@ class ${kind}Config(Config):
     adapt_epochs: PositiveInt = 20  # local epochs with which a new user joins the finished model
 
 
-class ${kind}Learner:
+class ${kind}LocalTrainer:
     """What a device does: here, matrix factorisation, and then a part of the change.
 
     It is written for many devices at once. Whatever is drawn is keyed by (draws_seed, round, device), so that a cohort
@@ -129,14 +128,16 @@ class ${kind}Learner:
     keeps_state = True  # a user's vector stays on the device from round to round
 
     def __init__(self, settings: mf.MfSettings, damping: float) -> None:
-        self._factorise = mf.MfLearner(settings)
+        self._factorise = mf.MfLocalTrainer(settings)
         self._damping = np.float32(damping)
 
     def fresh_private_state(self, devices: NDArray[np.int64], draws_seed: int) -> dict[str, NDArray[np.float32]]:
         """A vector for each device that takes part for the first time."""
         return self._factorise.fresh_private_state(devices, draws_seed)
 
-    def learn(self, cohort: Cohort[OwnItems], model: Mapping[str, NDArray[np.float32]], about: Round) -> Learned:
+    def learn(
+        self, cohort: Cohort[OwnItems], model: Mapping[str, NDArray[np.float32]], about: RoundSpec
+    ) -> LocalResults:
         """Learn from each device's items; the model that the server sent is not changed."""
         learned = self._factorise.learn(cohort, model, about)
         tables = {n: replace(rows, values=rows.values * self._damping) for n, rows in learned.uploads.tables.items()}
@@ -150,8 +151,8 @@ def plan(config: ${kind}Config, problem: Problem) -> Plan:
     return Plan(
         schema=schema,
         start=mf.start_weights(problem.n_items, local.dim, local.start, seed),
-        learner=${kind}Learner(local, config.damping),
-        mechanism=InTheClear(schema),
+        learner=${kind}LocalTrainer(local, config.damping),
+        mechanism=NoNoise(schema),
         rounds=problem.rounds,
         cohort=config.cohort,
         aggregation=config.aggregation,

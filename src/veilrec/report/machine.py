@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec._version import __version__
-from veilrec.core.files import cache_folder
+from veilrec.core.extras import cache_folder
 from veilrec.core.resources import machine_memory
 from veilrec.data.datasets import DATASETS, whereabouts
 

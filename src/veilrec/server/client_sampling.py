@@ -1,4 +1,4 @@
-"""Who takes part in a round: drawn from the population, at a cost that depends on the cohort alone."""
+"""Client sampling: the cohort of each round, drawn at a cost that depends on the cohort alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from veilrec.privacy.randomness import KeyedSource
 
 @dataclass(frozen=True)
 class CohortSettings:
-    """How many devices a round has, and which of them stay."""
+    """Size of a cohort, sampling scheme, availability and drop-out."""
 
     size: int = 100  # devices in a round, the expected number under Poisson sampling; 0: everybody
     # exactly `size` without replacement; each on its own; or a fixed order, `size` at a time, so that all come as often
@@ -41,7 +41,7 @@ class CohortSettings:
             )
 
     def among(self, population: int) -> int:
-        """The size in a population of so many devices that have data; one that cannot be drawn is refused."""
+        """Cohort size in a population; raise BadInput for one that cannot be drawn."""
         if population == 0:
             raise BadInput("no device has anything to learn from: every user's training part is empty")
         if self.size > population:
@@ -49,7 +49,7 @@ class CohortSettings:
         return self.size or population
 
     def most_turns(self, rounds: int, population: int) -> int:
-        """In how many rounds a device takes part at most."""
+        """Largest number of rounds that a client takes part in."""
         if self.sampling != "turns":
             return rounds
         return math.ceil(rounds * self.among(population) / population)
@@ -80,7 +80,7 @@ class CohortSampler:
 
     @property
     def _order(self) -> Offsets:
-        """In which devices take turns: the same in every round."""
+        """Fixed order for cohort.sampling=turns: the same in every round."""
         n = len(self.eligible)
         if self._secret is not None:
             return np.argsort(KeyedSource(self._secret, rng.COHORT, 0).words(n), kind="stable")
@@ -96,7 +96,7 @@ class CohortSampler:
         return devices
 
     def _chosen(self, round_number: int) -> Offsets:
-        """From the seed: at a cost that depends on the cohort alone."""
+        """Sample from the seed, at a cost that depends on the cohort alone."""
         n = len(self.eligible)
         if self.settings.sampling == "turns":
             return self._turn(round_number)
@@ -107,7 +107,7 @@ class CohortSampler:
         return np.sort(generator.choice(n, size, replace=False, shuffle=False))
 
     def _secretly(self, secret: bytes, round_number: int) -> Offsets:
-        """From a secret: a word for everybody, of a stream that nobody else can draw."""
+        """Sample from the secret: one word per client of a keyed stream."""
         n = len(self.eligible)
         if self.settings.sampling == "turns":
             return self._turn(round_number)
@@ -119,7 +119,7 @@ class CohortSampler:
         return np.flatnonzero(fixed_cohorts(1, n, self.size, source)[0])
 
     def _turn(self, round_number: int) -> Offsets:
-        """The next ones of the order, which begins anew at its end."""
+        """Next clients of the fixed order, which repeats."""
         n = len(self.eligible)
         return np.sort(self._order[(round_number * self.size + np.arange(self.size)) % n])
 

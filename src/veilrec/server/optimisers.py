@@ -1,6 +1,7 @@
-"""How the server turns the aggregated change of a round into the next model.
+"""Server optimisers: SGD, FedAdam and FedYogi on the aggregated update of a round.
 
-The change plays the part of the negative gradient (Reddi et al., Adaptive Federated Optimization, 2021).
+The update plays the part of the negative gradient (Reddi et al., Adaptive Federated Optimization, 2021). Symbols: eta
+`rate`, beta_1 `momentum`, beta_2 `second_momentum`, tau `caution`, m_t and v_t the first and second moments.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ServerRate:
 
 @dataclass(frozen=True)
 class Replacing(ServerRate):
-    """No step: the model is the sum of the last round, from which whoever has it solves the rest."""
+    """No optimiser step: the model is the sum of the last round."""
 
 
 def make_optimiser(settings: ServerRate) -> ServerOptimiser:

@@ -1,6 +1,7 @@
-"""What each round is about: decided from a public seed, from the released model, or from reports of the devices.
+"""Round planners: which rows, entries or directions each round covers.
 
-All of it is public. Where it comes from decides what it costs: nothing, nothing, or what the reports say of themselves.
+Round specs are public. Their privacy cost depends on where they come from: none for a public seed or the released
+model, that of the reports otherwise.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from veilrec.wire import messages
 
 @dataclass(frozen=True)
 class Tally:
-    """How many devices reported each item, with the noise that the counts need."""
+    """Counts of reports per item, with the noise that they need."""
 
     counts: Doubles
     reports: int
 
 
 class ReportTensors(Protocol):
-    """Turns what devices reported into tensors of the model that no answer is about."""
+    """Turns reports into tensors of the model that no client update is about."""
 
     def tensors(self, tally: Tally) -> Mapping[str, Floats]:
-        """By their names; all of them are in the model before its first round."""
+        """Tensors by name; all are in the model before its first round."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PopularityTensor:
     name: str = "popularity"
 
     def tensor(self, n_items: int) -> Tensor:
-        """Its place in a schema."""
+        """Schema entry of the tensor."""
         return Tensor(self.name, (n_items, 1), by_row=True, learnt=False)
 
     def tensors(self, tally: Tally) -> dict[str, Floats]:
@@ -51,26 +52,26 @@ class PopularityTensor:
 
 
 class RoundPlanner(Protocol):
-    """Decides before every round; the same again after a restart."""
+    """Makes the spec of every round; the same again after a restart."""
 
     @property
     def leaves_out(self) -> bool:
         """Whether a round may be about a part of the items only."""
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """Round `number`, with the model as it stands and what the devices reported."""
+        """Spec of round `number`, given the current model and the reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportThreshold:
-    """From how many reports an item is in (DP-SUB, priv-fedmf-sub, Algorithm 1, server)."""
+    """Selection of items by reported frequency (DP-SUB, Xue et al. 2026, Algorithm 1, server)."""
 
     keep_probability: float = 1.0  # that a bit was told as it is
     estimate: bool = True  # whether to undo the lies (eq. 8); FedMF-Sub-RR does not
     threshold: float | None = None  # None: the mean of the frequencies
 
     def frequencies(self, tally: Tally) -> Doubles:
-        """How many of the devices have each item, as far as the reports tell."""
+        """Estimate the share of clients that have each item."""
         if not self.estimate:
             return np.clip(tally.counts / max(tally.reports, 1), 0.0, 1.0)
         return estimate_frequency(
@@ -97,13 +98,13 @@ class ReportThreshold:
 
 @dataclass(frozen=True)
 class ReportedItems:
-    """The items that enough devices report."""
+    """Rounds over the items that enough clients report."""
 
     threshold: ReportThreshold
     leaves_out = True
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """The items above the threshold; all where nobody was asked."""
+        """Items above the threshold; all without reports."""
         if tally is None:
             return RoundSpec(number)
         rows = self.threshold.rows(tally)
@@ -112,7 +113,7 @@ class ReportedItems:
 
 @dataclass(frozen=True)
 class MovedRows:
-    """The rows that the released model has moved most so far, and some at random for those that have not."""
+    """Rounds over the rows that the released model has moved most, and some at random."""
 
     start: Floats
     table: str
@@ -147,7 +148,7 @@ class SeededParts:
     leaves_out = True
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """Everything that the seed decides."""
+        """Rows and entries of a round."""
         shares = dict.fromkeys(self.names, self.entry_share)
         return RoundSpec(number, self._rows(number, weights, tally), self.public_seed, shares, coding=self.coding)
 
@@ -176,27 +177,27 @@ class SeededDirections:
 
 @dataclass(frozen=True)
 class LearntBound:
-    """The clip norm that the released model says, for what another agenda says the round is about."""
+    """Adds the clip norm of the released model (adaptive clipping) to the specs of another planner."""
 
     inner: RoundPlanner = field(default_factory=FullModelRounds)
 
     @property
     def leaves_out(self) -> bool:
-        """As the other agenda."""
+        """Whether the inner planner leaves items out."""
         return self.inner.leaves_out
 
     def next(self, number: int, weights: Mapping[str, Floats], tally: Tally | None) -> RoundSpec:
-        """The same with this bound."""
+        """Spec of the inner planner with the current clip norm."""
         return replace(self.inner.next(number, weights, tally), clip_norm=float(weights[BOUND][0]))
 
 
 def random_order(size: int, public_seed: int, number: int) -> Offsets:
-    """A public order of the rows for one round."""
+    """Public random order of rows for one round."""
     return np.random.default_rng([public_seed, number]).permutation(size)
 
 
 class Ballot:
-    """Adds up reports as they come in from real devices; a report is counted and forgotten."""
+    """Sums reports as they arrive; a report is counted and discarded."""
 
     def __init__(self, mechanism: ItemReports, round_number: int) -> None:
         self.counts = np.zeros(mechanism.length, np.int64)

@@ -1,9 +1,8 @@
-"""What a coordinator has to remember whatever happens: devices, where the run stands, and what came in.
+"""Durable state of a coordinator: clients, position of the run, and received messages.
 
 One SQLite database (write-ahead log, synchronous=FULL): a message is acknowledged once its row is committed, and a
-round moves on in one transaction. Models are files beside it, because they may be large: written, synced, put in their
-place, and only then named by a row, so that the row never names a file that is not whole. While a coordinator has the
-database open nobody else can: two on one folder would count every message twice.
+round moves on in one transaction. Models are files beside it: written, synced, renamed, and only then named by a row.
+The database is locked while a coordinator has it open: two on one folder would count every message twice.
 """
 
 from __future__ import annotations

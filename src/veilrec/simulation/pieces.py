@@ -1,9 +1,7 @@
-"""A cohort in pieces: devices that learn together, in this process or in another, with the same outcome.
+"""Local training of a cohort in pieces: groups of clients that train together, in this process or in another.
 
-A piece is cut by its place in the cohort alone, and whatever is drawn for it is named by that place or by its devices.
-So it does not matter who works on it. Whoever does keeps nothing: what devices keep comes with a piece and goes back.
-
-What a simulation draws from.
+A piece is determined by its position in the cohort, and every draw is keyed by that position or by a client, so the
+outcome does not depend on which process works on it. Workers keep no state: private state travels with the piece.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ from veilrec.wire import messages
 
 @dataclass(frozen=True)
 class Seeds:
-    """What a simulation draws from. None of them is the public seed, which is part of a plan.
+    """Seeds of a simulation; the public seed is part of the plan.
 
     With a secret, cohorts, reports and noise are streams of a cipher that only its holder can draw: the same again
-    after a restart, so that no round is ever released with two noises. Without, everybody can, and nobody is protected.
+    after a restart, so that no round is released with two noises. Without it anybody can reproduce them: no guarantee.
     """
 
     draws: int  # of what devices draw locally: negatives, orders, starting vectors
@@ -47,7 +45,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class OpenRound:
-    """A round as its devices get it."""
+    """Round spec and model as clients receive them."""
 
     about: RoundSpec
     model: Mapping[str, Floats]
@@ -56,7 +54,7 @@ class OpenRound:
 
 @dataclass(frozen=True)
 class Piece:
-    """Devices of a round that learn together."""
+    """Clients of a round that train together."""
 
     start: int  # the place of the first among all of the round
     devices: Offsets
@@ -66,7 +64,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class PieceReport:
-    """What is known of a piece besides the sum of its messages."""
+    """Result of a piece besides the sum of its client updates."""
 
     up_bytes: int
     up_params: int
@@ -77,27 +75,27 @@ class PieceReport:
 
 
 class SumTarget(Protocol):
-    """Where messages are added up: a server, or a worker's part of a round."""
+    """Sum of client updates: a server's, or a worker's part of a round."""
 
     @property
     def lattice(self) -> FixedPoint:
-        """The whole numbers of the round."""
+        """Fixed-point format of the round."""
 
     def add(self, uploads: ClientUpdates) -> None:
-        """Add messages."""
+        """Add client updates."""
 
     def add_integers(self, total: Offsets, *, devices: int) -> None:
-        """Add what some messages add up to."""
+        """Add a sum of client updates."""
 
 
 class CohortWorker:
-    """Works on pieces, whichever process it is in."""
+    """Local training of pieces, in any process."""
 
     def __init__(self, plan: Plan, data: LocalData, seeds: Seeds) -> None:
         self.plan, self.data, self.seeds = plan, data, seeds
 
     def learn(self, piece: Piece, opened: OpenRound, sums: SumTarget) -> PieceReport:
-        """Every device's message, added up as the server reads it; noise that is linear comes later, at once."""
+        """Train the clients of a piece and add up their updates; linear noise is added later, at once."""
         mechanism, secret, about = self.plan.mechanism, self.seeds.secret, opened.about
         view, fills = about.view(self.plan.schema), mechanism.fills_messages
         uploads, learned = self._bounded(piece, opened)
@@ -130,7 +128,7 @@ class CohortWorker:
         about: RoundSpec,
         sums: SumTarget,
     ) -> PieceReport:
-        """What comes out from under masks, with the devices' shares of the noise where each draws its own."""
+        """Sum as secure aggregation opens it, with distributed noise where each client draws its own."""
         secret, lattice, view = self.seeds.secret, sums.lattice, about.view(self.plan.schema)
         devices = [] if secret is None else piece.devices[piece.arrives].tolist()
         sources = [noise_of_device(secret or b"", about.number, device) for device in devices]
@@ -151,7 +149,7 @@ class CohortWorker:
         return plan.mechanism.bound(examples_if_asked(learned.uploads, plan.tells_examples), about), learned
 
     def local_noise(self, number: int, start: int) -> OwnSources:
-        """What devices add to their data before they learn is drawn from; `start` names the first of them."""
+        """Sources of the noise that clients add to their data before training; `start` keys the first."""
         secret = self.seeds.secret
         if secret is None:
             return SharedSource(FastSource(self.seeds.noise, rng.LOCAL_NOISE, number, start))
@@ -160,7 +158,7 @@ class CohortWorker:
     def _perturb_alone(
         self, uploads: ClientUpdates, devices: Offsets, about: RoundSpec, secret: bytes
     ) -> list[ClientUpdates]:
-        """Every message with the noise that its own device draws."""
+        """Perturb every update with the noise of its own client."""
         return [
             self.plan.mechanism.perturb(one_of(uploads, i), about, noise_of_device(secret, about.number, int(device)))
             for i, device in enumerate(devices)
@@ -168,7 +166,7 @@ class CohortWorker:
 
 
 def one_of(uploads: ClientUpdates, device: int) -> ClientUpdates:
-    """The message of one of the devices, by its place among them."""
+    """Select the update of one client by its position."""
 
     def rows_of(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         cut = {}
@@ -190,7 +188,7 @@ def one_of(uploads: ClientUpdates, device: int) -> ClientUpdates:
 
 
 def keep(uploads: ClientUpdates, arrives: Bools) -> ClientUpdates:
-    """Only the messages that arrive."""
+    """Select the updates that arrive."""
     if arrives.all():
         return uploads
     chosen = np.flatnonzero(arrives)

@@ -1,4 +1,4 @@
-"""Real devices and a coordinator for a plan, in one process, with the secrets of a simulation: they must agree."""
+"""Clients and a coordinator that exchange bytes in one process, with the secrets of a simulation: both must agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLENTY = 1e9  # an epsilon that no check spends
 
 
 def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
-    """One account that covers every message of a plan."""
+    """Budget that covers every message of a plan."""
     units: set[Unit] = {plan.mechanism.unit} | ({plan.reports.mechanism.unit} if plan.reports else set())
     unit: Unit = "click" if "click" in units else "user"
     told = (plan.mechanism, *(part.mechanism for part in (plan.reports, plan.comparison) if part is not None))
@@ -36,7 +36,7 @@ def budget_for(plan: Plan, epsilon: float = PLENTY) -> Budget:
 
 
 def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
-    """A folder whose coordinator will draw from this secret."""
+    """Make a folder whose coordinator draws from this secret."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / "secret", os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(handle, secret)
@@ -45,7 +45,7 @@ def put_secret(folder: Path, secret: bytes = SECRET) -> Path:
 
 
 class RealRun:
-    """The rounds of a simulation by devices and a coordinator that exchange bytes, and nothing else."""
+    """Rounds of a simulation run by federated clients and a coordinator."""
 
     def __init__(self, folder: Path, plan: Plan, data: LocalData, seeds: Seeds, **options: Any) -> None:
         if seeds.secret is None:
@@ -58,7 +58,7 @@ class RealRun:
                 raise VeilrecError(f"the coordinator gave device {number} a place of another")
 
     def device(self, name: str) -> FederatedClient[Any]:
-        """The device of that name, made when it is first asked."""
+        """Return the client of that name, created on first use."""
         if name not in self.devices:
             number, secret = int(name.split()[1]), self.seeds.secret or b""
             self.devices[name] = FederatedClient.create(
@@ -76,7 +76,7 @@ class RealRun:
         return self.devices[name]
 
     def step(self) -> RoundReport:
-        """One round, questions before it included."""
+        """Run one round, including the reports before it."""
         question = self.coordinator.ask()
         if question is not None:
             for name in question.devices:
@@ -90,7 +90,7 @@ class RealRun:
         return self.coordinator.close_round()
 
     def compare(self) -> SelectionOutcome | None:
-        """After the last round: every judge is asked, by bytes; None where the plan has nobody judge."""
+        """Run private model selection after the last round; None without validation clients."""
         comparison, schema, secret = self.plan.comparison, self.plan.schema, self.seeds.secret
         if comparison is None or secret is None:
             return None
@@ -105,7 +105,7 @@ class RealRun:
         return verdict_of(told, comparison.mechanism, noise_of_comparison(secret))
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self.coordinator.close()
         for device in self.devices.values():
             device.close()

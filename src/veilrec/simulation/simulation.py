@@ -1,4 +1,4 @@
-"""Many devices at once: drives a plan with the same learners and mechanisms that a real device runs."""
+"""Simulation of a federation in one process, with the local trainers and mechanisms that real clients run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MODELS_COMPARED = 2  # that a judge gets: the start and the trained one
 
 
 class Simulation:
-    """A population of simulated devices, a server, and the rounds between them."""
+    """Simulated clients, a server, and the rounds between them."""
 
     def __init__(self, plan: Plan, data: LocalData, histories: Csr, seeds: Seeds) -> None:
         self.plan = plan
@@ -61,7 +61,7 @@ class Simulation:
         self.crew: WorkerPool | None = None  # other processes that work on pieces of a round; None: this one alone
 
     def step(self, number: int) -> StepReport:
-        """One round."""
+        """Run one round."""
         devices = self.sampler.draw(number)
         arrives = self.sampler.arrives(number, devices)
         report_bytes = self._open_round(number, devices)
@@ -95,7 +95,7 @@ class Simulation:
         )
 
     def _open_round(self, number: int, devices: Offsets) -> int:
-        """Ask what has to be asked, and tell the server what the round is about; the bytes of the reports."""
+        """Collect reports and open the round on the server; return the bytes of the reports."""
         tally, report_bytes = self._ask(number, devices)
         self.standing.take_in(tally)
         about = self.plan.agenda.next(number, self.server.weights, tally)
@@ -129,12 +129,12 @@ class Simulation:
 
     @property
     def _takes_shortcuts(self) -> bool:
-        """Whether nothing is done to a message alone, coding included; never with a secret, which rehearses devices."""
+        """Whether nothing is done to a single update, coding included; never with a secret."""
         exact = all(tensor.values == "float32" for tensor in self.server.view.tensors)
         return exact and self.plan.mechanism.is_linear and self.seeds.secret is None
 
     def _learn_sum(self, learner: SumLocalTrainer[Any], devices: Offsets, model: Mapping[str, Floats]) -> _Sent:
-        """The weighted mean of all messages, none of which is formed: only their lengths are known."""
+        """Compute the weighted mean of all updates without forming any; only their sizes are known."""
         if not len(devices):
             return _Sent()
         server, weighs = self.server, self.server.weighs_examples
@@ -149,7 +149,7 @@ class Simulation:
         return _Sent(up_bytes, up_params, float(learned.loss.mean()), _mean_shares([learned.shares], [len(devices)]))
 
     def _learn_each(self, devices: Offsets, arrives: Bools, model: Mapping[str, Floats]) -> _Sent:
-        """Every device's message, some devices at a time; then the noise of all of them at once, where it is linear."""
+        """Form every client update, some clients at a time; then add linear noise for all at once."""
         server, mechanism = self.server, self.plan.mechanism
         rows, n_items = server.about.rows, self.plan.schema.tables[0].shape[0] if self.plan.schema.tables else 0
         opened = OpenRound(server.about, model, None if rows is None else places(rows, n_items))
@@ -179,7 +179,7 @@ class Simulation:
             yield Piece(start, some, arrives[start : start + at_once], private)
 
     def _heard(self, opened: OpenRound, pieces: Iterator[Piece]) -> list[PieceReport]:
-        """What comes of all pieces; their messages are added up, and what devices keep is kept."""
+        """Train all pieces, add up their updates and store the private state of their clients."""
         if self.crew is None:
             return [self._keep(piece, self._hand.learn(piece, opened, self.server)) for piece in pieces]
         given = list(pieces)
@@ -203,7 +203,7 @@ class Simulation:
         return FastSource(self.seeds.noise, rng.NOISE, number, one_generator=True)
 
     def compare(self) -> int:
-        """Let the judges decide whether training is kept; how many they are."""
+        """Run private model selection; return the number of validation clients."""
         comparison, secret = self.plan.comparison, self.seeds.secret
         if comparison is None:
             return 0
@@ -216,23 +216,23 @@ class Simulation:
         return len(judges)
 
     def parts(self) -> ModelParts:
-        """The model in parts: what everybody may have, and what the simulated devices keep."""
+        """Model in parts: public weights, and the private state of the simulated clients."""
         keeps_start = self.verdict is not None and self.verdict.kept == "start"
         weights = self._untrained if keeps_start else self.standing.weights
         return ModelParts(self.plan.ranker, dict(weights), self._own, self.standing.sent_items)
 
     @property
     def _untrained(self) -> dict[str, Floats]:
-        """The first model, with what was known before the first round."""
+        """Model before the first round, with what reports told."""
         return {**self.start, **self.standing.known}
 
     @property
     def _own(self) -> dict[str, NDArray[Any]]:
-        """What the simulated devices rank with."""
+        """Private state that the simulated clients rank with."""
         return {**self.private, **self.data.kept}
 
     def compared(self) -> dict[str, Model]:
-        """The start and the trained model, where a comparison chose between them, whichever it kept."""
+        """Start and trained model, where private model selection chose between them."""
         if self.verdict is None:
             return {}
         both = {"start": self._untrained, "trained": self.standing.weights}
@@ -242,18 +242,18 @@ class Simulation:
         }
 
     def model(self) -> Model:
-        """The model as it stands; items that no round was about come last."""
+        """Current model; items that no round covered rank last."""
         return self.parts().model(self.histories)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The server's state and every simulated device's own."""
+        """State of the server and of all simulated clients."""
         private = {f"private.{name}": values for name, values in self.private.items()}
         tally = {} if self._tally is None else {_TALLY: self._tally.counts}
         verdict = {} if self.verdict is None else {_VERDICT: self.verdict.state()}
         return self.standing.state() | private | tally | verdict
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
-        """Go on from a state."""
+        """Resume from a saved state."""
         self.standing.load_state(state, steps_done)
         if steps_done == 0:  # of an earlier run, from which this one starts
             self.start = {name: weights.copy() for name, weights in self.standing.weights.items()}
@@ -267,7 +267,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class _Sent:
-    """What the devices of a round sent."""
+    """Traffic and losses of the clients of a round."""
 
     up_bytes: int = 0
     up_params: int = 0
@@ -276,7 +276,7 @@ class _Sent:
 
 
 def _mean_shares(shares: Sequence[Floats | None], counts: Sequence[int]) -> tuple[float, ...] | None:
-    """The mean attention over basis vectors of all devices of a round, from those of its parts."""
+    """Mean attention over basis vectors of a round, from the means of its pieces."""
     known = [(values, count) for values, count in zip(shares, counts, strict=True) if values is not None]
     if not known:
         return None

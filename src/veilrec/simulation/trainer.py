@@ -1,4 +1,4 @@
-"""What the run loop needs of anything that learns: a federated simulation or a centralised baseline."""
+"""Interface between the run loop and a trainer: a federated simulation or a centralised baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from veilrec.models.scores import Model
 
 @dataclass(frozen=True)
 class StepReport:
-    """One round (or, centralised, one epoch): who took part and what crossed the door."""
+    """Participation, traffic and loss of one round (centralised: one epoch)."""
 
     devices: int = 0
     down_bytes: int = 0
@@ -31,7 +31,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class ModelParts:
-    """A trained model in parts: what everybody may have, and what stays on devices."""
+    """A trained model in parts: public weights, and private state of clients."""
 
     ranker: Ranker
     weights: Mapping[str, NDArray[Any]]
@@ -39,25 +39,25 @@ class ModelParts:
     sent: Bools | None = None  # the items that any round was about; None: all
 
     def model(self, histories: Csr) -> Model:
-        """For users with these histories, in the order of their private states."""
+        """Model for users with these histories, in the order of their private states."""
         model = self.ranker.model(self.weights, self.private, histories)
         return model if self.sent is None else sent_first(model, self.sent)
 
 
 class Trainer(Protocol):
-    """Learns step by step and can be stopped and resumed between any two steps."""
+    """Trains step by step; can be stopped and resumed between any two steps."""
 
     def step(self, number: int) -> StepReport:
-        """Do round `number`, counted from 0."""
+        """Run round `number`, counted from 0."""
 
     def parts(self) -> ModelParts:
-        """The model as it stands, in parts."""
+        """Current model in parts."""
 
     def model(self) -> Model:
-        """The model as it stands, ready to rank for the users of the training."""
+        """Current model, ready to rank for the training users."""
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that the next step and the model depend on, apart from configuration and data."""
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
-        """Go on from a state."""
+        """Resume from a saved state."""

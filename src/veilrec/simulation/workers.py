@@ -1,11 +1,8 @@
-"""Other processes that work on pieces of a round: on this machine, or on many (`veilrec.simulation.workers`).
+"""Worker processes for the pieces of a round: on this machine, or on a Ray cluster.
 
-A worker gets the plan and the devices' data once: the numbers of both lie in one file that all workers map into memory,
-and read no more of than the devices that come their way. Then, for every round, it gets the model and some pieces, and
-gives back the sum of their messages, in whole numbers, and what is told of each piece. It keeps nothing between rounds,
-so that one that dies has lost nothing.
-
-Workers of a Ray cluster, or of Ray on this machine: the same workers, found and started by Ray.
+A worker receives the plan and the local data once; their arrays lie in one file that all workers map into memory. For
+every round it receives the model and some pieces, and returns the fixed-point sum of their updates and a report of each
+piece. It keeps nothing between rounds, so that one that dies has lost nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +37,12 @@ _PATIENCE = 10.0  # seconds in which a worker that was told to stop has to
 
 
 class LostWorker(VeilrecError):
-    """A worker has ended in the middle of a run."""
+    """A worker process ended during a run."""
 
 
 @dataclass(frozen=True)
 class PartialSum:
-    """What the messages of some devices add up to, in whole numbers of the round's lattice."""
+    """Fixed-point sum of the updates of some clients."""
 
     total: Offsets
     devices: int
@@ -53,18 +50,18 @@ class PartialSum:
 
 
 class WorkerPool(Protocol):
-    """Workers of any kind."""
+    """Interface of worker pools."""
 
     def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], list[PartialSum]]:
-        """What is told of every piece, in their order, and sums that together are of all."""
+        """Train all pieces; return their reports in order, and partial sums that cover all of them."""
 
     def close(self) -> None:
-        """Send everybody home."""
+        """Stop all workers."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A plan, data and seeds; the numbers in a file, the rest of it here, to be sent to workers of the same version."""
+    """Plan, data and seeds for workers of the same version: arrays in a file, the rest pickled."""
 
     head: bytes
     path: Path
@@ -72,7 +69,7 @@ class Packed:
 
     @classmethod
     def write(cls, path: Path, plan: Plan, data: LocalData, seeds: Seeds) -> Packed:
-        """Put the numbers into a file."""
+        """Write the arrays to a file."""
         buffers: list[pickle.PickleBuffer] = []
         head = pickle.dumps((plan, data, seeds), protocol=5, buffer_callback=buffers.append)
         spans, position = [], 0
@@ -87,7 +84,7 @@ class Packed:
         return cls(head, path, tuple(spans))
 
     def open(self) -> CohortWorker:
-        """Map the numbers into memory, where they can be read only."""
+        """Map the arrays read-only."""
         try:
             whole = np.memmap(self.path, np.uint8, mode="r")
         except OSError as error:
@@ -100,16 +97,16 @@ class Packed:
 
 
 class Worker:
-    """One process of a crew, from inside."""
+    """Worker side of a pool."""
 
     def __init__(self, packed: Packed) -> None:
         self._hand = packed.open()
 
     def ready(self) -> None:
-        """Answer, once all is read."""
+        """Answer once everything is loaded."""
 
     def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], PartialSum]:
-        """Work on some pieces of a round."""
+        """Train some pieces of a round."""
         begun, plan = time.process_time(), self._hand.plan
         aggregator = Aggregator(plan.lattice(opened.about), plan.aggregation)
         own = replace(opened, model=_own(opened.model), place=None if opened.place is None else opened.place.copy())
@@ -118,12 +115,12 @@ class Worker:
 
 
 def _own(arrays: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Arrays that can be written to: a kernel is compiled once more for those that cannot."""
+    """Make arrays writeable: kernels would be compiled again for read-only ones."""
     return {name: values if values.flags.writeable else values.copy() for name, values in arrays.items()}
 
 
 def shared_out(pieces: Sequence[Piece], workers: int) -> list[list[Piece]]:
-    """Neighbours together, as evenly as whole pieces allow: a worker mostly meets the same devices again."""
+    """Split pieces evenly into runs of neighbours: a worker mostly meets the same clients again."""
     cuts = np.linspace(0, len(pieces), workers + 1).round().astype(int).tolist()
     return [list(pieces[start:end]) for start, end in pairwise(cuts)]
 
@@ -149,7 +146,7 @@ class ProcessPool:
             self._answer(end)
 
     def learn(self, opened: OpenRound, pieces: Sequence[Piece]) -> tuple[list[PieceReport], list[PartialSum]]:
-        """Give everybody a part, and wait for all of them."""
+        """Distribute the pieces and wait for all workers."""
         busy = [(end, part) for end, part in zip(self._ends, shared_out(pieces, len(self._ends)), strict=True) if part]
         for end, part in busy:
             try:
@@ -188,7 +185,7 @@ class ProcessPool:
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a crew of nobody."""
+    """Refuse a number of workers below 1."""
     if workers < 1:
         raise BadInput(f"--workers is {workers}: give a whole number from 1")
 
@@ -198,7 +195,7 @@ def _lost() -> LostWorker:
 
 
 def _serve(end: Connection, packed: Packed) -> None:
-    """The whole life of a worker: until the pipe is closed."""
+    """Serve requests until the pipe is closed."""
     failure, worker = _guarded(Worker, packed)
     end.send((failure, None))
     while worker is not None:
@@ -210,7 +207,7 @@ def _serve(end: Connection, packed: Packed) -> None:
 
 
 def _guarded(work: Callable[..., Any], *given: Any) -> tuple[VeilrecError | None, Any]:
-    """The outcome, or what is to be raised on the other side."""
+    """Return the outcome, or the error to raise on the other side."""
     try:
         return None, work(*given)
     except VeilrecError as error:
@@ -319,7 +316,7 @@ def _reach(address: str) -> None:
 
 
 def _explained(error: Exception, ray: Any) -> Exception:
-    """What a worker said, as it would be said here."""
+    """Convert an error of Ray into the error that the worker raised."""
     if isinstance(error, ray.exceptions.RayTaskError):
         cause = error.cause
         return cause if isinstance(cause, Exception) else LostWorker(str(error))

@@ -1,7 +1,4 @@
-"""The news models of thirteen papers, each learnt from everybody's impressions in one place; a round is an epoch.
-
-Centralised training of a news model: Adam over all clicks in random order; a step is an epoch.
-"""
+"""Baselines of FedNewsRec: thirteen news models trained centrally with Adam; a round is an epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _MADE_UP: Mapping[str, Any] = {"rate": 0.01, "size": {"dropout": 0.2}, "rounds":
 
 @dataclass(frozen=True, kw_only=True)
 class NewsPaper:
-    """What tells one of these methods from the others."""
+    """What distinguishes one baseline: citation, network, inputs, deviations."""
 
     paper: str
     model: str
@@ -166,14 +163,14 @@ PAPERS = {
 
 
 def trainer(settings: NewsConfig, problem: Problem, *, name: str) -> Trainer:
-    """A network with everybody's impressions."""
+    """Make the centralised trainer of one baseline."""
 
     row = PAPERS[name]
     return NewsTrainer(row.network or name, settings, problem, news_of(problem, name), abstracts=row.abstracts)
 
 
 def guarantee(config: Config) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: all data lies in one place."""
     return no_guarantee("Everybody's clicks and what they were shown lie in one place.")
 
 
@@ -203,7 +200,7 @@ METHODS = {name: _method(name, row) for name, row in PAPERS.items()}
 
 
 class NewsTrainer:
-    """The draws of an epoch are keyed by (seed, epoch), so a run can stop and go on between any two."""
+    """Centralised training with Adam over all clicks in random order; draws are keyed by (seed, epoch)."""
 
     def __init__(self, network: str, config: NewsConfig, problem: Problem, data: NewsData, *, abstracts: bool) -> None:
         self.config = config
@@ -221,7 +218,7 @@ class NewsTrainer:
         )
 
     def step(self, number: int) -> StepReport:
-        """One epoch."""
+        """Train for one epoch."""
         c, seed = self.config, self.problem.public_seed
         everybody = np.arange(len(self.logs), dtype=np.int64)
         examples = draw_examples(
@@ -253,7 +250,7 @@ class NewsTrainer:
         return ModelParts(self.ranker, {k: v.detach().numpy().copy() for k, v in self.parameters.items()})
 
     def model(self) -> NewsScorer:
-        """The model as it stands."""
+        """Scorer with the current weights."""
         return self.ranker.scorer(self.net, self.problem.train)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -262,7 +259,7 @@ class NewsTrainer:
         return {k: v.detach().numpy().copy() for k, v in (self.parameters | moments).items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
-        """Go on from a state."""
+        """Resume from a saved state."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(torch.from_numpy(state[name]))

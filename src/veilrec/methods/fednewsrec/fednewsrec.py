@@ -1,11 +1,18 @@
-"""FedNewsRec: news recommendation learnt on devices (Qi et al. 2020), and a small head in its place.
+"""FedNewsRec: federated news recommendation (Qi et al. 2020), and a small head with frozen text in its place.
 
-A round: every device of the cohort sends the gradient of its loss (eq. 2, 3); the server averages the gradients by the
-number of clicks (eq. 6) and steps (eq. 7). As published, a device clips its gradient entry by entry and adds Laplace
-noise (eq. 4, 5). Proven: the whole update of a user is clipped, all weigh the same, and the sum gets Gaussian noise.
+| paper | here |
+|---|---|
+| g_u, gradient of the loss (eq. 2, 3) | the client update of `NewsLocalTrainer` |
+| delta, clipping of every entry (eq. 4) | `privacy.clip_value` |
+| lambda, Laplace noise on every entry (eq. 5) | `privacy.scale` |
+| mean weighted by clicks B_u (eq. 6) | `aggregation` "weighted-mean" |
+| eta, server step (eq. 7) | `server.rate` |
+| r, share of users in a round | `round_share` |
+| H, sampled non-clicks (eq. 3) | `negatives` |
 
-Noise that protects a user grows with the square root of the number of parameters: fednewsrec-head keeps public sentence
-vectors frozen, and learns a few thousand parameters on devices.
+proven: the whole update of a user is clipped, all clients weigh the same, and the sum gets Gaussian noise. Its norm
+grows with the square root of the number of parameters, so `fednewsrec-head` keeps public sentence vectors frozen and
+trains a few thousand parameters.
 """
 
 from __future__ import annotations
@@ -91,17 +98,17 @@ class FedNewsConfig(FederatedConfig):
 
     @property
     def judging(self) -> JudgeConfig:
-        """Nobody judges where nothing is proven."""
+        """Validation clients; none unless the guarantee is proven."""
         return self.judges if self.calibration == "proven" else JudgeConfig(share=0.0)
 
     @property
     def aggregation(self) -> Aggregation:
-        """eq. 6; proven: all weigh the same, and no divisor that counts devices tells anything."""
+        """Weighted mean (eq. 6); proven: a plain sum, whose divisor tells nothing of the clients."""
         return "sum" if self.calibration == "proven" else "weighted-mean"
 
 
 def plan(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec") -> Plan:
-    """Put the parts together; the noise is chosen before the first round."""
+    """Assemble the plan; the noise is calibrated before the first round."""
     from veilrec.client import news
 
     read, p = _read(config, problem, method), config.privacy
@@ -123,7 +130,7 @@ def _read(config: FedNewsConfig, problem: Problem, method: str) -> ReadNews:
 
 
 def ready(config: FedNewsConfig) -> tuple[str, ...]:
-    """Vectors are there; notes on settings that do not count."""
+    """Check that public vectors are installed; return notes on settings without effect."""
     return notes_on(config, config.network)
 
 
@@ -145,7 +152,7 @@ def _mechanism(config: FedNewsConfig, problem: Problem, schema: Schema, method: 
 
 
 def guarantee(config: FedNewsConfig) -> Guarantee:
-    """User-level over the whole run, the paper's claim, or nothing."""
+    """Guarantee of a configuration: proven per user over the run, the paper's claim, or none."""
     p = config.privacy
     if config.calibration == "proven":
         everybody = config.train_users is None and config.train_share == 1.0
@@ -176,7 +183,7 @@ def guarantee(config: FedNewsConfig) -> Guarantee:
 
 
 def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "fednewsrec") -> Guarantee:
-    """The same; beside the paper's claim, the epsilon of one upload and of all uploads of a run."""
+    """Guarantee of a run; beside the paper's claim, the epsilon of one update and of all updates of a client."""
     claim = guarantee(config)
     if claim.basis != "as published":
         return claim
@@ -196,7 +203,7 @@ def guarantee_of_run(config: FedNewsConfig, problem: Problem, *, method: str = "
 
 
 def _claimed(config: FedNewsConfig) -> float:
-    """2 delta / lambda of section 3.3: of one entry."""
+    """Epsilon claimed for one entry: 2 delta / lambda (section 3.3)."""
     p = config.privacy
     claimed = 2.0 * p.clip_value / p.scale
     if math.isinf(claimed):
@@ -208,7 +215,7 @@ def _claimed(config: FedNewsConfig) -> float:
 
 
 def _composed(epsilon: float, count: int, delta: float) -> float:
-    """Of so many entries with Laplace noise."""
+    """Epsilon of `count` entries with Laplace noise: the smaller of basic and Renyi composition."""
     return min(count * epsilon, epsilon_renyi(repeated(LaplaceEvent(epsilon), count), delta))
 
 
@@ -267,7 +274,7 @@ FEDNEWSREC_METHOD = Method(
 
 
 class HeadConfig(FedNewsConfig):
-    """Settings of the head."""
+    """Settings of fednewsrec-head."""
 
     network: Network = "sentence-head"
     size: SizeConfig = SizeConfig(attention=8, dropout=0.0)

@@ -21,7 +21,8 @@ import numpy as np
 import polars as pl
 
 from veilrec.core.arrays import Doubles, Floats
-from veilrec.core.files import cache_folder, replacing, sha256
+from veilrec.core.extras import cache_folder
+from veilrec.core.files import replacing, sha256
 from veilrec.data.news_text import Vocabulary, tokenise
 from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import unpack

@@ -1,12 +1,10 @@
-"""The two models of the communication paper with what it does to their messages, and what holds instead.
+"""Parts of the communication paper (Xue et al. 2026): its two model families, DP-SUB, and its count of parameters.
 
-DP-SUB as the methods use it: settings, the reports and the agenda behind them, what a run then promises.
-
-How the communication paper counts (Xue et al. 2026, Table 2, Figures 9 and 14), and what the counting gives.
-
-One way, numbers about items only, summed over devices and rounds, in millions. The network of NCF, the positions of
-sparse entries, and the bits of randomised response are not counted. `up_bytes` and `down_bytes` of a run
-count everything, both ways.
+`Family` pairs a model with the paper's noise on a message, and with noise on sums that is proven. `OnPart` puts a
+family on the sub-model that DP-SUB chooses (Algorithm 1). The last part reproduces how the paper counts communication
+(Table 2, Figures 9 and 14): one way, item vectors only, summed over clients and rounds, in millions. Network weights,
+positions of sparse entries and the bits of randomised response are not counted there; `up_bytes` and `down_bytes` of
+a run count everything.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ class Family(ABC, Generic[C]):
         """The model with any protection; `parts` are further fields of a plan."""
 
     def build(self, config: C, problem: Problem) -> Plan:
-        """The model with every message protected as published, or every sum as proven."""
+        """Assemble the plan: noise on every message (as published) or on every sum (proven)."""
         if config.calibration == "as-published":
             return self.plan(config, problem, self.noisy(config, self.schema(config, problem)))
         return self.proven(config, problem)
@@ -94,17 +92,17 @@ class Family(ABC, Generic[C]):
         return self.plan(with_public_divisor(config, problem), problem, mechanism, reports=reports, **parts)
 
     def message_event(self, config: C, problem: Problem, rows: int) -> Event:
-        """What a message of so many rows with the paper's noise really tells of a user."""
+        """Privacy event of a message of `rows` rows with the paper's noise."""
         return self.noisy(config, self.schema(config, problem).narrowed(rows)).event()
 
     def guarantee(self, config: C, *caveats: str) -> Guarantee:
-        """User-level over the whole run, or the paper's claim; `caveats` are about the proven form."""
+        """Guarantee of a configuration: proven per user, or the paper's claim; `caveats` go with the former."""
         if config.calibration == "as-published":
             return as_published(config.privacy, self.flaw)
         return proven(config.privacy.epsilon, config.privacy.delta, config.cohort, *caveats, NOT_COVERED)
 
     def guarantee_of_run(self, config: C, problem: Problem, *caveats: str) -> Guarantee:
-        """The same, with the honest value beside a claim."""
+        """Guarantee of a run; beside the paper's claim, the epsilon that holds."""
         promise = self.guarantee(config, *caveats)
         if config.calibration == "proven":
             return promise
@@ -125,7 +123,7 @@ class Family(ABC, Generic[C]):
 
 
 def cost_of(reports: ReportSpec, rounds: int) -> Event:
-    """What all reports of a device cost it: one, or one for every round that it may be in."""
+    """Privacy event of all reports of a client: one, or one for every round."""
     return ComposedEvent(((reports.mechanism.event(), rounds if reports.fresh else 1),))
 
 
@@ -139,7 +137,7 @@ CLICK = "Only single clicks are covered, because the reports are; a user's updat
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionSettings:
-    """Which items the sub-model has, and how the server learns that."""
+    """DP-SUB: which items the sub-model has, and how the server learns that."""
 
     epsilon: float = 2.0  # as published: of one bit
     share: float = 0.2  # proven: of the epsilon of the run, for all reports together
@@ -160,7 +158,7 @@ class SelectionSettings:
 
 
 class SubModelConfig(PrivateConfig, Protocol):
-    """What the settings of a private method on a sub-model have, whatever its model."""
+    """Settings that every private method on a sub-model has."""
 
     @property
     def selection(self) -> SelectionSettings:
@@ -181,7 +179,7 @@ PAPER_SELECTION: dict[str, Any] = {"paper": {"selection": {"epsilon": 2.0, "repo
 
 @dataclass(frozen=True)
 class Selection:
-    """What devices are asked, and which items follow from their answers."""
+    """Reports that clients send, and the round specs that follow from them."""
 
     reports: ReportSpec
     agenda: ReportedItems
@@ -201,7 +199,7 @@ class Selection:
 
 
 def published_selection(selection: SelectionSettings, problem: Problem, *, estimate: bool = True) -> Selection:
-    """The randomised response of DP-SUB (eq. 7), whose epsilon is claimed for any two vectors of bits."""
+    """Randomised response of DP-SUB (eq. 7), whose epsilon is claimed for any two vectors of bits."""
     bits = RandomisedResponse(
         length=problem.n_items, epsilon=selection.epsilon, change="vector", calibration="as-published"
     )
@@ -249,7 +247,7 @@ def _refuse_telling_reports(selection: SelectionSettings, cohort: CohortSettings
 
 
 class OnPart:
-    """A model of the paper on the items that DP-SUB chooses."""
+    """A model family on the items that DP-SUB chooses."""
 
     def __init__(self, family: Family[Any]) -> None:
         self.family = family
@@ -277,7 +275,7 @@ class OnPart:
         )
 
     def agenda(self, config: Any, problem: Problem, items: RoundPlanner) -> RoundPlanner:
-        """What a proven round is about, given the items."""
+        """Round planner of the proven form, given that of the items."""
         return items
 
     def guarantee(self, config: SubModelConfig, *caveats: str) -> Guarantee:
@@ -290,7 +288,7 @@ class OnPart:
         return replace(promise, unit="click", caveats=(CLICK, *promise.caveats))
 
     def guarantee_of_run(self, config: SubModelConfig, problem: Problem) -> Guarantee:
-        """The same, with the honest value beside a claim: a report and an update of the usual size."""
+        """Guarantee of a run; beside the paper's claim, the epsilon of one report and one update of typical size."""
         if config.calibration == "proven":
             return self.guarantee(config)
         chosen = published_selection(config.selection, problem)
@@ -343,7 +341,7 @@ class Counted:
 
     @property
     def relative_error(self) -> float:
-        """Of what we count against what is printed."""
+        """Relative error of our count against the printed number."""
         return self.counted / self.printed - 1.0
 
 

@@ -1,13 +1,11 @@
-"""DP-FedMF-SVD: DP-FedMF with messages of low rank.
+"""DP-FedMF with compressed client updates: low rank (SVD) and largest entries (TopK).
 
-As published: the noisy message is cut to its r largest singular values, which is post-processing. Proven: r directions
-that a public seed names anew every round; looking at the update to choose them would cost.
+DP-FedMF-SVD, as published: the noisy update is cut to its r largest singular values, which is post-processing. proven:
+r directions named anew every round by a public seed; choosing them by the update would cost privacy.
 
-DP-FedMF-TopK: DP-FedMF with the largest entries of an update only.
-
-As published: the largest entries of the raw update are sent with noise, which tells where the update is large: no
-epsilon is finite. Proven: a round is about the rows that the released model has moved most, and some at random; the
-choice is post-processing of what was released before.
+DP-FedMF-TopK, as published: the largest entries of the raw update are sent with noise, which reveals where the update
+is large: no epsilon is finite. proven: a round covers the rows that the released model has moved most, and some at
+random; the choice is post-processing.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class DpFedMfSvdConfig(DpFedMfConfig):
 
 
 def dp_fedmf_svd_plan(config: DpFedMfSvdConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble DP-FedMF-SVD."""
     if config.rank > config.local.dim:
         raise BadInput(
             f"rank is {config.rank}, but a table with {config.local.dim} columns has no larger rank: "
@@ -53,12 +51,12 @@ def dp_fedmf_svd_plan(config: DpFedMfSvdConfig, problem: Problem) -> Plan:
 
 
 def dp_fedmf_svd_guarantee(config: DpFedMfSvdConfig) -> Guarantee:
-    """That of DP-FedMF: what follows the noise costs nothing, and a public basis tells nothing."""
+    """Guarantee of DP-FedMF; compression after the noise and public directions cost nothing."""
     return FAMILY.guarantee(config, _SEEDED)
 
 
 def guarantee_of_run(config: DpFedMfSvdConfig, problem: Problem) -> Guarantee:
-    """The same, with the honest value beside a claim."""
+    """Guarantee of a DP-FedMF-SVD run; beside the paper's claim, the epsilon that holds."""
     return FAMILY.guarantee_of_run(config, problem, _SEEDED)
 
 
@@ -109,7 +107,7 @@ class DpFedMfTopKConfig(DpFedMfConfig):
 
 
 def plan(config: DpFedMfTopKConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble DP-FedMF-TopK."""
     share, seed = config.compression.share, problem.public_seed
     if config.calibration == "as-published":
         noisy = FAMILY.noisy(config, FAMILY.schema(config, problem))
@@ -119,7 +117,7 @@ def plan(config: DpFedMfTopKConfig, problem: Problem) -> Plan:
 
 
 def guarantee(config: DpFedMfTopKConfig) -> Guarantee:
-    """The paper's claim has nothing behind it; ours is that of DP-FedMF."""
+    """Guarantee of DP-FedMF-TopK; as published, no epsilon is finite."""
     if config.calibration == "as-published":
         return tells_largest(config.privacy, "entries")
     return FAMILY.guarantee(config, "The rows of a round are chosen by the released model.")

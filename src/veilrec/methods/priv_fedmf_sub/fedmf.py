@@ -1,16 +1,14 @@
-"""FedMF: federated matrix factorisation; the plain method that the communication paper measures everything against.
+"""Federated matrix factorisation: FedMF, DP-FedMF and FedMF-Lean.
 
-DP-FedMF: federated matrix factorisation with differential privacy.
+FedMF: no noise; the baseline of the communication paper (Xue et al. 2026).
 
-As published (the baseline of Xue et al. 2026, eq. 10): every uploaded row is clipped and gets Laplace noise on the
-device. Proven: the whole update of a user is clipped, and the sum of a round gets Gaussian noise before it is used.
+DP-FedMF, as published (eq. 10): every row of a client update is clipped to C (`privacy.clip_norm`) and gets Laplace
+noise on the client. proven: the whole update of a user is clipped, and the sum of a round gets Gaussian noise.
 
-FedMF-Lean: FedMF with far fewer bytes, not private: rows travel as 4-bit integers with one scale each, both ways.
-
-Four bits cost no accuracy: a device learns from the rounded table and uploads rounded changes, and the server adds them
-to a table that is not rounded, so errors average out over devices and rounds. Server momentum, and ranking
-with a running mean of the table, save a third of the rounds. A round may be about a part of the items, named by a
-public seed; on ml-1m that saves less than it slows.
+FedMF-Lean (ours, not private): rows travel as 4-bit integers with one scale each, both ways. That costs no accuracy:
+a client trains on the rounded table and sends rounded updates, and the server adds them to an unrounded table, so
+errors average out. Server momentum and an averaged table for ranking save a third of the rounds. A round may cover a
+part of the items, named by a public seed; on ml-1m that saves less than it slows.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class FedMfConfig(Config):
 
 
 def schema_of(config: FedMfConfig, problem: Problem) -> Schema:
-    """One row per item."""
+    """Schema of the model: one row per item."""
     return mf.schema(problem.n_items, config.local.dim)
 
 
@@ -68,12 +66,12 @@ def mf_plan(config: FedMfConfig, problem: Problem, mechanism: UpdateMechanism, *
 
 
 def plan(config: FedMfConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble FedMF, without noise."""
     return mf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
 def guarantee(config: FedMfConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: client updates are sent in plaintext."""
     return no_guarantee(
         "The server sees the change of every item row that a device touched: it can tell which items a user has.",
         "A simulated run protects nobody.",
@@ -231,7 +229,7 @@ class FedMfLeanConfig(FedMfConfig):
 
 
 def fedmf_lean_plan(config: FedMfLeanConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble FedMF-Lean."""
     schema = schema_of(config, problem).coded(config.values)
     agenda = SeededParts(schema=schema, public_seed=problem.public_seed, row_share=config.row_share)
     return mf_plan(config, problem, NoNoise(schema), agenda=agenda, averaging=config.averaging)

@@ -1,15 +1,13 @@
-"""FedNCF: federated neural collaborative filtering, the deep model of the communication paper.
+"""Federated neural collaborative filtering: FedNCF, DP-FedNCF and DP-FedNCF-DGC.
 
-DP-FedNCF: federated neural collaborative filtering with differential privacy.
+FedNCF: no noise; the deep model of the communication paper (Xue et al. 2026).
 
-As published (baseline of Xue et al. 2026): the whole update is clipped and gets Gaussian noise on the device. The paper
-does not tie the noise to its epsilon; here it is the textbook formula. Proven: the sum of a round gets the noise.
+DP-FedNCF, as published: the whole client update is clipped to C (`privacy.clip_norm`) and gets Gaussian noise on the
+client (eq. 14). The paper does not tie sigma to its epsilon; here it is the textbook formula. proven: noise on the sum.
 
-DP-FedNCF-DGC: DP-FedNCF with deep gradient compression (Lin et al. 2018) of everything that is sent.
-
-As published: the largest entries of what has accumulated are clipped and get Gaussian noise, which tells where they
-lie: no epsilon is finite. Proven: a public seed names the entries of the network and the rows of the items anew every
-round; what it leaves out accumulates on the device; one clip, and noise on the sum.
+DP-FedNCF-DGC: deep gradient compression (Lin et al. 2018). As published, the largest accumulated entries are clipped
+and get Gaussian noise, which reveals where they lie: no epsilon is finite. proven: a public seed names the entries of
+the network and the item rows anew every round, the rest accumulates on the client; one clip, and noise on the sum.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class FedNcfConfig(Config):
 
 
 def schema_of(config: FedNcfConfig, problem: Problem) -> Schema:
-    """One row per item, and the network."""
+    """Schema of the model: one row per item, and the network."""
     return ncf.schema(problem.n_items, config.local.shape)
 
 
@@ -72,12 +70,12 @@ def ncf_plan(config: FedNcfConfig, problem: Problem, mechanism: UpdateMechanism,
 
 
 def plan(config: FedNcfConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble FedNCF, without noise."""
     return ncf_plan(config, problem, NoNoise(schema_of(config, problem)))
 
 
 def guarantee(config: FedNcfConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: client updates are sent in plaintext."""
     return no_guarantee(
         "The server sees which item rows a device changed, and how: it can tell which items a user has.",
         "A simulated run protects nobody.",
@@ -236,7 +234,7 @@ class DpFedNcfDgcConfig(DpFedNcfConfig):
 
 
 def dp_fedncf_dgc_plan(config: DpFedNcfDgcConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble DP-FedNCF-DGC."""
     schema, share = FAMILY.schema(config, problem), config.dgc.share
     learner = DgcLocalTrainer(NcfLocalTrainer(config.local), config.dgc, schema)
     if config.calibration == "as-published":
@@ -253,7 +251,7 @@ def dp_fedncf_dgc_plan(config: DpFedNcfDgcConfig, problem: Problem) -> Plan:
 
 
 def dp_fedncf_dgc_guarantee(config: DpFedNcfDgcConfig) -> Guarantee:
-    """The paper's claim has nothing behind it; ours is that of DP-FedNCF."""
+    """Guarantee of DP-FedNCF-DGC; as published, no epsilon is finite."""
     if config.calibration == "as-published":
         return tells_largest(config.privacy, "entries")
     return FAMILY.guarantee(config, "The parts of a round come from a public seed.")

@@ -1,13 +1,21 @@
-"""Priv-FedMF-Sub: matrix factorisation on a sub-model that noisy reports choose (Xue et al. 2026, Algorithms 1, 2).
+"""Priv-FedMF-Sub: matrix factorisation on a sub-model chosen by private reports (Xue et al. 2026, Algorithms 1 and 2).
 
-As published: randomised bits of every user, drawn anew every round, choose the items above the mean frequency; rows
-are clipped and get Laplace noise on the device. Proven: one noisy histogram on sums chooses the items, one clip bounds
-a user's whole update, the sum of a round gets Gaussian noise, and accounting composes both.
+| paper | here |
+|---|---|
+| epsilon of randomised response (eq. 7) | `selection.epsilon` |
+| estimated frequency (eq. 8) | `ReportThreshold.frequencies` |
+| threshold p (Algorithm 1) | `selection.threshold`; None: the mean frequency (section 6.4) |
+| loss, lambda and mu (eq. 9) | `local.loss`, `local.decay` |
+| clipped row with Laplace noise (eq. 10) | `MfFamily.noisy` |
+| clip norm C, epsilon_2 | `privacy.clip_norm`, `privacy.epsilon` |
 
-Priv-FedMF-Sub without noise on the updates, with and without undoing the lies (ablations of Xue et al. 2026).
+as-published: randomised bits of every user, drawn anew every round, choose the items above the mean frequency; rows are
+clipped and get Laplace noise on the client. proven: one noisy histogram chooses the items, one clip bounds a user's
+whole update, the sum of a round gets Gaussian noise, and accounting composes both.
 
-Undoing the lies is a straight line, so with the threshold at the mean it changes the choice only where it is cut at
-0: the mean of the estimates is a little higher then, and a few items fewer pass (Figures 10 and 11).
+FedMF-Sub-RR and FedMF-Sub-RR-EST (ablations): no noise on updates, without and with the unbiased estimate of eq. 8.
+The estimate is linear, so with the threshold at the mean it changes the choice only where it is cut at 0: the mean of
+the estimates is then a little higher, and a few items fewer pass (Figures 10 and 11).
 """
 
 from __future__ import annotations
@@ -95,12 +103,12 @@ class FedMfSubConfig(FedMfConfig):
 
 
 def plan_with_lies(config: FedMfSubConfig, problem: Problem) -> Plan:
-    """FedMF on the items that randomised reports name, lies and all."""
+    """Assemble FedMF on the items that randomised reports name, without estimation."""
     return _plan(config, problem, estimate=False)
 
 
 def plan_without_lies(config: FedMfSubConfig, problem: Problem) -> Plan:
-    """FedMF on the items that randomised reports choose once the lies are undone."""
+    """Assemble FedMF on the items chosen by the unbiased estimate of randomised reports."""
     return _plan(config, problem, estimate=True)
 
 
@@ -111,7 +119,7 @@ def _plan(config: FedMfSubConfig, problem: Problem, *, estimate: bool) -> Plan:
 
 
 def guarantee(config: FedMfSubConfig) -> Guarantee:
-    """Nothing is promised, because the updates are in the clear."""
+    """No guarantee: client updates are sent in plaintext."""
     selection = config.selection
     adding_up = " A device draws new reports again and again, whose epsilons add up." if selection.fresh else ""
     return no_guarantee(

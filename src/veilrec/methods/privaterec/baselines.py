@@ -1,7 +1,8 @@
-"""What PrivateRec is compared with (Liu et al. 2022, section 4): FedRec, DP-FedRec, and centralised training.
+"""Baselines of PrivateRec (Liu et al. 2022, section 4): FedRec, DP-FedRec and centralised training.
 
-FedRec: devices send the gradient of their mean loss as it is. DP-FedRec: the same, clipped to L2 norm theta and with
-Laplace noise on every number. Centralized: the same networks with everybody's data in one place.
+FedRec: clients send the gradient of their mean loss in plaintext. DP-FedRec: the gradient is clipped to L2 norm theta
+(`privacy.clip_norm`) and gets Laplace noise on every entry; proven: Gaussian noise on the sum of a round. Centralized:
+the same networks with all data in one place.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def fedrec_plan(config: ModelConfig, problem: Problem) -> Plan:
-    """Gradients as they are; FedAdam on their mean."""
+    """Assemble FedRec: plaintext gradients, FedAdam on their mean."""
     return _plan(config, problem, "fedrec", NoNoise, proven_sum=False)
 
 
@@ -85,7 +86,7 @@ def _plan(
 
 
 def fedrec_guarantee(config: ModelConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: gradients are sent in plaintext."""
     return no_guarantee(
         "The server sees each device's gradient, and in it the words of the news that the device has seen.", SIMULATED
     )
@@ -101,12 +102,12 @@ class DpFedRecConfig(ModelConfig):
 
     @property
     def judging(self) -> JudgeConfig:
-        """Nobody judges where nothing is proven."""
+        """Validation clients; none unless the guarantee is proven."""
         return self.judges if self.calibration == "proven" else JudgeConfig(share=0.0)
 
 
 def dp_plan(config: DpFedRecConfig, problem: Problem) -> Plan:
-    """Noise on every message, or on the sum of a round."""
+    """Assemble DP-FedRec: noise on every client update (as published) or on the sum of a round (proven)."""
     make = partial(_mechanism, config, problem)
     judges = Judges(config.judging, config.privacy.epsilon, config.privacy.delta)
     return _plan(config, problem, "dp-fedrec", make, proven_sum=config.calibration == "proven", judges=judges)
@@ -127,7 +128,7 @@ def _mechanism(config: DpFedRecConfig, problem: Problem, schema: Schema) -> Upda
 
 
 def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarantee:
-    """Of noise on the sums of rounds: user-level, over the whole run."""
+    """Guarantee of Gaussian noise on the sums of rounds: per user, over the whole run."""
     everybody = config.train_users is None and config.train_share == 1.0
     drawn = config.cohort
     if drawn.size == 0 and config.round_share < 1.0:
@@ -137,7 +138,7 @@ def sums_guarantee(config: ModelConfig, epsilon: float, delta: float) -> Guarant
 
 
 def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
-    """User-level over the whole run, or the paper's claim."""
+    """Guarantee of DP-FedRec: per user over the whole run, or the paper's claim."""
     p = config.privacy
     if config.calibration == "proven":
         return sums_guarantee(config, p.epsilon, p.delta)
@@ -159,7 +160,7 @@ def dp_guarantee(config: DpFedRecConfig) -> Guarantee:
 
 
 def dp_guarantee_of_run(config: DpFedRecConfig, problem: Problem) -> Guarantee:
-    """The same; beside the paper's claim, the epsilon of one message and of all messages of a run."""
+    """Guarantee of a DP-FedRec run; beside the paper's claim, the epsilon of one message and of all."""
     claim = dp_guarantee(config)
     if claim.basis != "as published":
         return claim
@@ -186,7 +187,7 @@ class CentralizedConfig(NewsConfig):
 
 
 def central_trainer(config: CentralizedConfig, problem: Problem) -> Trainer:
-    """One of the networks with everybody's impressions."""
+    """Make the centralised trainer of the chosen network."""
     from veilrec.methods.fednewsrec.baselines import NewsTrainer
 
     config = config.model_copy(update={"text": _central_text(config)})

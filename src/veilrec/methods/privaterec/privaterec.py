@@ -1,15 +1,23 @@
-"""PrivateRec: news recommendation through a few basis vectors (Liu et al. 2022), and what of it can be proven.
+"""PrivateRec: federated news recommendation through basis vectors (Liu et al. 2022), and forms of it with a proof.
 
-The modules by the paper's names: user encoder (UE), interest decomposer (ID), differentially private attention (DPA),
-interest reconstructor (IR), click predictor (CP), differentially private label permutation (DPL), and the aggregated
-update (AU) by FedAdam. They are `models.interests` (UE, ID, IR), `models.news_model.losses_of` (CP),
-`privacy.mechanisms.attention.PaddedNoise` (DPA), `privacy.mechanisms.responses.Labels` (DPL), `server.optimise` (AU).
+| paper | here |
+|---|---|
+| user encoder UE, interest decomposer ID, interest reconstructor IR | `models.interests` |
+| click predictor CP | `models.news_model` |
+| private attention DPA: noise on alpha | `privacy.mechanisms.attention.PaddedNoise` |
+| private label permutation DPL | `privacy.mechanisms.responses.LabelPermutation` |
+| aggregated update AU (FedAdam) | `server.optimisers.Adaptive` |
+| B, basis vectors | `size.basis` |
+| theta, clip norm of the attention | `size.attention_clip` |
+| p, padding probability | `privacy.pad_probability` |
+| eps_t, training budget | `privacy.epsilon` |
+| sampled non-clicks of a click | `negatives` |
 
-as-published: Algorithm 3. The gradient goes through the attention, and holds the history in the clear.
+as-published: Algorithm 3. The gradient goes through the attention, and reveals the history in plaintext.
 proven, by `training`:
-- public-encoder: a hundred numbers over public vectors of the news, Gaussian noise on the sums of rounds;
+- public-encoder: a hundred parameters over public news vectors, Gaussian noise on the sums of rounds;
 - sums: the whole model, Gaussian noise on the sums of rounds;
-- reports: attention and labels with noise of the device; the update is made of them alone, and nobody is trusted.
+- reports: local DP on attention and labels; the client update is computed from these alone.
 """
 
 from __future__ import annotations
@@ -122,23 +130,23 @@ class PrivateRecConfig(ModelConfig):
 
     @property
     def judging(self) -> JudgeConfig:
-        """Nobody judges where nothing is proven, or nobody is trusted."""
+        """Validation clients; none with local DP or unless the guarantee is proven."""
         judged = self.calibration == "proven" and self.training != "reports"
         return self.judges if judged else JudgeConfig(share=0.0)
 
     @property
     def way(self) -> str:
-        """How it is trained."""
+        """Training mode; without a proof, the whole model."""
         return self.training if self.calibration == "proven" else "sums"
 
     @property
     def network(self) -> str:
-        """The model that learns."""
+        """Name of the network that is trained."""
         return NETWORKS[self.way, self.model]
 
     @property
     def aggregation(self) -> Aggregation:
-        """Proven: no divisor that counts devices tells anything."""
+        """Mean; proven: a plain sum, whose divisor tells nothing of the clients."""
         return "sum" if self.calibration == "proven" else "mean"
 
     @model_validator(mode="after")
@@ -154,7 +162,7 @@ class PrivateRecConfig(ModelConfig):
 
 
 def plan(config: PrivateRecConfig, problem: Problem) -> Plan:
-    """Put the parts together; the noise is chosen before the first round."""
+    """Assemble the plan; the noise is calibrated before the first round."""
     read = _read(config, problem)
     cohort = cohort_of(config, problem, "privaterec")
     people = count_devices(config, problem, "privaterec")
@@ -200,7 +208,7 @@ def _learner(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None)
 
 
 def _local_noise(config: PrivateRecConfig, turns: int) -> LocalNoise | None:
-    """DPA and DPL: what a device does before it learns."""
+    """Local noise of a client before training: DPA on the attention and DPL on the labels."""
     from veilrec.client.news import LocalNoise
 
     p = config.privacy
@@ -237,7 +245,7 @@ def _attention(
 
 
 def shared_out(config: PrivateRecConfig, turns: int) -> tuple[float, float]:
-    """The epsilons of one attention vector and of one label, so that all of a device's messages keep the promise."""
+    """Epsilons of one attention vector and of one label, so that all of a client's messages stay within budget."""
     p = config.privacy
     count = turns * p.samples
 
@@ -275,7 +283,7 @@ def _mechanism(
 
 
 def guarantee(config: PrivateRecConfig) -> Guarantee:
-    """User-level over the whole run, the paper's claim, or nothing."""
+    """Guarantee of a configuration: proven per user over the run, the paper's claim, or none."""
     p = config.privacy
     if config.calibration == "none":
         return no_guarantee(
@@ -318,7 +326,7 @@ def _who(config: PrivateRecConfig) -> tuple[str, ...]:
 
 
 def ready(config: PrivateRecConfig) -> tuple[str, ...]:
-    """Vectors are there; notes on settings that do not count."""
+    """Check that public vectors are installed; return notes on settings without effect."""
     notes = list(notes_on(config, config.network))
     if config.calibration == "proven" and config.privacy.pad_probability > 0.0:
         notes.append(

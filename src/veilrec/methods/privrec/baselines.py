@@ -1,26 +1,19 @@
-"""FOFL-SELF: Reptile over a network that knows items by their ids, without side information.
+"""Baselines of PrivRec, and popularity-head.
 
-Jalalirad et al., A Simple and Efficient Federated Recommender System, 2019, as PrivRec compares with it: the same
-training without features of users and items, and without the proximal term. A user is whatever the adapted weights are.
+FOFL-SELF (Jalalirad et al. 2019): Reptile over item ids, without side information and proximal term.
 
-NN-SELF: PrivRec's network trained by MAML, with second-order gradients and a support and a query set.
+NN-SELF (Chen et al. 2018, eq. 4 and 5 of PrivRec): MAML with second-order gradients; SELF means that a new user adapts
+to the own support set alone.
 
-Chen et al., Federated Meta-Learning for Recommendation, 2018, as PrivRec compares with it (eq. 4 and 5): SELF means
-that somebody new adapts to the own support set alone.
+    theta <- theta_0 - alpha_1 grad L(theta_0, support)                       on the client (alpha_1: `local.rate`)
+    theta_0 <- theta_0 - alpha_2 sum over clients of grad_theta_0 L(theta, query)           (alpha_2: `server.rate`)
 
-    theta <- theta_0 - alpha_1 grad L(theta_0, support)                       on the device
-    theta_0 <- theta_0 - alpha_2 sum over devices of grad_theta_0 L(theta, query)
+PrivRec-CEN (section 4.1): PrivRec's network and adaptation with all data in one place. Every user is a task; a step
+takes the next M of them in a random order that repeats.
 
-PrivRec-CEN: the same network and the same adaptation with everybody's data in one place (PrivRec, section 4.1).
-
-Every user is a task, and a step takes the next M of them in a random order that is gone through again and again: what
-PrivRec would be if no device had to be drawn, reached or heard.
-
-Private popularity with a head that devices learn by themselves: no rounds of training at all.
-
-Everybody votes once for what they use (one vote a person, shared among the items), and the votes are released with
-noise. A device then learns a linear head over the public features of the items, from zero, with the logarithm of the
-votes as an offset. Nothing personal ever leaves it, so that the votes are all that the budget pays for.
+popularity-head (ours): votes, one per person and shared among the items, are released once with noise. Each client
+then trains a linear head over public item features, from zero, with log-votes as offset. The votes are all that the
+budget pays for.
 """
 
 from __future__ import annotations
@@ -82,7 +75,7 @@ TRIAL = LearningTrial(
 
 
 def fofl_self_plan(config: MetaConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble FOFL-SELF."""
     made = common.parts(config, problem, common.item_ids(problem))
     return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
 
@@ -129,7 +122,7 @@ NN_SELF_PRESETS = merged(
 
 
 def nn_self_plan(config: MetaConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble NN-SELF."""
     if config.local.loss == "rating" or config.local.batch != 0 or config.local.proximal:
         raise BadInput(
             "nn-self adapts to whole support sets, without ratings and proximal term: leave local.batch and"
@@ -171,7 +164,7 @@ NN_SELF = Method(
 
 
 class CentralReptile:
-    """Reptile over tasks that all lie in one place."""
+    """Centralised Reptile over the users as tasks."""
 
     def __init__(self, config: MetaConfig, problem: Problem) -> None:
         made = common.parts(config, problem, common.chosen_features(problem, config.features))
@@ -190,7 +183,7 @@ class CentralReptile:
             self.weights[POPULARITY][...] = votes.reshape(-1, 1)
 
     def step(self, number: int) -> StepReport:
-        """One update from M tasks."""
+        """Make one update from M tasks."""
         chosen = np.sort(self.tasks[(number * self.at_once + np.arange(self.at_once)) % len(self.tasks)])
         cohort = Cohort(chosen, self.data.take(chosen), {}, self.problem.public_seed)
         learned = self.learner.learn(cohort, self.weights, RoundSpec(number))
@@ -212,13 +205,13 @@ class CentralReptile:
         return dict(self.weights)
 
     def load_state(self, state: Mapping[str, NDArray[Any]], steps_done: int) -> None:
-        """Go on from a state."""
+        """Resume from a saved state."""
         for name, values in self.weights.items():
             values[...] = state[name]
 
 
 def centralised_guarantee(config: MetaConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: all data lies in one place."""
     return no_guarantee("Everybody's data lies in one place.")
 
 
@@ -259,7 +252,7 @@ class PopularityHeadConfig(Config):
 
 
 def popularity_head_plan(config: PopularityHeadConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble popularity-head: one round of noisy votes."""
     if config.local.loss == "rating":
         raise BadInput("popularity-head knows what was used, and no ratings: leave local.loss at softmax, or logistic")
     items = chosen_features(problem, config.features).items
@@ -292,7 +285,7 @@ def popularity_head_plan(config: PopularityHeadConfig, problem: Problem) -> Plan
 
 
 def popularity_head_guarantee(config: PopularityHeadConfig) -> Guarantee:
-    """User-level over the whole run."""
+    """Guarantee of the votes: per user, over the whole run."""
     p = config.privacy
     return proven(p.epsilon, p.delta, config.cohort, ON_THE_DEVICE, LISTS_ARE_PUBLIC, keeps_state=False)
 

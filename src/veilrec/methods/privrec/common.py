@@ -1,4 +1,4 @@
-"""What methods with a feature network share: settings, what it reads, and how its parts are put together."""
+"""Parts that the methods with a feature network share: settings, features, assembly of the plan."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def chosen_features(problem: Problem, choice: FeatureChoice) -> Features:
 
 
 def item_ids(problem: Problem) -> Features:
-    """Nothing but the number of an item, as if that were a category of its own."""
+    """Features of items that are known by their ids only: the id as a category."""
     ids = np.arange(problem.n_items, dtype=np.int32)
     feature = Feature(ITEM, "category", tuple(map(str, ids)))
     items = assembled((feature,), problem.n_items, [(ids.astype(np.int64), ids + 1)], [])
@@ -102,13 +102,13 @@ def item_ids(problem: Problem) -> Features:
 
 
 def devices(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
-    """What devices learn from: their items, and what is known of their users."""
+    """Local data of clients: their items, and the features of their users."""
     users = chosen_features(problem, config.features).users
     return OwnItemsAndFeatures(problem.train, users, _ratings(config, problem))
 
 
 def devices_with_ids(config: MetaConfig, problem: Problem) -> OwnItemsAndFeatures:
-    """The same for models that know items by their ids."""
+    """Local data of clients for models that know items by their ids only."""
     return OwnItemsAndFeatures(problem.train, item_ids(problem).users, _ratings(config, problem))
 
 
@@ -136,7 +136,7 @@ class MetaParts:
 
 
 def parts(config: MetaConfig, problem: Problem, features: Features) -> MetaParts:
-    """The parts that every method of the family has."""
+    """Make network, adapter, ranker, schema and starting weights."""
     m = config.model
     if _ratings(config, problem) is not None and m.popularity:
         raise BadInput(
@@ -155,7 +155,7 @@ def parts(config: MetaConfig, problem: Problem, features: Features) -> MetaParts
 
 
 def votes_in_the_clear(config: MetaConfig, problem: Problem) -> dict[str, Any]:
-    """Further fields of a plan whose model knows what is popular, without privacy."""
+    """Plan fields for popularity from plaintext votes; empty where the model does not use popularity."""
     if not config.model.popularity:
         return {}
     reports = ReportSpec(mechanism=PlainVotes(length=problem.n_items))
@@ -171,7 +171,7 @@ def build(
     learner: LocalTrainer[Any] | None = None,
     **further: Any,
 ) -> Plan:
-    """A plan of these parts; in the clear unless a mechanism is given."""
+    """Assemble a plan of these parts; without noise unless a mechanism is given."""
     return Plan(
         schema=made.schema,
         start=made.start,

@@ -1,13 +1,18 @@
-"""DP-PrivRec: PrivRec whose users are covered, with a clip norm that is learnt (Algorithm 2).
+"""DP-PrivRec: PrivRec with user-level differential privacy and adaptive clipping (Wang et al. 2021, Algorithm 2).
 
-Proven: the count of updates within the bound is taken before clipping, the bound moves geometrically, noise is inside
-of the server's rate, the count gets what it needs and no more, and accounting is that of the sampling: cohorts drawn by
-Poisson or of a fixed size, which devices without state may have, or a tree of noise where devices take turns
-(cohort.sampling=turns) and nobody can be trusted to draw. The votes that say what is popular are within the budget.
+| paper | here |
+|---|---|
+| S, clipping bound: its first value | `privacy.clip_norm` |
+| gamma, quantile of unclipped updates | `bound.quantile` |
+| alpha_4, step of the clip norm | `bound.rate` |
+| z, noise multiplier | `bound.noise_multiplier` |
+| h, share of the loss for the count | `bound.count_share` |
+| alpha_3, server step | `server.rate` |
 
-As published: Algorithm 2 as printed, with the paper's noise, whose epsilon follows from its noise multiplier z.
-
-What DP-PrivRec promises: proven, with a bound that is learnt before clipping; or as its Algorithm 2 prints it.
+proven: the count of updates within the clip norm is taken before clipping, the clip norm moves geometrically (Andrew et
+al. 2021), the noise is scaled by the server's rate, and accounting is that of the sampling: Poisson, cohorts of a fixed
+size, or DP-FTRL (cohort.sampling=turns) where nobody can be trusted to sample. The votes for popularity are within the
+budget. as-published: Algorithm 2 as printed; epsilon follows from z.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ BOUND_IS_RELEASED = "The bound of every round is released with the model: it fol
 
 @dataclass(frozen=True, kw_only=True)
 class BoundSettings:
-    """How the bound is learnt; what only the printed form has is of no use in the proven one."""
+    """Adaptive clipping; settings marked as published have no effect in the proven form."""
 
     quantile: float = 0.5  # gamma: the share of updates that the bound should leave alone
     rate: float = 0.2  # proven: of the geometric step; as published: alpha_4
@@ -85,7 +90,7 @@ def proven_plan(
     before: Event | None = None,
     numbers_before: int = 0,
 ) -> Plan:
-    """A plan that knows nothing of a bound, with one that is learnt; its aggregation is a plain sum."""
+    """Add adaptive clipping with proven noise to a plan whose aggregation is a plain sum."""
     mechanism = adaptive_sum(
         privacy,
         plan.cohort,
@@ -100,14 +105,14 @@ def proven_plan(
 
 
 def proven_guarantee(privacy: PrivacySettings, cohort: CohortSettings, *caveats: str, keeps_state: bool) -> Guarantee:
-    """User-level over the whole run."""
+    """Guarantee of adaptive clipping: per user, over the whole run."""
     return proven(privacy.epsilon, privacy.delta, cohort, *caveats, BOUND_IS_RELEASED, keeps_state=keeps_state)
 
 
 def published_sum(
     privacy: PrivacySettings, bound: BoundSettings, plan: Plan, schema: Schema, *, devices: int, keeps_state: bool
 ) -> PublishedAdaptiveSum:
-    """Algorithm 2's noise: `privacy.clip_norm` is the first bound; epsilon follows from z, and is not asked for."""
+    """Mechanism of Algorithm 2 as printed; epsilon follows from z and is not a setting."""
     if plan.cohort.sampling != "fixed" or plan.aggregation != "mean" or plan.server.optimiser != "sgd":
         raise BadInput(
             "Algorithm 2 is about means of cohorts of one size, and plain steps: use --set cohort.sampling=fixed, "
@@ -128,7 +133,7 @@ def published_sum(
 def published_plan(
     plan: Plan, privacy: PrivacySettings, bound: BoundSettings, *, devices: int, keeps_state: bool
 ) -> Plan:
-    """A plan that knows nothing of a bound, with Algorithm 2's."""
+    """Add the adaptive clipping of Algorithm 2, as printed, to a plan."""
     mechanism = published_sum(privacy, bound, plan, plan.schema, devices=devices, keeps_state=keeps_state)
     rule = PublishedClipping(cohort=plan.cohort.among(devices), quantile=bound.quantile, rate=bound.rate)
     return replace(
@@ -142,7 +147,7 @@ def published_plan(
 
 
 def published_guarantee(plan: Plan, bound: BoundSettings, *caveats: str, devices: int) -> Guarantee:
-    """The paper's own account of a plan of `published_plan`, and beside it what its rounds cost."""
+    """The paper's own accounting of a `published_plan`, beside the epsilon that its rounds really cost."""
     mechanism, cohort = plan.mechanism, plan.cohort.among(devices)
     delta, run = mechanism.claimed_delta, repeated(mechanism.event(), plan.rounds)
     claimed = paper_convention(
@@ -198,7 +203,7 @@ PRESETS: dict[str, dict[str, Any]] = merged(
 
 
 def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble the plan."""
     devices = devices_with_data(problem)
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     if config.calibration == "as-published":
@@ -221,7 +226,7 @@ def plan(config: DpPrivRecConfig, problem: Problem) -> Plan:
 
 
 def guarantee(config: DpPrivRecConfig) -> Guarantee:
-    """User-level over the whole run; as published, the paper's claim, which a run works out for its own size."""
+    """Guarantee of a configuration: per user over the whole run, or the paper's claim."""
     if config.calibration == "as-published":
         return as_published(config.privacy, "The paper's epsilon follows from its noise, rounds and cohorts.")
     caveats = (ADAPTED, LISTS_ARE_PUBLIC)
@@ -231,7 +236,7 @@ def guarantee(config: DpPrivRecConfig) -> Guarantee:
 
 
 def guarantee_of_run(config: DpPrivRecConfig, problem: Problem) -> Guarantee:
-    """The same, with the honest value beside a claim."""
+    """Guarantee of a run; beside the paper's claim, the epsilon that holds."""
     if config.calibration != "as-published":
         return guarantee(config)
     return published_guarantee(plan(config, problem), config.bound, devices=devices_with_data(problem))

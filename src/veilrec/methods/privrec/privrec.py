@@ -1,13 +1,20 @@
-"""PrivRec: a network over features that every device adapts to its user by Reptile, with a proximal term.
+"""PrivRec: Reptile over a feature network with a proximal term (Wang et al., VLDB Journal 2021, Algorithm 1).
 
-Wang et al., Fast-adapting and Privacy-preserving Federated Recommender System, VLDB Journal 2021, Algorithm 1:
-
-    theta <- theta - alpha_1 grad(L + mu/2 |theta - theta_0|)     on the device, E_2 epochs (eq. 7)
+    theta <- theta - alpha_1 grad(L + mu/2 |theta - theta_0|)     on the client, E_2 epochs (eq. 7)
     theta_0 <- theta_0 + alpha_3 mean(theta - theta_0)            on the server (eq. 6)
 
-Preset paper has the paper's model and what it prints of its settings: embeddings of 64, four hidden layers, E_2 = 100,
-M = 30. Preset tuned was chosen on the validation users of ML-1M, seed 0 (see docs/privrec.md): a linear model over
-categories and popularity, whose 40 full steps on a device against 1,024 sampled items are scaled by n / (n + 40).
+| paper | here |
+|---|---|
+| theta_0, theta | global weights, weights adapted by a client |
+| alpha_1 | `local.rate` |
+| mu | `local.proximal` |
+| E_2 | `local.epochs` |
+| M, clients in a round | `cohort.size` |
+| alpha_3 | `server.rate` |
+
+Preset paper has the paper's model and the settings that it prints: embeddings of 64, four hidden layers, E_2 = 100,
+M = 30. Preset tuned was chosen on the validation users of ML-1M, seed 0 (docs/privrec.md): a linear model over
+categories and popularity, whose 40 full steps on a client against 1,024 sampled items are scaled by n / (n + 40).
 """
 
 from __future__ import annotations
@@ -70,13 +77,13 @@ READINGS = (
 
 
 def plan(config: MetaConfig, problem: Problem) -> Plan:
-    """Put the parts together."""
+    """Assemble the plan, without noise."""
     made = common.parts(config, problem, common.chosen_features(problem, config.features))
     return common.build(config, problem, made, **common.votes_in_the_clear(config, problem))
 
 
 def guarantee(config: MetaConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: client updates are sent in plaintext."""
     return no_guarantee(NOT_PRIVATE, "A simulated run protects nobody.")
 
 

@@ -1,1 +1,0 @@
-"""Methods that adapt a small model to each user on the device."""

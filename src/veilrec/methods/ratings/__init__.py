@@ -1,1 +1,0 @@
-"""The communication paper, its baselines, and references: items by their ids."""
