@@ -56,10 +56,10 @@ def test_rates() -> None:
     assert observe.rate_at_least("", 240, 1000, 0.25, "").holds
     assert not observe.rate_at_least("", 160, 1000, 0.25, "").holds
     hits = DRAW.binomial(400, 0.25, 60)
-    assert observe.nobody_more_often("", hits, 400, 0.25).holds
+    assert observe.none_sampled_too_often("", hits, 400, 0.25).holds
     hits[7] = 400
-    assert not observe.nobody_more_often("", hits, 400, 0.25).holds
-    assert observe.nobody_more_often("", hits, 400, 1.0).holds
+    assert not observe.none_sampled_too_often("", hits, 400, 0.25).holds
+    assert observe.none_sampled_too_often("", hits, 400, 1.0).holds
 
 
 def test_sizes_of_cohorts() -> None:
@@ -101,10 +101,10 @@ def test_what_chance_allows_is_where_a_finding_turns() -> None:
     assert observe.rate_at_most("", 7, 7, 1.0, "").allowed == (1.0,)
     assert observe.rate_at_least("", 0, 7, 0.0, "").allowed == (0.0,)
     hits = np.full(60, 100)
-    most = round(observe.nobody_more_often("", hits, 400, 0.25).allowed[0] * 400)
+    most = round(observe.none_sampled_too_often("", hits, 400, 0.25).allowed[0] * 400)
     for extra, holds in ((0, True), (1, False)):
         hits[7] = most + extra
-        assert observe.nobody_more_often("", hits, 400, 0.25).holds == holds
+        assert observe.none_sampled_too_often("", hits, 400, 0.25).holds == holds
     coins = DRAW.binomial(60, 0.25, 400)
     for limit in observe.sizes_vary("", coins, 11.25).allowed:
         for factor in (0.9999, 1.0001):

@@ -39,7 +39,7 @@ from tests.audit.planted_bugs import (
     setting,
 )
 from veilrec.audit.canary import Canary, canary
-from veilrec.audit.contract_checks import holds_nobody
+from veilrec.audit.contract_checks import holds_no_user_data
 from veilrec.audit.contract_subject import ContractBroken, ContractSubject
 from veilrec.audit.method import tiny_config, tiny_plan
 from veilrec.audit.plan import audit_plan
@@ -245,7 +245,7 @@ def test_a_message_with_somebodys_features_is_refused(tensor: str, monkeypatch: 
 @pytest.mark.parametrize("name", ["dp-privrec", "privrec"])
 def test_a_plan_that_holds_peoples_features_breaks_the_contract(name: str, monkeypatch: Patch) -> None:
     subject = ContractSubject(name, settings=("features.users=null",))
-    holds_nobody(subject)
+    holds_no_user_data(subject)
 
     def planted(people: Any, items: Any, embedding: int, popularity: bool) -> Inputs:
         return Inputs(people_of["all"], items, embedding, popularity)
@@ -260,4 +260,4 @@ def test_a_plan_that_holds_peoples_features_breaks_the_contract(name: str, monke
     monkeypatch.setattr(common, "Inputs", planted)
     monkeypatch.setattr(common, "parts", parts)
     with pytest.raises(ContractBroken, match="a row for every person"):
-        holds_nobody(subject)
+        holds_no_user_data(subject)

@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from veilrec.audit.bounds import delta_exact, epsilon_exact
+from veilrec.audit.bounds import epsilon_exact
 from veilrec.audit.claims import (
     bit_response,
     fit_p_value,
     k_ary_response,
-    label_permutation,
     laplace_ratio,
     laplace_ratios,
-    response_first,
     subset_selection,
 )
+from veilrec.core.arrays import Doubles
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelResponse
 from veilrec.privacy.randomness import SeededSource
+
+
+def delta_exact(first: Doubles, second: Doubles, *, epsilon: float) -> float:
+    """The smallest delta at epsilon, in the worse direction."""
+    factor = math.exp(epsilon)
+    there = np.maximum(first - factor * second, 0.0).sum()
+    back = np.maximum(second - factor * first, 0.0).sum()
+    return float(max(there, back))
+
+
+def label_permutation(candidates: int, negatives: int, beta: float, *, click: int) -> Doubles:
+    """DPL (PrivateRec): the click and k uniform others are shown as a set, and one of them is named as the click.
+
+    Outputs (S, y) in the order of itertools: sets of k + 1, then members.
+    """
+    sets = 1.0 / math.comb(candidates - 1, negatives)
+    top = math.exp(beta)
+    return np.array(
+        [
+            (sets * (top if y == click else 1.0) / (top + negatives)) if click in shown else 0.0
+            for shown, y in _shown(candidates, negatives)
+        ]
+    )
+
+
+def response_first(candidates: int, negatives: int, epsilon: float, *, click: int) -> Doubles:
+    """The sound order: k-ary response names y first, then k others are drawn around it."""
+    named = k_ary_response(candidates, epsilon, value=click)
+    sets = 1.0 / math.comb(candidates - 1, negatives)
+    return np.array([sets * named[y] for _, y in _shown(candidates, negatives)])
+
+
+def _shown(candidates: int, negatives: int) -> list[tuple[tuple[int, ...], int]]:
+    return [
+        (shown, y)
+        for shown, place in product(combinations(range(candidates), negatives + 1), range(negatives + 1))
+        for y in (shown[place],)
+    ]
 
 
 def published_delta(epsilon: float, candidates: int, negatives: int, beta: float) -> float:

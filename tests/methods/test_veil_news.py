@@ -14,7 +14,7 @@ from tests.audit.planted_bugs import protect as protecting
 from tests.methods.tiny_news import population, problem
 from tests.methods.tiny_news import split as tiny_split
 from veilrec.audit.contract_subject import histories_of
-from veilrec.audit.method import audit_method, made_up_for, small_problem
+from veilrec.audit.method import audit_method, small_problem, synthetic_for
 from veilrec.audit.plan import audit_plan
 from veilrec.client.veil import OwnHistory
 from veilrec.client.veil_news import KINDS, SCALES, TASTE, VeilNewsLocalTrainer
@@ -224,9 +224,9 @@ def test_impressions_without_a_choice_are_refused() -> None:
 
 
 def test_an_audit_names_the_people_that_it_is_about() -> None:
-    assert made_up_for(METHOD) == "synthetic-ratings"
-    assert made_up_for(METHOD, "synthetic-news") == "synthetic-news"
-    assert made_up_for(get("privaterec")) == "synthetic-news"
+    assert synthetic_for(METHOD) == "synthetic-ratings"
+    assert synthetic_for(METHOD, "synthetic-news") == "synthetic-news"
+    assert synthetic_for(get("privaterec")) == "synthetic-news"
     with pytest.raises(BadInput, match="choose from synthetic-ratings, synthetic-news"):
         audit_method("veil", quick=True, data="ml-1m")
 

@@ -1,15 +1,12 @@
-"""Which claims are audited, how the attacks are run, and the verdicts.
+"""Audit of the claims of all mechanisms and serving modes, of published claims that fail, and of planted bugs.
 
-Covered are all mechanisms, the published claims that fail, and the planted bugs. Policy (fixed seeds by default):
-every case may raise a false alarm with probability ALPHA, shared equally by its attacks. A claim is refuted when a
-lower bound passes it. A proven claim has also to be nearly reached on its worst pair: a bound below half of it (or of
-what the attack can reach) means that the pair, the score or the sampler has rotted, and fails the audit as well. So do
-draws that do not follow the law that an exact bound rests on.
+Seeds are fixed by default. Every case may raise a false alarm with probability ALPHA, split equally among its attacks.
+A claim is refuted when a lower bound on epsilon exceeds it. A proven claim must also nearly be reached on its worst
+pair: a bound below half of the claim (or of what the attack can reach) means that the pair, the score or the sampler
+no longer works, and fails the audit as well. So do draws that do not follow the distribution an exact bound rests on.
 
-The claims of every way of serving, for the audit: the mechanisms that serving makes, of the usual sizes.
-
-Attention with padding is audited with interests so far apart, and a history so short, that one click decides the
-attention: no real model comes nearer to what is claimed for all of them.
+Serving modes are audited at the usual sizes. Attention with padding is audited with interests so far apart, and a
+history so short, that one click decides the attention: no real model comes closer to the worst case.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _LEAST_SHARE = 0.5  # of a proven claim, that an attack has to reach
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """What the audit says of one claim."""
+    """The audit's result for one claim."""
 
     name: str
     kind: Kind
@@ -63,7 +60,7 @@ class AuditVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the audit says what it has to say of this case."""
+        """Whether the verdict is the expected one and the attack still works."""
         return self.verdict == self.expected and not self.rotted
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +71,7 @@ class AuditVerdict:
 
 @dataclass(frozen=True)
 class Audit:
-    """All verdicts of a run."""
+    """The verdicts of all audited claims."""
 
     verdicts: tuple[AuditVerdict, ...]
 
@@ -85,7 +82,7 @@ class Audit:
 
     @property
     def false_alarm_rate(self) -> float:
-        """How often, over all seeds, such a run would refute a sound claim, at most."""
+        """Upper bound, over all seeds, on the probability that a sound claim is refuted."""
         return ALPHA * sum(verdict.kind == "proven" for verdict in self.verdicts)
 
 
@@ -102,13 +99,14 @@ def audit(
 
 
 def judge(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
-    """Attack one case."""
+    """Attack one case and compare the strongest lower bound with the claim."""
     start = time.perf_counter()
     evidence = [
         attack.run(case.key, case.delta, AttackEffort((seed, number), effort, ALPHA / len(case.attacks)))
         for number, attack in enumerate(case.attacks)
     ]
     strongest = max(evidence, key=lambda found: (found.no_epsilon, found.lower_bound))
+    most = max(found.reach for found in evidence)
     refuted = any(found.no_epsilon or found.lower_bound > case.claimed_epsilon for found in evidence)
     return AuditVerdict(
         name=case.name,
@@ -123,7 +121,7 @@ def judge(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
         delta=case.delta,
         lower_bound=round(strongest.lower_bound, 6),
         method=strongest.method,
-        reach=_rounded_reach(evidence),
+        reach=round(most, 6) if most < math.inf else None,
         verdict="refuted" if refuted else "holds",
         expected=case.expected,
         rotted=case.kind == "proven" and _too_weak(case, evidence),
@@ -134,19 +132,14 @@ def judge(case: ClaimCase, *, effort: int, seed: int) -> AuditVerdict:
 
 
 def _too_weak(case: ClaimCase, evidence: Sequence[Evidence]) -> bool:
-    """Whether no attack came near the claim although one could have, or one had no firm ground."""
+    """Whether no attack came near the claim although one could have, or an attack's assumption failed."""
     reachable = min(case.claimed_epsilon, max(found.reach for found in evidence))
     strongest = max(found.lower_bound for found in evidence)
     return strongest < _LEAST_SHARE * reachable or any(found.broken for found in evidence)
 
 
-def _rounded_reach(evidence: Sequence[Evidence]) -> float | None:
-    most = max(found.reach for found in evidence)
-    return round(most, 6) if most < math.inf else None
-
-
 def all_cases() -> tuple[ClaimCase, ...]:
-    """Proven ones first, then known-bad ones, then planted bugs."""
+    """All claims: proven ones first, then known-bad ones, then planted bugs."""
     of_mechanisms = [case_of(mechanism) for mechanism in instances()]
     proven = [case for case in of_mechanisms if case.kind == "proven"]
     bad = [case for case in of_mechanisms if case.kind == "known-bad"]
@@ -154,7 +147,7 @@ def all_cases() -> tuple[ClaimCase, ...]:
 
 
 def case_of(mechanism: Mechanism[Any, Any]) -> ClaimCase:
-    """The claim of a mechanism; one as published whose own honest profile exceeds its claim is known to be bad."""
+    """Build the case of a mechanism; one as published whose own accounting exceeds its claim is known-bad."""
     require_complete(mechanism)
     exceeds = mechanism.delta(mechanism.claimed_epsilon) > mechanism.claimed_delta * (1.0 + 1e-6)
     bad = mechanism.calibration == "as-published" and exceeds
@@ -180,7 +173,7 @@ def _size(mechanism: Mechanism[Any, Any]) -> str:
 
 
 def select(name: str) -> tuple[ClaimCase, ...]:
-    """All cases, or those of one name."""
+    """Select all cases, or those with one name."""
     cases = all_cases()
     name = known_name("mechanism", name, {"all", *(case.name for case in cases)})
     return tuple(case for case in cases if name in ("all", case.name))
@@ -214,19 +207,19 @@ def _first(clicks: Doubles, taken: Bools) -> Doubles:
 
 
 def sizes_of(serving: Serving) -> Sizes:
-    """Of the usual model, or of the one that padding is audited with."""
+    """Model sizes that a serving mode is audited with: the usual ones, or those of the padding worst case."""
     if serving.padding:
         return Sizes(slots=1, padding=Padding(_first, _FAR, _FAR[4]))
     return Sizes()
 
 
 def serving_cases(name: str = ALL) -> tuple[ClaimCase, ...]:
-    """The claims of all ways of serving, or of one, by `serving-MODE`."""
+    """The claims of all serving modes, or of one, named `serving-MODE`."""
     cases = [(how, case_of(make_mechanism(how, sizes_of(how)))) for how in AUDITED]
     named = [replace(case, name=PREFIX + how.mode) for how, case in cases]
     return tuple(case for case in named if name in (ALL, case.name))
 
 
 def serving_names() -> set[str]:
-    """What can be asked for."""
+    """Names that `serving_cases` accepts."""
     return {ALL, *(PREFIX + how.mode for how in AUDITED)}

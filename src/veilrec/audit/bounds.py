@@ -1,10 +1,15 @@
-"""What draws of a mechanism prove about its epsilon, from below.
+"""Lower bounds on epsilon from draws of a mechanism.
 
-If an event has probability p under one input and q under an adjacent one, an (epsilon, delta)-private mechanism has
-p <= e^epsilon q + delta. Counts give p from below and q from above, so they give epsilon from below. Counting alone
-cannot prove an epsilon above about 10 with any number of draws that one can wait for; the further tests know more of
-the noise (that it is Gaussian, its density, that coordinates are independent, all probabilities), and put that on
-trial where they can.
+If an event has probability p under one input and q under an adjacent one, an (epsilon, delta)-DP mechanism satisfies
+p <= e^epsilon q + delta. Counts bound p from below and q from above, and so epsilon from below. Counting alone cannot
+show an epsilon above about 10 with a feasible number of draws; the other tests use knowledge about the noise (Gaussian
+shape, density, independent coordinates, all probabilities), and test that knowledge where they can.
+
+    Clopper-Pearson counts       any mechanism
+    mu from two error rates      Gaussian noise (Nasr et al. 2023)
+    hockey-stick divergence      known log-likelihood ratio (Maurer and Pontil 2009)
+    guesses from one run         many independent bits (Steinke, Nasr and Jagielski 2023)
+    enumeration                  discrete mechanisms, exact
 """
 
 from __future__ import annotations
@@ -34,12 +39,12 @@ _BINS = 20
 
 
 def at_least(hits: int, trials: int, alpha: float) -> float:
-    """A probability that the true one exceeds, but for an error of `alpha` (Clopper-Pearson, lower end)."""
+    """Lower Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits, trials - hits + 1, alpha)) if hits > 0 else 0.0
 
 
 def at_most(hits: int, trials: int, alpha: float) -> float:
-    """A probability that the true one stays under, but for an error of `alpha` (Clopper-Pearson, upper end)."""
+    """Upper Clopper-Pearson limit of a probability at error `alpha`."""
     return float(betaincinv(hits + 1, trials - hits, 1.0 - alpha)) if hits < trials else 1.0
 
 
@@ -53,7 +58,7 @@ def epsilon_from_counts(
 
 
 def reach(trials: int, *, alpha: float, delta: float = 0.0) -> float:
-    """What so many trials a side prove of an event that happens half the time for one input and never for the other."""
+    """The bound from `trials` draws a side of an event with probability 1/2 under one input and 0 under the other."""
     return epsilon_from_counts(trials // 2, trials, 0, trials, delta=delta, alpha=alpha)
 
 
@@ -62,14 +67,14 @@ def reach(trials: int, *, alpha: float, delta: float = 0.0) -> float:
 
 @dataclass(frozen=True)
 class ThresholdEvent:
-    """The event that a score passes a value, and under which input it is to be the likelier one."""
+    """The event that a score passes a threshold, and under which input it is the likelier one."""
 
     value: float
     above: bool
     first_is_likelier: bool
 
     def count(self, scores: Doubles) -> int:
-        """How many draws have the event."""
+        """Count the draws that have the event."""
         return int(np.count_nonzero(scores >= self.value if self.above else scores < self.value))
 
 
@@ -89,7 +94,7 @@ def epsilon_from_scores(first: Doubles, second: Doubles, *, delta: float, alpha:
 
 
 def best_threshold(first: Doubles, second: Doubles, *, delta: float, alpha: float) -> ThresholdEvent:
-    """The event that proves the most on these draws."""
+    """Find the threshold event with the largest bound on these draws."""
     values = _candidates(np.concatenate((first[:_SEEN], second[:_SEEN])))
     best, proven = ThresholdEvent(float(values[0]), above=True, first_is_likelier=True), 0.0
     below = _counts_below(values, first), _counts_below(values, second)
@@ -127,7 +132,7 @@ def _counts_below(values: Doubles, scores: Doubles) -> Offsets:
 # The test for noise on many coordinates: each moves a little, and all of them together a lot. The outputs that tell the
 # most have every coordinate beyond a threshold, and nobody ever sees 30 of them do that at once. But where each
 # coordinate has noise of its own, such an event has probability p^k under one input and q^k under the other, and p and
-# q are pinned down by all coordinates of all draws. That they are independent is put on trial.
+# q are estimated from all coordinates of all draws. Their independence is tested.
 
 
 def epsilon_from_coordinates(first: Doubles, second: Doubles, *, alpha: float) -> float:
@@ -200,7 +205,10 @@ def epsilon_from_gaussian_scores(first: Doubles, second: Doubles, *, delta: floa
 def epsilon_from_sampled_scores(
     first: Doubles, second: Doubles, *, event: SampledEvent, delta: float, alpha: float
 ) -> float:
-    """The same where the person is part of the message only by chance, as `event` says; its mu is what is found out."""
+    """Lower bound on epsilon for Gaussian noise when the person is sampled into the message as `event` describes.
+
+    The scores give mu; `event` with that mu gives epsilon at delta.
+    """
     part, other_part = len(first) // _CHOOSING, len(second) // _CHOOSING
     chosen, other_chosen = np.sort(first[:part]), np.sort(second[:other_part])
     values = np.quantile(np.concatenate((chosen, other_chosen)), np.linspace(0.02, 0.98, 49))
@@ -211,7 +219,7 @@ def epsilon_from_sampled_scores(
 
 
 def _errors(first: Doubles, second: Doubles, threshold: float) -> tuple[int, int, int, int]:
-    """False alarms, of how many, misses, of how many, when scores above the threshold are called the first input."""
+    """(false positives, negatives, false negatives, positives) when scores above the threshold mean the first input."""
     return (
         int(np.count_nonzero(second > threshold)),
         len(second),
@@ -302,16 +310,8 @@ def epsilon_from_guesses(correct: int, guesses: int, *, delta: float = 0.0, cana
 # The test without chance: all outputs of a discrete mechanism with their probabilities under both inputs.
 
 
-def delta_exact(first: Doubles, second: Doubles, *, epsilon: float) -> float:
-    """The smallest delta at epsilon, in the worse direction."""
-    factor = math.exp(epsilon)
-    there = np.maximum(first - factor * second, 0.0).sum()
-    back = np.maximum(second - factor * first, 0.0).sum()
-    return float(max(there, back))
-
-
 def epsilon_exact(first: Doubles, second: Doubles, *, delta: float = 0.0) -> float:
-    """The smallest epsilon at delta; infinite where an output of one input cannot come from the other."""
+    """The smallest epsilon at delta; infinite where one input has an output that the other cannot have."""
     return max(_one_way(first, second, delta), _one_way(second, first, delta))
 
 

@@ -1,8 +1,8 @@
-"""A canary, end to end: the trained model with one person's data and without it, many times over.
+"""End-to-end canary: train many times with one person's data and without it, and tell the released models apart.
 
-Who looks at the released model knows everything but whether the person was there: the plan, the others' data, and in
-which direction the person's data moves the model when there is no noise. How far the models move in that direction is
-the score; how well it tells the two apart gives epsilon from below.
+The adversary knows everything but whether the person took part: the plan, the others' data, and the direction in which
+the person's data moves the model without noise. The score is how far the model moved in that direction; how well it
+separates the two sides bounds epsilon from below.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTS = 8
 
 @dataclass(frozen=True)
 class Canary:
-    """What the models proved."""
+    """Lower bound on epsilon from repeated training runs."""
 
     epsilon_lower: float
     confidence: float
@@ -52,7 +52,7 @@ class Canary:
 
 @dataclass(frozen=True)
 class CanaryPair:
-    """Two neighbouring sets of data: one person's is there, and gone or another's."""
+    """Two neighbouring datasets: one person's data is present, or removed or replaced."""
 
     first: LocalData
     second: LocalData
@@ -61,10 +61,10 @@ class CanaryPair:
 
 
 def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *, runs: int, seed: int = 0) -> Canary:
-    """All rounds of a plan, so many times on either side, on the neighbours that its statement is about."""
+    """Run all rounds of a plan `runs` times a side, on the neighbouring datasets that its guarantee is about."""
     if isinstance(plan.mechanism, MadeOfReports) and isinstance(data, OwnImpressions):
         return _of_reports(plan, data, guarantee, runs, seed)
-    plan = replace(plan, comparison=None)  # who judges is another group of people, and audited by itself
+    plan = replace(plan, comparison=None)  # validation clients are others, and model selection is audited by itself
     pair, direction = _most_telling(plan, data, histories, guarantee, seed)
     scores = [
         np.array([_score(plan, pair, side, histories, direction, seed, run) for run in range(runs)]) for side in (0, 1)
@@ -80,7 +80,7 @@ def canary(plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, *,
 
 
 def _of_reports(plan: Plan, data: OwnImpressions, guarantee: Guarantee, runs: int, seed: int) -> Canary:
-    """Nobody is trusted: who looks at one device's messages sees all that it tells."""
+    """Canary under local DP: the adversary sees all messages of one client."""
     epsilon, delta = claim(guarantee)
     scores = scores_of_reports(plan, data, runs=runs, seed=seed)
     lower = epsilon_from_scores(*scores, delta=delta, alpha=ALPHA)
@@ -110,10 +110,10 @@ def _flat(simulation: Simulation, plan: Plan) -> Doubles:
 
 
 def _weighed(plan: Plan, simulation: Simulation, pair: CanaryPair) -> Callable[[int], float] | None:
-    """By what somebody who sees every model weighs the step of a round; None: the last model says it all.
+    """Weight of a round's step for an adversary who sees every model; None: the last model suffices.
 
-    A step is as large as its bound, which is released. In a tree the nodes that the person is part of have noise of
-    their own, so that their sum tells most: a round counts as often as it is in one of them.
+    A step is as large as the released clip norm of its round. In tree aggregation the nodes that contain the person
+    have independent noise, so a round counts as often as it is in one of them.
     """
     if plan.bound_rule is not None:
         return lambda _: 1.0 / float(simulation.server.weights[BOUND][0])
@@ -124,7 +124,7 @@ def _weighed(plan: Plan, simulation: Simulation, pair: CanaryPair) -> Callable[[
 
 
 def _in_nodes(plan: Plan, simulation: Simulation, person: int, steps: int) -> Doubles:
-    """How many nodes of the person every round is in."""
+    """For every round, the number of tree nodes that contain both the round and the person's participation."""
     times = np.zeros(plan.rounds)
     everybody, seeds = simulation.sampler.eligible, simulation.seeds
     sampler = CohortSampler(plan.cohort, everybody, seeds.cohorts, secret=seeds.secret)
@@ -139,7 +139,7 @@ def _in_nodes(plan: Plan, simulation: Simulation, person: int, steps: int) -> Do
 def _most_telling(
     plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int
 ) -> tuple[CanaryPair, Doubles]:
-    """Of the neighbours, the pair whose sums lie farthest apart without noise, and the direction between them."""
+    """The neighbouring pair whose sums lie farthest apart without noise, and the direction between them."""
 
     def moves(side: LocalData, removed: int | None, number: int) -> Doubles:
         seeds = Seeds.all_from(seed, secret_of(seed, 2, number))
@@ -169,7 +169,7 @@ def _whole(sums: SeenSums, schema: Schema) -> Doubles:
 
 
 def _told(plan: Plan, seen: ObservedRun) -> Doubles:
-    """What reports put into the model, before their noise; by its variance beside that of the sums, each counts."""
+    """The contribution of reports to the model before noise, weighted by its variance relative to that of the sums."""
     whole = {tensor.name: np.zeros(tensor.shape) for tensor in plan.schema.tensors}
     if plan.from_reports is not None and plan.reports is not None:
         told, mechanism = seen.reports[0].told, plan.reports.mechanism
@@ -197,7 +197,7 @@ def _replaced(data: LocalData, device: int, other: int) -> LocalData:
 
 
 def _without_a_click(data: LocalData, device: int) -> LocalData:
-    """The same data without the first item of a device; what is gained elsewhere is bounded in the same way."""
+    """Remove the first item of a client's data; added clicks are bounded in the same way."""
     rows = data.rows
     kept = np.ones(len(rows.items), np.bool_)
     kept[rows.offsets[device]] = False

@@ -1,9 +1,7 @@
-"""Claims, and ways to attack them: each draws what it needs under both inputs of a worst-case pair and says what that
-proves.
+"""Privacy claims, the attacks on them, and the scores that attacks use.
 
-What an output says for the first input of a worst pair against the second, and the attacks made of that.
-
-Either as one number, such as the ratio of densities, or by a table of the probabilities of all outputs.
+An attack draws outputs under both inputs of a worst-case pair and returns a lower bound on epsilon. An output is scored
+by one number, such as the log-likelihood ratio, or looked up in a table of the probabilities of all outputs.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -54,20 +52,20 @@ _CHUNK = 50_000  # draws at a time, so that wide outputs stay small in memory
 
 @dataclass(frozen=True)
 class AttackEffort:
-    """What one attack may use: its seed, how many times its own number of draws, and its share of false alarms."""
+    """Resources of one attack: its seed, a factor on its number of draws, and its false-alarm probability."""
 
     seed: tuple[int, ...]
     effort: int
     alpha: float
 
     def source(self, name: str, side: Side) -> SeededSource:
-        """A stream of its own for every attack and side."""
+        """An independent random stream for every attack and side."""
         return SeededSource(*self.seed, zlib.crc32(name.encode()), side)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an attack has proven."""
+    """What an attack has shown."""
 
     lower_bound: float
     method: Method
@@ -77,19 +75,19 @@ class Evidence:
 
 
 class Attack(ABC):
-    """One test of one claim."""
+    """A statistical test of one claim."""
 
     @abstractmethod
     def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
-        """Attack, and report the bound on epsilon at delta."""
+        """Run the attack and return the lower bound on epsilon at delta."""
 
 
 @dataclass(frozen=True)
 class Scores(Attack):
-    """A number per output, high for the first input; `law` says what is known of it.
+    """An attack by one number per output, high for the first input; `law` states its distribution.
 
-    any: nothing, so thresholds are counted; gaussian: the noise in it is Gaussian; ratio: it is the log-likelihood
-    ratio of the stated law, which is put on trial before it is believed.
+    any: unknown, so thresholds are counted; gaussian: the noise in it is Gaussian; ratio: it is the log-likelihood
+    ratio of the stated distribution, which is tested before it is used.
     """
 
     draw: Callable[[Side, int, Source], Doubles]
@@ -137,7 +135,7 @@ class Coordinates(Attack):
 
 @dataclass(frozen=True)
 class SupportEvent(Attack):
-    """Something about the support of the output: what is there, not how likely it is."""
+    """An attack by the support of the output: which outputs are possible, not how likely they are."""
 
     draw: Callable[[Side, int, Source], Bools]
     draws: int
@@ -170,7 +168,7 @@ class OutcomeTable(Attack):
     draws: int
 
     def run(self, name: str, delta: float, allowance: AttackEffort) -> Evidence:
-        """Exact, if the code draws from the tables (chi-square); otherwise nothing is proven."""
+        """Compute epsilon exactly if the draws follow the tables (chi-square); otherwise report a broken assumption."""
         count = self.draws * allowance.effort
         drawn = _both_sides(self.draw, count, name, allowance)
         fits = (fit_p_value(*pair) for pair in zip(drawn, (self.first, self.second), strict=True))
@@ -183,7 +181,7 @@ class OutcomeTable(Attack):
 
 @dataclass(frozen=True)
 class Guesses(Attack):
-    """One output made of many independent bits; each is guessed from it."""
+    """An attack on one output made of many independent bits, each of which is guessed."""
 
     correct: Callable[[int, Source], int]  # (number of bits, source) -> how many guesses were right
     bits: int
@@ -198,7 +196,7 @@ class Guesses(Attack):
 
 
 def fit_p_value(drawn: Offsets, table: Doubles) -> float:
-    """How surprising draws are if they follow a table of probabilities (chi-square, rare outputs together)."""
+    """P-value of draws under a table of probabilities (chi-square, rare outputs pooled)."""
     seen = np.bincount(drawn, minlength=len(table)).astype(np.float64)
     if len(seen) > len(table) or seen[table == 0.0].any():
         return 0.0
@@ -224,7 +222,7 @@ def _chunked(draw: Callable[[Side, int, Source], NDArray[T]], side: Side, count:
 
 @dataclass(frozen=True)
 class ClaimCase:
-    """What is claimed of one release, and how it is attacked."""
+    """A claim about one release, and the attacks on it."""
 
     name: str
     kind: Kind
@@ -241,19 +239,19 @@ class ClaimCase:
 
     @property
     def key(self) -> str:
-        """What tells it from all other cases."""
+        """A key that identifies the case."""
         claim = f"{self.claimed_epsilon} {self.delta} {self.unit} {self.adjacency}"
         return f"{self.name} {self.calibration} {self.size} {claim}"
 
     @property
     def basis(self) -> Basis:
-        """What the claim rests on; that of a planted bug rests on nothing."""
+        """What the claim rests on; a planted bug has no basis."""
         bases: dict[str, Basis] = {"proven": "proven", "as-published": "as published", "planted": "none"}
         return bases[self.calibration]
 
     @property
     def expected(self) -> Outcome:
-        """What an audit that works says of it."""
+        """The verdict of a working audit."""
         return "holds" if self.kind == "proven" else "refuted"
 
 
@@ -269,18 +267,18 @@ Strategy = Callable[[Any], tuple[Attack, ...]]
 
 
 def draws_of(mechanism: Mechanism[Any, Any]) -> Draw:
-    """Independent releases of either input of the worst pair."""
+    """Draw independent releases for either input of the worst pair."""
     pair = mechanism.worst_pair()
     return lambda side, count, source: mechanism.release_many(pair[side], count, source).value
 
 
 def scored(draw: Draw, score: Callable[[Any], Any]) -> Draw:
-    """Draws, each as one number."""
+    """Map draws to scores."""
     return lambda side, count, source: score(draw(side, count, source))
 
 
 def projection(first: Outputs, second: Outputs) -> Score:
-    """Along the line from one input to the other: all that Gaussian noise leaves to see."""
+    """Project outputs on the line between the inputs: a sufficient statistic under Gaussian noise."""
     direction = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     unit = direction / np.linalg.norm(direction)
     return lambda outputs: np.asarray(outputs @ unit)
@@ -308,7 +306,7 @@ def laplace_ratios(first: Doubles, second: Doubles, scale: float) -> Score:
 
 
 def laplace_ratio(first: Doubles, second: Doubles, scale: float) -> Score:
-    """The sum over the coordinates: the ratio of the densities of whole outputs."""
+    """Log-likelihood ratio of whole outputs under Laplace noise: the sum over coordinates."""
     ratios = laplace_ratios(first, second, scale)
     return lambda outputs: np.asarray(np.round(ratios(outputs).sum(axis=1), 7))
 
@@ -338,7 +336,9 @@ def bit_ratio(first: Bools, second: Bools, *, one_if_one: float, one_if_zero: fl
 
 
 def gaussian_attacks(draw: Draw, first: Doubles, second: Doubles, *, sigma: float, claim: float) -> tuple[Attack, ...]:
-    """Counts, and the Gaussian trade-off, along the line between two centres; and a third opinion on large claims."""
+    """Attacks on Gaussian noise: counts and the Gaussian trade-off along the line between two centres; for large claims
+    also the likelihood ratio.
+    """
     along = scored(draw, projection(first, second))
     draws = _NUMBERS // max(first.size, 5)
     attacks = Scores(along, draws // 4), Scores(along, draws, "gaussian")
@@ -348,7 +348,7 @@ def gaussian_attacks(draw: Draw, first: Doubles, second: Doubles, *, sigma: floa
 
 
 def laplace_attacks(draw: Draw, first: Doubles, second: Doubles, *, scale: float) -> tuple[Attack, ...]:
-    """Counts of the likelihood ratio between two centres, and of each coordinate's where many move."""
+    """Attacks on Laplace noise: counts of the likelihood ratio, and of each coordinate's where many move."""
     draws = _NUMBERS // max(first.size, 20)
     whole, ratios = laplace_ratio(first, second, scale), laplace_ratios(first, second, scale)
     if np.count_nonzero(first != second) < _WIDE:
@@ -371,7 +371,7 @@ def number_of_set(categories: int, size: int) -> Callable[[Bools], Offsets]:
 
 
 def k_ary_response(categories: int, epsilon: float, *, value: int) -> Doubles:
-    """Every category keeps itself with e^eps / (e^eps + C - 1), and becomes each other with 1 / (e^eps + C - 1)."""
+    """Probabilities of k-ary response: e^eps / (e^eps + C - 1) for the value, 1 / (e^eps + C - 1) for each other."""
     table = np.full(categories, 1.0)
     table[value] = math.exp(epsilon)
     return np.asarray(table / table.sum())
@@ -392,33 +392,3 @@ def subset_selection(categories: int, width: int, epsilon: float, *, value: int)
         [math.exp(epsilon) if value in chosen else 1.0 for chosen in combinations(range(categories), width)]
     )
     return np.asarray(table / table.sum())
-
-
-def label_permutation(candidates: int, negatives: int, beta: float, *, click: int) -> Doubles:
-    """DPL (PrivateRec): the click and k uniform others are shown as a set, and one of them is named as the click.
-
-    Outputs (S, y) in the order of itertools: sets of k + 1, then members.
-    """
-    sets = 1.0 / math.comb(candidates - 1, negatives)
-    top = math.exp(beta)
-    return np.array(
-        [
-            (sets * (top if y == click else 1.0) / (top + negatives)) if click in shown else 0.0
-            for shown, y in _shown(candidates, negatives)
-        ]
-    )
-
-
-def response_first(candidates: int, negatives: int, epsilon: float, *, click: int) -> Doubles:
-    """The sound order: k-ary response names y first, then k others are drawn around it."""
-    named = k_ary_response(candidates, epsilon, value=click)
-    sets = 1.0 / math.comb(candidates - 1, negatives)
-    return np.array([sets * named[y] for _, y in _shown(candidates, negatives)])
-
-
-def _shown(candidates: int, negatives: int) -> list[tuple[tuple[int, ...], int]]:
-    return [
-        (shown, y)
-        for shown, place in product(combinations(range(candidates), negatives + 1), range(negatives + 1))
-        for y in (shown[place],)
-    ]

@@ -1,6 +1,6 @@
-"""`veilrec check method`: what every method owes, whoever wrote it; our own tests run the same checks.
+"""The method contract behind `veilrec check method`: what every method must satisfy, whoever wrote it.
 
-The check of the contract that is about sums: whole numbers, the same in whichever order and however grouped.
+The project's own tests run the same checks over every registered method.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHARDS = 3
 
 
 def sums(subject: ContractSubject) -> None:
-    """Messages in another order, in shards, and as the integers that a device would mask add up to the same bits."""
+    """Client updates in another order, in shards, and as masked integers add up to the same bits."""
     sim = subject.simulation(secret=SECRET)
     server: Any = sim.server
     taken: list[tuple[FixedPoint, ClientUpdates]] = []
@@ -69,7 +69,7 @@ Verdict = Literal["holds", "broken", "exempt", "does not apply", "not checked"]
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """One thing that a method owes."""
+    """One requirement of the contract."""
 
     name: str
     means: str
@@ -85,18 +85,18 @@ CONTRACT = (
     ContractCheck("guarantee", "what it promises is whole, and its plan spends no more", checks.guarantee, True),
     ContractCheck("honest", "beside a paper's claim stands what accounting says", checks.honest, True),
     ContractCheck("seed", "the same seed gives the same bits, another one another model", checks.seed),
-    ContractCheck("resume", "stopped and gone on gives the same bits as straight through", checks.resume),
+    ContractCheck("resume", "a resumed training gives the same bits as an uninterrupted one", checks.resume),
     ContractCheck("scores", "some items are scored as all are", checks.scores),
-    ContractCheck("new-users", "somebody new gets a list from a history alone", checks.new_users),
+    ContractCheck("new-users", "a new user gets recommendations from a history alone", checks.new_users),
     ContractCheck("without-data", "a saved model ranks without the data that it was learnt from", checks.without_data),
-    ContractCheck("learns", "it finds what made-up people like more often than popularity does", checks.learns),
+    ContractCheck("learns", "on synthetic data it finds held-out items more often than popularity", checks.learns),
     ContractCheck("cohort", "a cohort of 50 gives what 50 cohorts of one give, noise included", checks.cohort, True),
     ContractCheck("sums", "messages in any order, in shards and masked add up to the same bits", sums),
     ContractCheck("shortcut", "a sum learnt at once is the sum of all messages", checks.shortcut, True),
-    ContractCheck("noise", "noise drawn for all at once has the size of each device's own", checks.noise_at_once, True),
+    ContractCheck("noise", "batched noise has the size of each device's own", checks.noise_at_once, True),
     ContractCheck("bounds", "no message is larger than its bound, and noise reaches all of a sum", checks.bounds, True),
     ContractCheck("outside", "a device that has nothing in a round's part sends nothing", checks.outside_part, True),
-    ContractCheck("nobody", "the plan, which everybody gets, holds nothing of anybody", checks.holds_nobody),
+    ContractCheck("nobody", "the plan, which every client gets, holds no user's data", checks.holds_no_user_data),
     ContractCheck("bytes", "bytes are counted in whole messages", checks.whole_messages, True),
     ContractCheck("real-rounds", "real devices over bytes give the simulation's model", checks.real_rounds, True),
     ContractCheck("audit", "what is proven withstands a quick audit", checks.audited),
@@ -105,7 +105,7 @@ CONTRACT = (
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What came of a check."""
+    """The result of one check."""
 
     check: ContractCheck
     calibration: str | None
@@ -116,12 +116,12 @@ class CheckOutcome:
 
     @property
     def name(self) -> str:
-        """Of the check, with the calibration or the people where it is tried in several ways."""
+        """The name of the check, with the calibration or the dataset where it runs on several."""
         way = self.calibration or self.data
         return self.check.name if way is None else f"{self.check.name} ({way})"
 
     def to_json(self) -> dict[str, Any]:
-        """For `veilrec check method --json`."""
+        """JSON form for `veilrec check method --json`."""
         return {
             "check": self.check.name,
             "calibration": self.calibration,
@@ -134,7 +134,7 @@ class CheckOutcome:
 
 
 def cases(spec: str, names: Sequence[str] = ()) -> list[tuple[ContractCheck, ContractSubject]]:
-    """Every check of a method, in every calibration that it is about and on every kind of people; or some, by name."""
+    """All checks of a method, or those named, for every calibration and synthetic dataset they apply to."""
     every = subjects(spec)
     usual = [subject for subject in every if subject is every[0] or subject.data is not None]
     chosen = [check for check in CONTRACT if not names or check.name in names]
@@ -142,7 +142,7 @@ def cases(spec: str, names: Sequence[str] = ()) -> list[tuple[ContractCheck, Con
 
 
 def try_check(check: ContractCheck, subject: ContractSubject) -> CheckOutcome:
-    """Run one check; whatever a method raises is a finding, and never ends the others."""
+    """Run one check; whatever a method raises becomes a finding and does not stop the other checks."""
     started = time.perf_counter()
     verdict: Verdict = "holds"
     found = ""
@@ -167,7 +167,7 @@ def try_check(check: ContractCheck, subject: ContractSubject) -> CheckOutcome:
 
 
 def check_method(spec: str, names: Sequence[str] = ()) -> Iterator[CheckOutcome]:
-    """Every outcome as soon as it is there."""
+    """Yield every outcome as soon as it is known."""
     get(spec)  # an unknown name is refused before anything else
     for check, subject in cases(spec, names):
         yield try_check(check, subject)

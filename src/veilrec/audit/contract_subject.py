@@ -1,4 +1,4 @@
-"""What the contract of methods is tried on: a method, one of its calibrations, and made-up people that are few."""
+"""Subjects of the method contract: a method in one of its calibrations, on a small synthetic population."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from veilrec.audit.method import made_up_for
 from veilrec.audit.method import small_problem as audited_problem
+from veilrec.audit.method import synthetic_for
 from veilrec.client.local_training import SumLocalTrainer
 from veilrec.core.arrays import Offsets
 from veilrec.core.csr import Csr
@@ -45,11 +45,11 @@ State = Mapping[str, NDArray[Any]]
 
 
 class ContractBroken(Exception):
-    """What a check of the contract found."""
+    """A check of the contract failed; the message is the finding."""
 
 
 class DoesNotApply(Exception):
-    """Why a check says nothing about a method."""
+    """A check does not apply to a method; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -59,37 +59,37 @@ class ContractSubject:
     spec: str  # the name or the file that it was asked for by
     calibration: str | None = None  # None: as it is configured
     settings: tuple[str, ...] = ()  # one of several ways that it can be trained
-    data: str | None = None  # the kind of made-up people; None: the first kind that it learns from
+    data: str | None = None  # the synthetic dataset; None: the first that it learns from
 
     @property
     def method(self) -> Method[Any]:
-        """The method itself."""
+        """The registered method."""
         return get(self.spec)
 
     @property
     def reads_news(self) -> bool:
         """Whether it learns from titles and impressions."""
-        return made_up_for(self.method, self.data) == "synthetic-news"
+        return synthetic_for(self.method, self.data) == "synthetic-news"
 
     @property
     def federated(self) -> bool:
-        """Whether it is learnt on devices."""
+        """Whether it is trained on clients."""
         return self.method.plan is not None
 
     def exemption(self, check: str) -> Exemption | None:
-        """What the method says about a check that it does not pass as it stands."""
+        """The exemption that the method declares for a check, if any."""
         of = (e for e in self.method.exemptions if e.check == check)
         return next((e for e in of if e.calibration in (None, self.calibration)), None)
 
     def problem(self, *, users: int = 60, seed: int = SEED, rounds: int = 5) -> Problem:
-        """A few people, so that a handful of rounds visits most of them more than once."""
+        """A small training problem: a handful of rounds visits most clients more than once."""
         if self.reads_news:
             return replace(audited_problem(self.method, _NEWS_USERS, rounds, self.data), public_seed=seed)
         first = np.arange(users)
         return Problem(split("loo-99").train.take(first), ITEMS, seed, rounds=rounds, features=features(first))
 
     def config(self, *settings: str) -> Config:
-        """As it is tried, with these settings over it."""
+        """The small configuration that the checks use, overridden by `settings`."""
         known = set(setting_names(self.method.config))
         sum_rate = 0.5 / _NEWS_COHORT if self.calibration == "proven" else 0.5  # a sum is as many times the mean
         small = (*_SMALL_NEWS, f"server.rate={sum_rate}") if self.reads_news else (f"cohort.size={COHORT}",)
@@ -101,13 +101,13 @@ class ContractSubject:
         return config
 
     def build(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Trainer:
-        """What learns."""
+        """Build the trainer."""
         return make_trainer(self.method, self.config(*settings), problem or self.problem(), secret=secret)
 
     def simulation(
         self, *settings: str, secret: bytes | None = None, at_once: int | None = None, users: int = 60
     ) -> Simulation:
-        """With all its noise, every message formed; devices learn so many at a time."""
+        """Build a simulation in which every client update is formed, `at_once` clients at a time."""
         made = self.on_devices(self.problem(users=users), *settings, secret=secret)
         plan = replace(made.plan, devices_at_once=at_once or max(COHORT, made.plan.devices_at_once))
         if isinstance(plan.learner, SumLocalTrainer):
@@ -115,7 +115,7 @@ class ContractSubject:
         return Simulation(plan, made.data, made.histories, Seeds.all_from(SEED, secret))
 
     def on_devices(self, problem: Problem | None = None, *settings: str, secret: bytes | None = None) -> Simulation:
-        """What learns, of a method that is learnt on devices; the checks of messages say nothing of the others."""
+        """Build the simulation of a federated method; raise `DoesNotApply` for others."""
         if not self.federated:
             raise DoesNotApply("it has everybody's data in one place and sends no messages")
         made = self.build(problem, *settings, secret=secret)
@@ -124,12 +124,12 @@ class ContractSubject:
         return made
 
     def guarantee(self) -> Guarantee:
-        """What a run promises as it is tried."""
+        """The guarantee of a run with the configuration of the checks."""
         return self.method.guarantee(self.config())
 
 
 class _MessageByMessage:
-    """A learner without its shortcut over sums."""
+    """A local trainer without its shortcut over sums."""
 
     def __init__(self, learner: Any) -> None:
         self.keeps_state = learner.keeps_state
@@ -137,7 +137,7 @@ class _MessageByMessage:
 
 
 def subjects(spec: str) -> list[ContractSubject]:
-    """A method as it is configured, and in every other calibration, or on every other kind of people, that it has."""
+    """A method as configured, and in each of its other calibrations or on each of its other datasets."""
     field = get(spec).config.model_fields.get("calibration")
     if field is None:
         return [ContractSubject(spec), *(ContractSubject(spec, data=data) for data in get(spec).made_up[1:])]
@@ -150,9 +150,9 @@ def subjects(spec: str) -> list[ContractSubject]:
 
 @cache
 def people() -> Population:
-    """Users of 3 of 15 tastes: 9 of 10 uses come from them, the rest from anywhere; popular items more often.
+    """Synthetic users with 3 of 15 tastes: 9 of 10 interactions are from these; popular items come more often.
 
-    The generator of `synthetic-ratings` is truer to life, but needs thousands of users to beat popularity.
+    The generator of `synthetic-ratings` is more realistic, but needs thousands of users to beat popularity.
     """
     generator = np.random.default_rng(SEED)
     taste_of = generator.permutation(np.arange(ITEMS) % TASTES)
@@ -170,7 +170,7 @@ def people() -> Population:
 
 
 def _described(tastes: Offsets, taste_of: Offsets) -> Features:
-    """A hint at one of a user's tastes, which is wrong for 3 of 10; the taste that an item belongs to."""
+    """Features: a hint at one of a user's tastes, wrong for 3 of 10, and the taste of every item."""
     generator = np.random.default_rng([SEED, 1])
     known = tuple(f"t{number}" for number in range(TASTES))
     hints = np.where(generator.random(USERS) < 0.7, tastes[:, 0], generator.integers(0, TASTES, USERS))
@@ -184,22 +184,22 @@ def _described(tastes: Offsets, taste_of: Offsets) -> Features:
 
 
 def features(users: Offsets | None = None) -> Features:
-    """What is known of some of the made-up people, or of all, and of their items."""
+    """Features of all synthetic users or of some, and of their items."""
     known = people().features
     if known is None:
-        raise ValueError("the made-up people have features")
+        raise ValueError("the synthetic users have features")
     return known if users is None else Features(known.users.take(users), known.items)
 
 
 @cache
 def split(protocol: str) -> Split:
-    """The made-up people, cut."""
+    """Split the synthetic population by a protocol."""
     return make_split(people(), protocol, seed=SEED)
 
 
 @cache
 def trained(spec: str, protocol: str) -> Trainer:
-    """A method after its trial on the made-up people."""
+    """Train a method for its trial on the synthetic population."""
     subject, cut = ContractSubject(spec), split(protocol)
     trial = subject.method.trial
     trainer = subject.build(Problem(cut.train, cut.n_items, SEED, trial.rounds, features=features()), *trial.settings)
@@ -210,31 +210,31 @@ def trained(spec: str, protocol: str) -> Trainer:
 
 @cache
 def measured(spec: str, protocol: str) -> dict[str, float]:
-    """What came of the trial."""
+    """Metrics of a method after its trial."""
     cut = split(protocol)
     return evaluate(cut.test, cut.train, trained(spec, protocol).model())
 
 
 def copied(state: State) -> dict[str, NDArray[Any]]:
-    """A copy that later steps do not change."""
+    """Copy a state, so that later steps do not change it."""
     return {name: values.copy() for name, values in state.items()}
 
 
 def same(left: State, right: State) -> bool:
-    """Bit for bit."""
+    """Whether two states are equal bit for bit."""
     return left.keys() == right.keys() and all(
         left[name].dtype == right[name].dtype and np.array_equal(left[name], right[name]) for name in left
     )
 
 
 def distance(left: State, right: State) -> float:
-    """The largest relative difference between the tensors of two states; one that is almost nothing counts less."""
+    """The largest relative difference between the tensors of two states; tensors near zero count less."""
     if left.keys() != right.keys():
         raise ContractBroken(f"the states hold other tensors: {', '.join(sorted(left.keys() ^ right.keys()))}")
     return max(float(np.linalg.norm(left[k] - right[k]) / (np.linalg.norm(right[k]) + 1e-3)) for k in right)
 
 
 def histories_of(rows: Sequence[Sequence[int]]) -> Csr:
-    """Histories of new users, by the numbers of their items."""
+    """Pack histories of new users, given as item numbers."""
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     return Csr(offsets, np.array([item for row in rows for item in row], np.int32))

@@ -1,10 +1,10 @@
-"""Claims that have to fall: published ones that do not hold, and bugs that real code has had, planted on purpose.
+"""Claims that an audit must refute: published ones that do not hold, and planted bugs that real code has had.
 
-An audit that stops refuting one of them is broken. `ToyTraining` is PrivateRec's training gradient in miniature: why
-"the gradient is post-processing of noisy attention" does not hold. Words make news (mean of embeddings), news make the
-user (mean of the history), the user makes attention over basis vectors, and that is clipped, noised and normalised
-(GetPrivAttn). The backward pass then runs through the noise to the raw history: a word that only the history holds gets
-a gradient row that is zero if, and only if, its news is not there.
+An audit that stops refuting one of them is broken. `ToyTraining` is PrivateRec's training gradient in miniature and
+shows why "the gradient is post-processing of noisy attention" is false. Words make news (mean of embeddings), news make
+the user (mean of the history), the user makes attention over basis vectors, which is clipped, noised and normalised
+(GetPrivAttn). The backward pass runs through the noise to the raw history: a word that only the history holds gets a
+gradient row that is zero if, and only if, its news is not there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def gradient_case() -> ClaimCase:
 
 @dataclass(frozen=True)
 class ToyTraining:
-    """One sample of one user, and the parameters that everybody has."""
+    """One training sample of one user, and the public parameters."""
 
     embedding: Doubles  # [words, width]
     basis: Doubles  # [basis, width]
@@ -66,7 +66,7 @@ class ToyTraining:
     padding: float  # probability that a click is replaced with a pad (a news vector of zeros)
 
     def word_row_moves(self, side: int, draws: int, source: Source) -> Bools:
-        """Whether the gradient row of the telling word is non-zero, in each of so many messages."""
+        """Whether the gradient row of the telling word is non-zero, for each of `draws` messages."""
         titles = self.history.copy()
         if side == 1:
             titles[0] = self.replacement
@@ -101,7 +101,7 @@ class ToyTraining:
 
 
 def toy_training(*, clip_norm: float, sigma: float, padding: float, seed: int = 0) -> ToyTraining:
-    """A made-up user of a made-up model; only the first click of the history holds the telling word."""
+    """A synthetic user and model; only the first click of the history contains the telling word."""
     generator = np.random.default_rng(seed)
     titles = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE].reshape(-1, _TITLE)
     titles[0, 0] = TELLING_WORD
@@ -123,7 +123,7 @@ def _softmax(logits: Doubles) -> Doubles:
 
 
 class HalfTheNoise(Gaussian):
-    """Divides by 2 what the proof needs."""
+    """Planted bug: half of the standard deviation that the proof needs."""
 
     name = "half-the-noise"
 
@@ -133,7 +133,7 @@ class HalfTheNoise(Gaussian):
 
 
 class NoClip(UpdateNoise):
-    """Forgets to clip, and meets updates of three times the norm that it counts on."""
+    """Planted bug: no clipping, with updates of three times the assumed norm."""
 
     name = "no-clip"
 
@@ -148,7 +148,7 @@ class NoClip(UpdateNoise):
 
 
 class ReusedNoise(Gaussian):
-    """Sends two numbers with one and the same noise, as when a generator is seeded anew for every message."""
+    """Planted bug: two numbers with the same noise, as when a generator is reseeded for every message."""
 
     name = "reused-noise"
 
@@ -159,7 +159,7 @@ class ReusedNoise(Gaussian):
 
 
 class WrongNorm(Laplace):
-    """Scales Laplace noise to an L2 sensitivity; the worst pair moves every coordinate a little."""
+    """Planted bug: Laplace noise scaled to an L2 sensitivity; the worst pair moves every coordinate a little."""
 
     name = "wrong-norm"
 
@@ -173,7 +173,7 @@ class WrongNorm(Laplace):
 
 
 class FloatNoise(Laplace):
-    """Adds textbook Laplace noise, the logarithm of a uniform number, in floating point."""
+    """Planted bug: textbook Laplace noise, the logarithm of a uniform number, in floating point."""
 
     name = "float-noise"
 

@@ -1,4 +1,4 @@
-"""`veilrec audit METHOD`: a method's own plan, on small made-up data, attacked in every way that we know."""
+"""Audit of a method, `veilrec audit METHOD`: attack its own plan on small synthetic data."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from veilrec.methods.private import devices_with_data
 from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
 
-_MADE_UP = ("synthetic-ratings", "synthetic-news")
-_NEWS = _MADE_UP[1]
-_DATA_SEED = 1  # of the made-up people
+_SYNTHETIC = ("synthetic-ratings", "synthetic-news")
+_NEWS = _SYNTHETIC[1]
+_DATA_SEED = 1  # of the synthetic data
 _PUBLIC_SEED = 3
 _TINY_ROUNDS, _TINY_NEWS_ROUNDS = 3, 1  # a news model takes as long for one as the others for ten
 _FEWER = 2  # times fewer runs of those
@@ -46,7 +46,7 @@ _TINY = (
     "size.attention=2",
     "size.basis=2",
 )
-# The same of methods that adapt a network over features. It is linear, so that noise in the model does not change what
+# For methods that adapt a network over features. It is linear, so that noise in the model does not change what
 # the person's data does to it, and steps are so large that every update has to be clipped.
 _TINY_NETWORK = (
     "local.steps=2",
@@ -60,7 +60,7 @@ _TINY_NETWORK = (
 
 @dataclass(frozen=True)
 class AuditEffort:
-    """How much an audit looks at."""
+    """How much an audit examines."""
 
     users: int
     rounds: int  # that are watched, of those that the noise was chosen for
@@ -73,7 +73,7 @@ QUICK, FULL = AuditEffort(200, 3, 1_000, 400), AuditEffort(600, 6, 10_000, 5_000
 
 @dataclass(frozen=True)
 class MethodAudit:
-    """What was claimed of a method, and what was found."""
+    """The claim of a method and the findings of its audit."""
 
     method: str
     claimed: Guarantee
@@ -83,16 +83,16 @@ class MethodAudit:
 
     @property
     def holds(self) -> bool:
-        """Whether the method behaves as its statement says."""
+        """Whether all checks and the canary agree with the method's statement."""
         return all(check.holds for check in self.checks) and (self.canary is None or self.canary.holds)
 
     @property
     def false_alarm_rate(self) -> float:
-        """How often, over all seeds, such an audit fails a sound method, at most."""
+        """Upper bound, over all seeds, on the probability that a sound method fails."""
         return sum(check.false_alarm_rate for check in self.checks) + (0.0 if self.canary is None else ALPHA)
 
     def to_json(self) -> dict[str, Any]:
-        """For `veilrec audit METHOD --json`."""
+        """JSON form for `veilrec audit METHOD --json`."""
         return {
             "method": self.method,
             "claimed": self.claimed.to_json(),
@@ -105,12 +105,12 @@ class MethodAudit:
 
 
 def proven_cases() -> list[tuple[str, str | None]]:
-    """All of them, on each kind of made-up people that they learn from in a way of their own (None: the usual one)."""
+    """All proven methods, on each synthetic dataset that they treat differently (None: the default one)."""
     return [(name, data) for name in proven_methods() for data in (None, *get(name).made_up[1:])]
 
 
 def proven_methods() -> list[str]:
-    """Every method that promises something with a proof, unless told otherwise."""
+    """Names of the federated methods whose default configuration has a proven guarantee."""
     return [name for name in METHODS if (method := get(name)).plan is not None and _basis(method) == "proven"]
 
 
@@ -118,9 +118,9 @@ def _basis(method: Method[Any]) -> str:
     return method.guarantee(configure(method, preset="tuned", dataset="")[0]).basis
 
 
-def made_up_for(method: Method[Any], data: str | None = None) -> str:
-    """The made-up people that a method is audited on: as asked for, or the first kind that it learns from."""
-    known = [name for name in _MADE_UP if name in method.datasets]
+def synthetic_for(method: Method[Any], data: str | None = None) -> str:
+    """The synthetic dataset that a method is audited on: `data`, or the first that it learns from."""
+    known = [name for name in _SYNTHETIC if name in method.datasets]
     if data is None:
         return known[0] if known else _NEWS
     if data not in known:
@@ -131,7 +131,7 @@ def made_up_for(method: Method[Any], data: str | None = None) -> str:
 def audit_method(
     name: str, *, quick: bool, seed: int = 0, settings: Sequence[str] = (), data: str | None = None
 ) -> MethodAudit:
-    """Attack a method as it is configured, on a few hundred made-up people, and with a canary among twelve."""
+    """Audit a method as configured on a few hundred synthetic clients, with a canary among twelve."""
     started = time.perf_counter()
     method, effort = get(name), QUICK if quick else FULL
     name = method.name
@@ -164,15 +164,15 @@ def audit_method(
 
 
 def fitting(config: Any, devices: int) -> Any:
-    """The same settings, with a cohort that a small population has."""
+    """Reduce the cohort size of a configuration to what a small population has."""
     if config.cohort.size <= devices:
         return config
     return config.model_copy(update={"cohort": replace(config.cohort, size=devices // 4)})
 
 
 def small_problem(method: Method[Any], users: int, rounds: int, data: str | None = None) -> Problem:
-    """Made-up people of the kind that the method learns from."""
-    if made_up_for(method, data) != _NEWS:
+    """A training problem on synthetic data of the kind that the method learns from."""
+    if synthetic_for(method, data) != _NEWS:
         rows, known = _ratings(users)
         n_items = int(rows.items.max()) + 1
         features = Features(known.users, known.items.take(np.arange(n_items)))
@@ -182,28 +182,28 @@ def small_problem(method: Method[Any], users: int, rounds: int, data: str | None
 
 @cache
 def _ratings(users: int) -> tuple[Csr, Features]:
-    made_up = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED)
-    if made_up.features is None:
-        raise ValueError("made-up ratings have features")
-    return Csr(made_up.interactions.offsets, made_up.interactions.items), made_up.features
+    population = synthetic_ratings.generate(users=users, items=120, seed=_DATA_SEED)
+    if population.features is None:
+        raise ValueError("synthetic ratings have features")
+    return Csr(population.interactions.offsets, population.interactions.items), population.features
 
 
 def _news(users: int, rounds: int) -> Problem:
-    train, n_items, news = _made_up_news(users)
+    train, n_items, news = _synthetic_news(users)
     return Problem(train, n_items, _PUBLIC_SEED, rounds, news)
 
 
 @cache
-def _made_up_news(users: int) -> tuple[Csr, int, NewsData]:
+def _synthetic_news(users: int) -> tuple[Csr, int, NewsData]:
     population = synthetic_news.generate(users=users, news=200, days=3, seed=_DATA_SEED)
     cut = make_split(population, "mind", seed=0)
     if population.catalogue is None or cut.train_impressions is None:
-        raise ValueError("made-up news have a catalogue and impressions")
+        raise ValueError("synthetic news have a catalogue and impressions")
     return cut.train, cut.n_items, NewsData(population.catalogue, cut.train_impressions)
 
 
 def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
-    """The settings of a tiny plan: as asked for, and a model as small as can be."""
+    """The configuration of a tiny plan: `settings`, with the smallest possible model."""
     known = set(setting_names(method.config))
     of_all = (*_TINY, *_TINY_NETWORK) if "features.items" in known else _TINY
     tiny = [setting for setting in of_all if setting.partition("=")[0] in known]
@@ -213,7 +213,7 @@ def tiny_config(method: Method[Any], settings: Sequence[str]) -> Any:
 
 
 def _tiny_features() -> Features:
-    """Two groups of people, and four kinds of items."""
+    """Features of a tiny population: two groups of users and four kinds of items."""
     sides = []
     for name, count, values in (("group", _TINY_DEVICES, "ab"), ("kind", _TINY_ITEMS, "abcd")):
         codes = 1 + np.arange(count, dtype=np.int32) % len(values)
@@ -222,11 +222,11 @@ def _tiny_features() -> Features:
 
 
 def tiny_plan(method: Method[Any], settings: Sequence[str] = (), data: str | None = None) -> tuple[Plan, Problem]:
-    """A plan of a few numbers for twelve people, everybody in every round, and what they learn from."""
+    """A plan of a few numbers for twelve clients with full participation, and its problem."""
     if method.plan is None:
         raise ValueError(f"{method.name} has no plan")
     _, rounds = configure(method, preset="tuned", dataset="", settings=settings)
-    if made_up_for(method, data) != _NEWS:
+    if synthetic_for(method, data) != _NEWS:
         generator = np.random.default_rng(_DATA_SEED)
         rows = [np.sort(generator.choice(_TINY_ITEMS, _TINY_USES, replace=False)) for _ in range(_TINY_DEVICES)]
         train = Csr(offsets_of([len(row) for row in rows]), np.concatenate(rows).astype(np.int32))

@@ -1,10 +1,8 @@
-"""A plan watched at work: what is added up, what noise lands on it, and what the server then gives away.
+"""Observation of a running plan, and the statistical checks of what was observed.
 
-Nothing is done here that the plan's own mechanisms do not do: they are called, and what went in and came out is
-written down. A run can also be repeated from a script of protected sums, on other data: whatever then differs in the
-released models got there past the noise.
-
-One finding of an audit, and the statistics that decide it: each states how often it is wrong by chance.
+The plan's own mechanisms are called, and their inputs and outputs recorded: sums, noise, reports and released models. A
+run can be replayed from recorded protected sums on other data: whatever then differs in the released models bypassed
+the noise. Every check states its probability of failing by chance.
 """
 
 from __future__ import annotations
@@ -43,16 +41,16 @@ class SeenSums:
     after: Sums
 
     def inside(self, name: str) -> Offsets | slice:
-        """The places of a flattened tensor that the round is about."""
+        """Positions of a flattened tensor that the round is about."""
         entries = self.about.entries(name, self.before[name].size)
         return slice(None) if entries is None else entries
 
     def noise(self, name: str) -> Doubles:
-        """What was added to the places that the round is about."""
+        """Noise added to the positions that the round is about."""
         return np.asarray((self.after[name] - self.before[name]).reshape(-1)[self.inside(name)])
 
     def outside(self, name: str) -> int:
-        """How many places that the round is not about hold anything."""
+        """Number of non-zero positions that the round is not about."""
         mask = np.ones(self.before[name].size, np.bool_)
         mask[self.inside(name)] = False
         held = (self.before[name].reshape(-1) != 0.0) | (self.after[name].reshape(-1) != 0.0)
@@ -61,7 +59,7 @@ class SeenSums:
 
 @dataclass(frozen=True)
 class SeenReports:
-    """What devices told before a round, and the counts as they were used."""
+    """Reports of clients before a round, and the counts after noise."""
 
     devices: Offsets
     told: Offsets  # [devices, items]: how often each device counts for each item
@@ -70,7 +68,7 @@ class SeenReports:
 
 @dataclass
 class ObservedRun:
-    """A run, as it was seen."""
+    """Everything recorded of a run."""
 
     sums: list[SeenSums] = field(default_factory=list)
     # Of the bounded updates, some devices at a time, and what they count for where the bound is learnt.
@@ -85,7 +83,7 @@ class ObservedRun:
     keeps_state: bool = False
 
     def largest_norm(self, clip_norm: float | None = None) -> float:
-        """Of everything that any device sent, over all tensors together; as if every round had this bound."""
+        """The largest norm of any client update, over all tensors, rescaled to one clip norm for all rounds."""
 
         def scale(about: RoundSpec) -> float:
             return 1.0 if clip_norm is None or about.clip_norm is None else clip_norm / abs(about.clip_norm)
@@ -94,7 +92,7 @@ class ObservedRun:
 
 
 class _WatchedUpdates:
-    """The mechanism of a plan, with a witness; `instead` replaces the noise on sums."""
+    """The mechanism of a plan, recorded; `instead` replaces the noise on sums."""
 
     def __init__(self, mechanism: UpdateMechanism, seen: ObservedRun, instead: Protect | None) -> None:
         self._mechanism, self._seen, self._instead = mechanism, seen, instead
@@ -131,7 +129,7 @@ class _WatchedUpdates:
 
 
 class _WatchedReports:
-    """The reports of a plan, with a witness who sees every device's by itself."""
+    """The report mechanism of a plan, recorded for every client separately."""
 
     def __init__(self, mechanism: ItemReports, seen: ObservedRun, script: list[SeenReports] | None) -> None:
         self._mechanism, self._seen, self._script = mechanism, seen, script
@@ -173,7 +171,7 @@ def watch(
     quiet: bool = False,
     removed: int | None = None,
 ) -> ObservedRun:
-    """A few rounds of a plan under watch.
+    """Run a few rounds of a plan and record them.
 
     With a script, sums and counts after the noise are those of another run; quiet, sums get no noise.
     """
@@ -196,14 +194,14 @@ def watch(
 def simulate(
     plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
 ) -> Simulation:
-    """A simulation, or the same without some devices' data: they still count, are drawn, and then are not there."""
+    """Build a simulation; clients in `removed` still count and are sampled, but do not take part."""
     return simulate_as(Simulation, plan, data, histories, seeds, removed=removed)
 
 
 def simulate_as(
     kind: type[Run], plan: Plan, data: LocalData, histories: Csr, seeds: Seeds, *, removed: int | Offsets | None = None
 ) -> Run:
-    """The same with a simulation of another kind."""
+    """Build a simulation of class `kind`; clients in `removed` still count and are sampled, but do not take part."""
     if removed is None:
         return kind(plan, data, histories, seeds)
     everybody = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
@@ -213,7 +211,7 @@ def simulate_as(
 
 
 def _without(data: LocalData, removed: Offsets) -> LocalData:
-    """The same data with nothing in some rows; ratings lie beside items."""
+    """Empty some rows of the data, with the ratings beside their items."""
     lengths = data.rows.lengths()
     kept = np.repeat(~np.isin(np.arange(len(lengths)), removed), lengths)
     lengths[removed] = 0
@@ -225,7 +223,7 @@ def _without(data: LocalData, removed: Offsets) -> LocalData:
 
 
 class _Without(CohortSampler):
-    """Cohorts of everybody, less some."""
+    """Cohorts of all clients, without the removed ones."""
 
     def __init__(self, *arguments: Any, removed: int | Offsets, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -256,7 +254,7 @@ def _copied(sums: Mapping[str, Doubles]) -> Sums:
 
 
 def norms_of(uploads: ClientUpdates) -> Doubles:
-    """L2 norm of each device's update, added up here and not where it is clipped; what it counts for is no part."""
+    """L2 norm of each client update, computed independently of the clipping code; the clipping count is left out."""
     squares = np.zeros(uploads.count)
     packed = (*uploads.tables.values(), *uploads.entries.values())
     for rows in packed:
@@ -278,7 +276,7 @@ Value = float | int | str
 
 @dataclass(frozen=True)
 class AuditCheck:
-    """What was measured, what it has to be, and whether it is."""
+    """A measured value, its expected relation, and whether it holds."""
 
     name: str
     measured: Value
@@ -290,7 +288,7 @@ class AuditCheck:
     allowed: tuple[float, ...] = ()  # as far as it may be by chance: one limit, or the lower and the upper one
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; what is no number in JSON as a word."""
+        """JSON form of all fields; non-finite numbers become strings."""
         values = {name: _word(value) for name, value in vars(self).items()}
         return {key: value for key, value in values.items() if key not in ("where", "allowed") or value}
 
@@ -302,17 +300,17 @@ def _word(value: Any) -> Any:
 
 
 def is_equal(name: str, measured: Value, expected: Value, where: str = "") -> AuditCheck:
-    """Without chance: one value and no other."""
+    """Deterministic check: the measured value is the expected one."""
     return AuditCheck(name, measured, "is", expected, bool(measured == expected), where)
 
 
 def at_most(name: str, measured: float, expected: float, where: str = "") -> AuditCheck:
-    """Without chance: not above a limit; what is not a number is."""
+    """Deterministic check: the measured value does not exceed a limit; NaN fails."""
     return AuditCheck(name, measured, "at most", expected, bool(measured <= expected), where)
 
 
 def at_least(name: str, measured: float, expected: float, where: str = "") -> AuditCheck:
-    """Without chance: not below a limit; what is not a number is."""
+    """Deterministic check: the measured value is not below a limit; NaN fails."""
     return AuditCheck(name, measured, "at least", expected, bool(measured >= expected), where)
 
 
@@ -345,12 +343,12 @@ def is_gaussian(name: str, noise: Doubles, where: str) -> AuditCheck:
 
 
 def bare(first: Doubles, second: Doubles, sigma: float) -> int:
-    """How many places got nothing in two draws of noise."""
+    """Count positions without noise in two draws."""
     return int(np.count_nonzero((np.abs(first) <= _STEP * sigma) & (np.abs(second) <= _STEP * sigma)))
 
 
 def repeats(noises: Sequence[tuple[str, Doubles]], sigma: float) -> list[str]:
-    """Pairs of noises that have something to do with each other: correlated, or the same numbers.
+    """Find pairs of noise vectors that are correlated or equal.
 
     The correlation of two Gaussian samples follows Student's t exactly; all pairs share ALPHA.
     """
@@ -368,7 +366,7 @@ def repeats(noises: Sequence[tuple[str, Doubles]], sigma: float) -> list[str]:
 
 
 def _correlated(first: Doubles, second: Doubles) -> float:
-    """How surprising the correlation of two independent samples is."""
+    """P-value of the correlation of two independent samples."""
     a, b = first - first.mean(), second - second.mean()
     size = math.sqrt(float(a @ a) * float(b @ b))
     if size == 0.0:
@@ -378,21 +376,21 @@ def _correlated(first: Doubles, second: Doubles) -> float:
 
 
 def rate_at_most(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
-    """Whether something happens no more often than this (binomial, one-sided)."""
+    """Check that an event happens at most at this rate (binomial, one-sided)."""
     p_value = 1.0 if rate >= 1.0 or hits == 0 else float(bdtrc(hits - 1, trials, rate))
     most = _most_hits(trials, rate, ALPHA) / max(trials, 1)
     return AuditCheck(name, hits / max(trials, 1), "at most", rate, p_value > ALPHA, where, ALPHA, (most,))
 
 
 def rate_at_least(name: str, hits: int, trials: int, rate: float, where: str) -> AuditCheck:
-    """Whether something happens no more seldom than this (binomial, one-sided)."""
+    """Check that an event happens at least at this rate (binomial, one-sided)."""
     p_value = float(bdtr(hits, trials, rate))
     fewest = (trials - _most_hits(trials, 1.0 - rate, ALPHA)) / max(trials, 1)  # the others happen at most so often
     return AuditCheck(name, hits / max(trials, 1), "at least", rate, p_value > ALPHA, where, ALPHA, (fewest,))
 
 
-def nobody_more_often(name: str, hits: Offsets, trials: int, rate: float) -> AuditCheck:
-    """Whether the one who is drawn most often is drawn no more often than chance explains; all share ALPHA."""
+def none_sampled_too_often(name: str, hits: Offsets, trials: int, rate: float) -> AuditCheck:
+    """Check that the most frequently sampled client is sampled no more often than chance explains; all share ALPHA."""
     most = int(hits.max())
     p_value = 1.0 if rate >= 1.0 or most == 0 else float(bdtrc(most - 1, trials, rate))
     limit = _most_hits(trials, rate, ALPHA / len(hits)) / trials
@@ -400,7 +398,7 @@ def nobody_more_often(name: str, hits: Offsets, trials: int, rate: float) -> Aud
 
 
 def _most_hits(trials: int, rate: float, alpha: float) -> int:
-    """The largest number of hits that is no surprise: as many or more have a chance above alpha."""
+    """The largest number of hits whose upper tail probability exceeds alpha."""
     if rate >= 1.0:
         return trials
     low, high = 0, trials + 1  # no hit is never a surprise; more than all always are
@@ -411,7 +409,7 @@ def _most_hits(trials: int, rate: float, alpha: float) -> int:
 
 
 def sizes_vary(name: str, sizes: Offsets, variance: float) -> AuditCheck:
-    """Whether the sizes of cohorts vary as those of independent coins do (chi-square, both sides)."""
+    """Check that cohort sizes vary like sums of independent coins (chi-square, two-sided)."""
     statistic = float(np.sum((sizes - sizes.mean()) ** 2)) / variance
     p_value = 2.0 * min(float(chdtr(len(sizes) - 1, statistic)), float(chdtrc(len(sizes) - 1, statistic)))
     # sizes have one degree of freedom less than there are, and np.var divides by all

@@ -1,9 +1,9 @@
-"""An audit of the very plan that trains: its sums, messages, reports, cohorts and accounting against its statement.
+"""Audit of a plan: its sums, messages, reports, cohorts and accounting against its privacy statement.
 
-The plan runs as it is, with the noise of a secret and with that of a seed, under watch. What the stated guarantee needs
-is worked out here once more, from epsilon, delta, rounds, cohorts, unit and adjacency; what the plan's own mechanism
-says of its noise is compared with that and with what was measured, and is never taken on trust. It can refute a
-statement, and does not prove one: see docs/privacy.md.
+The plan runs unchanged, with keyed secret noise and with seeded noise, and is recorded. What the stated guarantee needs
+is computed again from epsilon, delta, rounds, cohorts, unit and adjacency; the mechanism's own statement of its noise
+is compared with that and with the measurement, and is never trusted. An audit can refute a statement but does not prove
+one: see docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from veilrec.audit.observe import (
     at_least,
     at_most,
     is_equal,
-    nobody_more_often,
+    none_sampled_too_often,
     norms_of,
     rate_at_most,
     sizes_vary,
@@ -70,9 +70,9 @@ def audit_plan(
     drawn: int = 1000,
     seed: int = 0,
 ) -> tuple[AuditCheck, ...]:
-    """Everything that can be checked of a plan and its statement on this data, over a few rounds.
+    """Run all checks of a plan and its statement on this data, over a few rounds.
 
-    Cohorts are `drawn` many times. Everything is decided by the seed; see `Check.false_alarm_rate`.
+    Cohorts are `drawn` many times. The seed decides everything; see `AuditCheck.false_alarm_rate`.
     """
     run = _Run(plan, data, histories, max(rounds, _until_every_tensor(plan)), seed)
     if guarantee.basis == "proven":
@@ -86,7 +86,7 @@ def audit_plan(
 
 
 def _until_every_tensor(plan: Plan) -> int:
-    """So many rounds that each kind of them was seen, where rounds are about different tensors."""
+    """The number of rounds until each kind of round has occurred, where rounds train different tensors."""
     if not isinstance(plan.mechanism, ScheduledSum):
         return 0
     kinds = [about.tensors for about in announced(plan)]
@@ -94,12 +94,12 @@ def _until_every_tensor(plan: Plan) -> int:
 
 
 def announced(plan: Plan) -> list[RoundSpec]:
-    """What rounds are about, where that is decided before the first."""
+    """The round specs of a schedule that is fixed before the first round."""
     return [plan.agenda.next(number, plan.start, None) for number in range(plan.rounds)]
 
 
 def secret_of(seed: int, *numbers: int) -> bytes:
-    """A secret for an audit, which everybody may know."""
+    """A reproducible secret for an audit."""
     return hashlib.sha256(f"audit {seed} {numbers}".encode()).digest()
 
 
@@ -114,18 +114,18 @@ class _Run:
     seed: int
 
     def secret(self, number: int) -> ObservedRun:
-        """With noise that a secret names."""
+        """Record a run with noise keyed by a secret."""
         return self._watched(Seeds.all_from(self.seed, secret_of(self.seed, number)))
 
     def seeded(self, number: int) -> ObservedRun:
-        """With the noise of a seed, from fast generators."""
+        """Record a run with seeded noise from fast generators."""
         return self._watched(Seeds(self.seed, self.seed, self.seed + 1 + number))
 
     def _watched(self, seeds: Seeds) -> ObservedRun:
         return watch(self.plan, self.data, self.histories, seeds, self.rounds)
 
     def replayed(self, script: ObservedRun) -> ObservedRun:
-        """With everybody's data, draws and cohorts changed, and the protected sums and counts as they were."""
+        """Replay the protected sums and counts with all data, draws and cohorts changed."""
         generator = np.random.default_rng(self.seed)
         everybody = np.flatnonzero(self.data.rows.lengths() > 0)
         chosen = np.arange(len(self.data.rows))
@@ -135,7 +135,7 @@ class _Run:
 
     @property
     def devices(self) -> int:
-        """How many can take part."""
+        """The number of clients that can take part."""
         return int((self.data.rows.lengths() > 0).sum())
 
 
@@ -176,7 +176,7 @@ def _proven(run: _Run, guarantee: Guarantee, drawn: int) -> Iterator[AuditCheck]
 
 @dataclass(frozen=True)
 class RunAccount:
-    """What a run costs, worked out from its statement, its cohorts and what was seen of its reports."""
+    """The cost of a run, computed from its statement, its cohorts and the observed reports."""
 
     plan: Plan
     guarantee: Guarantee
@@ -186,7 +186,7 @@ class RunAccount:
 
     @property
     def rate(self) -> float:
-        """The chance to be in a round that accounting may count on."""
+        """The sampling rate that accounting may use for amplification."""
         cohort, told = self.plan.cohort, self.plan.reports is not None and self.plan.reports.who == "cohort"
         rate = min(1.0, (cohort.size or self.devices) / self.devices)
         whole = cohort.sampling == "poisson" and self.guarantee.adjacency == "add-remove"
@@ -195,7 +195,7 @@ class RunAccount:
 
     @property
     def sensitivity(self) -> float:
-        """How far one unit moves a sum: an update comes or goes, or turns into another one."""
+        """How far one unit moves a sum: an update is added or removed, or replaced."""
         return self._moved(getattr(self.plan.mechanism, "clip_norm", math.inf))
 
     def _moved(self, most: float) -> float:
@@ -204,14 +204,14 @@ class RunAccount:
 
     @property
     def count_mu(self) -> float:
-        """What the count of updates within the bound costs beside them: b - 1/2 comes or goes, or turns round."""
+        """The cost of the adaptive-clipping count: b - 1/2 is added or removed, or changes sign."""
         if self.plan.bound_rule is None:
             return 0.0
         sigma: float = getattr(self.plan.mechanism, "count_standard_deviation", 0.0)
         return self._moved(0.5) / sigma + 1.0 / UNITS if sigma > 0.0 else math.inf
 
     def event(self, sigma: float) -> Event:
-        """The whole run with this noise on its sums, and with the reports as they were seen."""
+        """The privacy event of the whole run with noise `sigma` on its sums, and with the observed reports."""
         mu, sampling = math.hypot(self.sensitivity / sigma, self.count_mu), self.plan.cohort.sampling
         one: Event = GaussianEvent(mu)
         times = self.plan.rounds
@@ -228,7 +228,7 @@ class RunAccount:
         return rounds if self.reports is None else ComposedEvent((*rounds.parts, *self.reports.parts))
 
     def _scheduled(self, about: RoundSpec, sigma: float) -> Event:
-        """One round, by the bound that it announces; one that announces none may be as long as any."""
+        """The event of one round by the clip norm in its spec, or by the largest one."""
         largest: float = getattr(self.plan.mechanism, "clip_norm", math.inf)
         mu = self._moved(largest if about.clip_norm is None else min(largest, about.clip_norm)) / sigma
         if self.rate == 1.0:
@@ -237,7 +237,7 @@ class RunAccount:
 
     @property
     def reports(self) -> ComposedEvent | None:
-        """What reports cost as often as they were seen; that one costs what it says is checked beside."""
+        """The event of all observed reports; the cost of a single report is checked separately."""
         if self.plan.reports is None or self.told is None:
             return None
         return repeated(self.plan.reports.mechanism.event(), self.told.times)
@@ -254,14 +254,14 @@ class RunAccount:
 
 
 def claim(guarantee: Guarantee) -> tuple[float, float]:
-    """The epsilon and delta of a statement that makes one."""
+    """The epsilon and delta of a guarantee; raise ValueError where it has none."""
     if guarantee.epsilon is None or guarantee.delta is None:
         raise ValueError("nothing is claimed")
     return guarantee.epsilon, guarantee.delta
 
 
 def _past_the_noise(run: _Run, seen: ObservedRun) -> tuple[int, int]:
-    """How many released numbers change with everybody's data while the protected sums and counts stay the same."""
+    """Count released numbers that change with the data while the protected sums and counts stay the same."""
     replayed = run.replayed(seen)
     pairs = zip(seen.released, replayed.released, strict=True)
     return sum(_different(one[name], other[name]) for one, other in pairs for name in one), 0
@@ -272,7 +272,7 @@ def _different(one: Floats, other: Floats) -> int:
 
 
 def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCheck]:
-    """The bound on an update, over all tensors together: as it was met, and as somebody would try to get past it."""
+    """Check the bound on an update over all tensors: as observed, and against hostile updates."""
     mechanism = plan.mechanism
     limit: float = getattr(mechanism, "clip_norm", math.inf)
     if about.clip_norm is not None:
@@ -287,7 +287,7 @@ def _bound_checks(plan: Plan, about: RoundSpec, seen: float) -> Iterator[AuditCh
 
 
 def _times(uploads: ClientUpdates, factor: float) -> ClientUpdates:
-    """The same messages with every number of the updates multiplied."""
+    """Multiply every number of the updates."""
 
     def scaled(packed: Mapping[str, Rows]) -> dict[str, Rows]:
         return {name: replace(rows, values=rows.values * np.float32(factor)) for name, rows in packed.items()}
@@ -302,7 +302,7 @@ def _times(uploads: ClientUpdates, factor: float) -> ClientUpdates:
 
 
 def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> ClientUpdates:
-    """Updates of these sizes: in every number, or in the first of every tensor."""
+    """Updates of the given sizes: in every number, or in the first number of every tensor."""
     view = about.view(plan.schema)
     size = sum(tensor.size for tensor in view.tensors)
     vectors = np.zeros((len(sizes), size))
@@ -315,13 +315,13 @@ def _hostile(plan: Plan, about: RoundSpec, sizes: Doubles, *, spread: bool) -> C
 
 
 def _largest_of_hostile(plan: Plan, about: RoundSpec, limit: float) -> float:
-    """Over all tensors together; what is refused does no harm."""
+    """The largest norm of a bounded hostile update, over all tensors; rejected ones count 0."""
     sizes = (1e30, -1e30, 1e6 * limit, 2.0 * limit, 1.001 * limit, limit)
     return max(_norm(plan, about, size, spread=spread) for spread in (True, False) for size in sizes)
 
 
 def _norm(plan: Plan, about: RoundSpec, size: float, *, spread: bool) -> float:
-    """Of what is left of an update once it is bounded: 0 where it is refused, infinite where it is no number."""
+    """The norm of a bounded update: 0 where it is rejected, infinite where it is not finite."""
     try:
         with np.errstate(all="ignore"):
             norms = norms_of(plan.mechanism.bound(_hostile(plan, about, np.array([size]), spread=spread), about))
@@ -339,7 +339,7 @@ def _checked(plan: Plan, about: RoundSpec, uploads: ClientUpdates) -> str:
 
 
 def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[AuditCheck]:
-    """How often devices take part, against what the mechanism accounts for, and that against what it may."""
+    """Check how often clients take part against the accounting, and the accounting against what it may use."""
     accounted = getattr(run.plan.mechanism, "taking_part", None)
     if accounted is None:
         yield is_equal("the chance to take part that is accounted for", "none stated", "some")
@@ -355,7 +355,7 @@ def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[Audit
         hits = cohorts.sum(axis=0)
         rate = accounted.rate
         yield rate_at_most("how often a device takes part", int(hits.sum()), cohorts.size, rate, way)
-        yield nobody_more_often("how often the most drawn device takes part", hits, drawn, rate)
+        yield none_sampled_too_often("how often the most drawn device takes part", hits, drawn, rate)
         if accounted.sampling == "poisson" and 0.0 < rate < 1.0:
             sizes = cohorts.sum(axis=1)
             yield sizes_vary("variance of the size of a cohort", sizes, cohorts.shape[1] * rate * (1.0 - rate))
@@ -365,7 +365,7 @@ def _cohort_checks(run: _Run, account: RunAccount, drawn: int) -> Iterator[Audit
 
 
 def _cohorts(run: _Run, secret: bytes | None, drawn: int) -> Any:
-    """Who was in each of many rounds."""
+    """Membership of clients in many rounds, [rounds, clients]."""
     simulation = Simulation(run.plan, run.data, run.histories, Seeds.all_from(run.seed, secret))
     everybody = np.flatnonzero(run.data.rows.lengths() > 0)
     members: Offsets = np.zeros((drawn, len(run.data.rows)), np.int64)
@@ -377,7 +377,7 @@ def _cohorts(run: _Run, secret: bytes | None, drawn: int) -> Any:
 def _account_checks(
     plan: Plan, account: RunAccount, guarantee: Guarantee, needed: float, measured: dict[str, dict[str, Doubles]]
 ) -> Iterator[AuditCheck]:
-    """The statement, the mechanism and the composed event say the same, and it adds up."""
+    """Check that the statement, the mechanism and the composed event agree."""
     epsilon, delta = claim(guarantee)
     mechanism = plan.mechanism
     yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))

@@ -1,10 +1,8 @@
-"""An audit of noise in shares: what a device puts under masks, against what the statement needs of all together.
+"""Audit of distributed noise, `veilrec audit METHOD --shares`: what a client masks, against what the statement needs.
 
-Everything is taken from whole shares, as a device makes them: noise is the share of an update of nothing, and what an
-update moves is the difference of two shares with the same noise. How much noise the sum needs, how many devices are
-counted on to add theirs, and what a round costs is worked out here once more, from the statement, `least` and `silent`.
-
-`veilrec audit METHOD --shares`: audit a plan with distributed noise, as a federation runs it.
+Everything is measured on whole masked inputs as a client forms them: noise is the masked input of a zero update, and
+the effect of an update is the difference of two inputs with the same noise. How much noise the sum needs, how many
+clients are counted on to add theirs, and what a round costs is computed again from the statement, `least` and `silent`.
 """
 
 from __future__ import annotations
@@ -50,31 +48,31 @@ _OVERFLOW = 1e-9  # chance of a round that its own noise voids
 
 @dataclass(frozen=True)
 class Shared:
-    """A plan with noise in shares, as the audit sees it."""
+    """A plan with distributed noise under audit."""
 
     plan: Plan
     mechanism: DistributedNoiseSum
     seed: int
 
     def lattice(self, about: RoundSpec) -> FixedPoint:
-        """The whole numbers of a round."""
+        """The fixed-point grid of a round."""
         return self.plan.lattice(about)
 
     def share(self, uploads: ClientUpdates, about: RoundSpec, *key: int) -> Offsets:
-        """What a device puts under masks, with the noise of a key."""
+        """The integers that a client masks, with the noise of a key."""
         return self.mechanism.share(uploads, about, self.lattice(about), KeyedSource(secret_of(self.seed), *key)).value
 
     def nothing(self, about: RoundSpec) -> ClientUpdates:
-        """An update of nothing."""
+        """A zero update."""
         return self.same(about, 0.0)
 
     def same(self, about: RoundSpec, value: float) -> ClientUpdates:
-        """An update with the same number everywhere."""
+        """An update with the same value everywhere."""
         view = about.view(self.plan.schema.learnt)
         return from_vectors(np.full((1, sum(tensor.size for tensor in view.tensors)), value), view)
 
     def noise(self, about: RoundSpec, *key: int) -> dict[str, Doubles]:
-        """One device's noise, in the units of the model, on what the round is about."""
+        """One client's noise on the part of the round, in the units of the model."""
         lattice, drawn = self.lattice(about), self.share(self.nothing(about), about, *key)
         parts = {}
         for name, place in lattice.places.items():
@@ -84,7 +82,7 @@ class Shared:
         return parts
 
     def moved(self, uploads: ClientUpdates, about: RoundSpec) -> float:
-        """How far an update moves a sum: 0 where it is refused, infinite where nothing is sure."""
+        """How far an update moves a sum: 0 where it is rejected."""
         lattice = self.lattice(about)
         try:
             with np.errstate(all="ignore"):
@@ -96,14 +94,14 @@ class Shared:
 
 
 def honest_of(least: int, silent: float) -> int:
-    """Devices of the fewest that are counted on to add their share, and to keep it to themselves."""
+    """The number of clients, of the fewest, that are counted on to add noise and keep it secret."""
     return max(1, least - math.floor(silent * least + 1e-12))
 
 
 def share_checks(
     plan: Plan, guarantee: Guarantee, *, least: int, silent: float, devices: int, seed: int = 0
 ) -> tuple[AuditCheck, ...]:
-    """Everything that can be checked of shares, for sums of `least` devices of whom a part may be silent."""
+    """Run all checks of distributed noise, for sums of `least` clients of whom a part may be silent."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, DistributedNoiseSum):
         return (is_equal("noise lands on", mechanism.noise_on, "share"),)
@@ -113,16 +111,15 @@ def share_checks(
     account = RunAccount(open_plan, guarantee, devices, keeps_state=True, told=None)
     needed = account.needed_sigma(guess=mechanism.inner.sigma)
     honest = honest_of(least, silent)
-    found = [
+    return (
         *_noise_checks(shared, needed, honest),
         *_bound_checks(shared),
         *_account_checks(shared, account, guarantee, needed, least, honest),
-    ]
-    return tuple(found)
+    )
 
 
 def _kinds(plan: Plan) -> list[RoundSpec]:
-    """The first round of every kind."""
+    """The first round spec of every kind of round."""
     found: dict[object, RoundSpec] = {}
     for about in announced(plan):
         found.setdefault((about.tensors, about.rank), about)
@@ -159,7 +156,7 @@ def _noise_checks(shared: Shared, needed: float, honest: int) -> Iterator[AuditC
 
 
 def _bound_checks(shared: Shared) -> Iterator[AuditCheck]:
-    """The bound on what a device moves, whatever it has learnt."""
+    """Check the bound on how far a client moves a sum, whatever its update."""
     for about in _kinds(shared.plan):
         limit = shared.mechanism.inner.clip_norm
         if about.clip_norm is not None:
@@ -195,10 +192,10 @@ def _account_checks(
 
 
 def share_canary(plan: Plan, guarantee: Guarantee, *, least: int, silent: float, runs: int, seed: int = 0) -> Canary:
-    """One round, many times over, of the fewest devices, of whom only those add noise that are counted on.
+    """Repeat one round of the fewest clients, of whom only those counted on add noise.
 
-    One of them sends the largest update that there is, or nothing in its place (its opposite, where the statement is
-    about replacing); who looks knows its direction. What that proves is held against what a round may cost.
+    One of them sends the largest possible update, or nothing (its negative under replace-one); the adversary knows its
+    direction. The bound is compared with the cost of one round.
     """
     mechanism = plan.mechanism
     if not isinstance(mechanism, DistributedNoiseSum):
@@ -231,7 +228,7 @@ _FEDERATION = bytes(32)
 def audit_with_shares(
     name: str, *, quick: bool, silent: float = 0.0, seed: int = 0, settings: Sequence[str] = (), data: str | None = None
 ) -> MethodAudit:
-    """Attack what devices put under masks, for as few of them as a sum of that plan needs."""
+    """Audit the masked inputs of clients, for the fewest clients that a sum of the plan needs."""
     started = time.perf_counter()
     method, effort = get(name), QUICK if quick else FULL
     if method.plan is None:
@@ -262,6 +259,6 @@ def _turned(plan: Plan, guarantee: Guarantee, shares: NoiseShares, name: str) ->
 
 
 def _opened(plan: Plan, least: int) -> AuditCheck:
-    """What helpers are told of a round."""
+    """Check the smallest cohort that aggregation helpers are told."""
     terms = terms_of(plan, plan.agenda.next(0, plan.start, None), _FEDERATION)
     return at_least("devices without which helpers open no sum", terms.least, least)

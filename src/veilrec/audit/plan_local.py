@@ -1,8 +1,8 @@
-"""The part of an audit that is about messages made of local reports: attention and labels that a device makes noisy.
+"""Audit of local DP: messages computed from attention and labels that a client randomises.
 
-The learner and the mechanisms are those of the plan. They run with a witness between them, who writes down what was
-told; and with a liar, who tells something that has nothing to do with anybody: a message that then still changes with
-the history or the clicks of its device knows more than what was told.
+The plan's own local trainer and mechanisms run with a recorder between them, and with a fake mechanism whose outputs do
+not depend on anybody's data: a message that still changes with the history or the clicks of its client contains more
+than the randomised reports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _USER_ENCODER = ("clicks.", "newcomer", "pad")  # what a model reads histories w
 
 @dataclass
 class Heard:
-    """What devices told, call by call: in a run with a secret a call is of one device."""
+    """Recorded reports, call by call: with a secret, a call belongs to one client."""
 
     attention: list[Doubles] = field(default_factory=list)  # as it is
     released: list[Doubles] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Heard:
 
     @property
     def most(self) -> int:
-        """Of vectors, or of labels, in a call."""
+        """The largest number of vectors or labels in a call."""
         return max((len(part) for part in (*self.released, *self.told)), default=0)
 
 
 class _Attention:
-    """The noise on attention, with a witness; or a liar."""
+    """The attention noise of a plan, recorded; or, as `liar`, replaced by data-independent values."""
 
     def __init__(self, noise: Any, heard: Heard, *, liar: bool) -> None:
         self._noise, self._heard, self._liar = noise, heard, liar
@@ -70,7 +70,7 @@ class _Attention:
         return getattr(self._noise, name)
 
     def add(self, attention: Doubles, source: Source) -> Doubles:
-        """Written down."""
+        """Record the release of attention."""
         if self._liar:
             generator = np.random.default_rng([7, len(self._heard.released)])
             released = generator.uniform(0.0, 1.0, np.shape(attention))
@@ -82,7 +82,7 @@ class _Attention:
 
 
 class _Labels:
-    """The labels, with a witness; or a liar."""
+    """The label mechanism of a plan, recorded; or, as `liar`, replaced by data-independent values."""
 
     def __init__(self, labels: Any, heard: Heard, *, liar: bool) -> None:
         self._labels, self._heard, self._liar = labels, heard, liar
@@ -91,7 +91,7 @@ class _Labels:
         return getattr(self._labels, name)
 
     def release(self, clicks: Offsets, items: Offsets, source: Source) -> Offsets:
-        """Written down."""
+        """Record the release of labels."""
         if self._liar:
             places = (np.arange(1 + self._labels.negatives) + len(self._heard.told)) % items[:, np.newaxis]
             told = np.where(np.arange(1 + self._labels.negatives) < items[:, np.newaxis], places, -1)
@@ -104,7 +104,7 @@ class _Labels:
 
 
 def _overheard(plan: Plan, heard: Heard, *, liar: bool = False) -> Plan:
-    """The plan with a witness beside its noise."""
+    """The plan with recorded report mechanisms."""
     learner: Any = copy.copy(plan.learner)
     noise = learner.noise
     learner.noise = replace(
@@ -116,7 +116,7 @@ def _overheard(plan: Plan, heard: Heard, *, liar: bool = False) -> Plan:
 def local_checks(
     plan: Plan, data: OwnImpressions, histories: Csr, guarantee: Guarantee, *, rounds: int, seed: int
 ) -> Iterator[AuditCheck]:
-    """What the statement needs of everything that devices tell, against what they were heard to tell."""
+    """Check what the statement needs of the reports against the recorded ones."""
     mechanism, noise = cast(MadeOfReports, plan.mechanism), getattr(plan.learner, "noise", None)
     mine = noise is not None and noise.attention is mechanism.attention and noise.labels is mechanism.labels
     yield is_equal("what devices learn from", "what is accounted for" if mine else "else", "what is accounted for")
@@ -144,7 +144,7 @@ def _secret(seed: int, number: int) -> bytes:
 
 
 def _run(plan: Plan, data: OwnImpressions, histories: Csr, seeds: Seeds, rounds: int) -> Heard:
-    """Some rounds, as they are simulated."""
+    """Simulate some rounds and record the reports."""
     heard = Heard()
     simulation = Simulation(_overheard(plan, heard), data, histories, seeds)
     for number in range(rounds):
@@ -153,7 +153,7 @@ def _run(plan: Plan, data: OwnImpressions, histories: Csr, seeds: Seeds, rounds:
 
 
 def _asked(plan: Plan, way: str, seed: int) -> Heard:
-    """The plan's own mechanisms, asked many times: the whole attention on one basis vector, impressions of any size."""
+    """Sample the plan's mechanisms many times: attention on one basis vector, impressions of any size."""
     noise = cast(Any, plan.learner).noise
     heard, draws = Heard(), -(-_NUMBERS // noise.attention.basis)
     sources: dict[str, Source] = {"secret": KeyedSource(_secret(seed, 1), _EXTRA), "seeded": FastSource(seed, _EXTRA)}
@@ -168,13 +168,13 @@ def _asked(plan: Plan, way: str, seed: int) -> Heard:
 
 
 def _clipped(attention: Doubles, norm: float) -> Doubles:
-    """Worked out here once more."""
+    """Clip attention to an L2 norm, independently of the code under audit."""
     lengths = np.sqrt((attention**2).sum(axis=-1, keepdims=True))
     return np.asarray(attention * np.minimum(1.0, norm / np.maximum(lengths, 1e-300)))
 
 
 def _noise(plan: Plan, heard: Heard) -> Doubles:
-    """What was added to attention: [vectors, B]."""
+    """Noise added to attention, [vectors, B]."""
     noise = cast(MadeOfReports, plan.mechanism).attention
     parts = [
         released - _clipped(attention, noise.clip_norm)
@@ -189,7 +189,7 @@ def _farthest(basis: int, norm: float) -> float:
 
 
 def _noise_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[AuditCheck]:
-    """Laplace noise on every number that is told, of the size that is charged for, and never twice the same."""
+    """Check that Laplace noise of the accounted scale is on every reported number and never repeats."""
     mechanism = cast(MadeOfReports, plan.mechanism)
     charged, attention = mechanism.attention.event(), mechanism.attention
     epsilon = charged.epsilon if isinstance(charged, LaplaceEvent) else 0.0
@@ -213,7 +213,7 @@ def _scale_at_least(name: str, noise: Doubles, scale: float, where: str) -> Audi
 
 
 def _is_laplace(name: str, noise: Doubles, where: str) -> AuditCheck:
-    """The shape that the proof counts on (Kolmogorov and Smirnov, with its own size)."""
+    """Check the Laplace shape that the proof needs (Kolmogorov-Smirnov, with fitted scale)."""
     ordered = np.sort(noise / max(float(np.mean(np.abs(noise))), 1e-300))
     tail, n = 0.5 * np.exp(-np.abs(ordered)), len(ordered)
     theory = np.where(ordered < 0.0, tail, 1.0 - tail)
@@ -242,7 +242,7 @@ def _label_checks(plan: Plan, way: str, heard: Heard, asked: Heard) -> Iterator[
 
 
 def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:
-    """With one noise, what two attention vectors are told as differs by what the noise has to hide."""
+    """Check how far two attention vectors lie apart when released with the same noise."""
     attention = cast(Any, plan.learner).noise.attention
     basis = attention.basis
     extremes = [np.repeat([1.0, 0.0], [k, basis - k]) for k in range(1, basis)]
@@ -253,7 +253,7 @@ def _moves(plan: Plan, seed: int) -> Iterator[AuditCheck]:
 
 
 def _replayed(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditCheck]:
-    """With everything that is told the same, messages of other histories and clicks are the same, byte for byte."""
+    """Check that with equal reports, messages of other histories and clicks are equal byte for byte."""
     devices = np.flatnonzero(data.rows.lengths() > 0)[:_DEVICES].astype(np.int64)
     some = data.take(devices)
     sent = [_messages(plan, devices, one, seed) for one in (some, another(some, seed))]
@@ -263,7 +263,7 @@ def _replayed(plan: Plan, data: OwnImpressions, seed: int) -> Iterator[AuditChec
 
 
 def _messages(plan: Plan, devices: Offsets, data: OwnImpressions, seed: int) -> tuple[list[bytes], int]:
-    """What the devices send when a liar tells for them, and how much of it is about the user encoder."""
+    """Messages of clients with data-independent reports, and how many numbers of them concern the user encoder."""
     about, made = RoundSpec(0), _overheard(plan, Heard(), liar=True)
     own = OwnSources(lambda device: KeyedSource(_secret(seed, 3), _EXTRA, device))
     learned = made.learner.learn(Cohort(devices, data, {}, seed, own), dict(plan.start), about)
@@ -276,7 +276,7 @@ def _messages(plan: Plan, devices: Offsets, data: OwnImpressions, seed: int) -> 
 
 
 def another(data: OwnImpressions, seed: int) -> OwnImpressions:
-    """Neighbours of everybody: what was shown stays, and every history and all clicks are others."""
+    """Neighbours of all clients: the same impressions, with other histories and clicks."""
     generator = np.random.default_rng([seed, 5])
     n_items = int(data.rows.items.max(initial=0)) + 1
     rows: list[Indices] = []
@@ -303,10 +303,10 @@ def _other_block(past: Indices, shown: Indices, generator: np.random.Generator, 
 
 
 def scores_of_reports(plan: Plan, data: OwnImpressions, *, runs: int, seed: int) -> tuple[Doubles, Doubles]:
-    """How much more likely all that a device told is of its own data than of a neighbour's: when it is, and is not.
+    """Log-likelihood ratios of all reports of a client under its own data against a neighbour's, drawn under each.
 
-    The server sends a model that tells histories apart as well as it can, and looks at the device where they lie
-    farthest apart.
+    The server sends a model that separates histories as well as it can, and attacks the client where they lie farthest
+    apart.
     """
     weights = dict(plan.start) | {"basis": plan.start["basis"] * np.float32(_STRONG)}
     devices = np.flatnonzero(data.rows.lengths() > 0).astype(np.int64)
@@ -344,7 +344,7 @@ def scores_of_reports(plan: Plan, data: OwnImpressions, *, runs: int, seed: int)
 
 
 def _likelier(plan: Plan, heard: Heard, truths: list[tuple[Doubles, Offsets]]) -> float:
-    """The logarithm of how many times likelier what was told is of the first truth than of the second."""
+    """Log-likelihood ratio of reports under the first truth against the second."""
     mechanism = cast(MadeOfReports, plan.mechanism)
     epsilon = epsilon_of(mechanism.labels.event(), 0.0)
     of = [
@@ -358,7 +358,7 @@ def _likelier(plan: Plan, heard: Heard, truths: list[tuple[Doubles, Offsets]]) -
 def _account(
     plan: Plan, data: OwnImpressions, guarantee: Guarantee, samples: int, scale: float, seed: int
 ) -> Iterator[AuditCheck]:
-    """All that a device is heard to tell in a whole run costs no more than was promised."""
+    """Check that all reports of a client in a whole run cost no more than was promised."""
     mechanism, epsilon, delta = cast(MadeOfReports, plan.mechanism), guarantee.epsilon or 0.0, guarantee.delta or 0.0
     yield is_equal("unit of the mechanism", mechanism.unit, str(guarantee.unit))
     yield is_equal("adjacency of the mechanism", mechanism.adjacency, str(guarantee.adjacency))
@@ -378,7 +378,7 @@ def _account(
 
 
 def _turns(plan: Plan, data: OwnImpressions, secret: bytes | None, seed: int) -> int:
-    """How often somebody takes part in a whole run."""
+    """The largest number of rounds that one client takes part in."""
     sampler = Simulation(plan, data, data.rows, Seeds.all_from(seed, secret)).sampler
     drawn: Sequence[Offsets] = [sampler.draw(number) for number in range(plan.rounds)]
     return int(np.bincount(np.concatenate(drawn), minlength=1).max())

@@ -1,11 +1,9 @@
-"""The part of an audit that is about messages with noise of their own: what a paper claims, and what it comes to.
+"""Audit of noise on messages, of reports, and of private model selection.
 
-Such a claim is not expected to hold. The audit holds when the statement beside it is true: when the noise that was
-measured gives the honest epsilon that is printed, or none that is finite.
-
-The part of an audit that is about reports: what devices tell before a round, how often, and what covers it.
-
-The part of an audit that is about the last comparison: who judges, how far one of them moves it, and its noise.
+A paper's claim for noisy messages is not expected to hold; the audit passes when the statement beside it is true: when
+the measured noise gives the honest epsilon that is stated, or none is finite. Reports before a round are checked for
+their noise, their number and the items they may contain. Model selection is checked for its held-out validation
+clients, their influence on the result, and its noise.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _EXTRA = 2_000  # periods that no run reaches
 
 @dataclass(frozen=True)
 class ReportedCounts:
-    """What the reports of a run tell, as it was seen."""
+    """Observed reports of a run."""
 
     times: int  # how many different ones a device gives in a whole run
     noise: dict[str, Doubles]  # on the counts, by where it comes from; empty: bits are turned round instead
@@ -66,7 +64,7 @@ class ReportedCounts:
 def told_by(
     plan: Plan, data: Csr, secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun]
 ) -> ReportedCounts | None:
-    """What was seen of reports."""
+    """Summarise the reports of recorded runs; None where the plan has none."""
     reports = plan.reports
     if reports is None:
         return None
@@ -85,7 +83,7 @@ def _ways(
 
 
 def _different(reports: Sequence[SeenReports]) -> int:
-    """How many different things one device, or the counts, said."""
+    """The number of different reports of one client, or of different counts."""
     said: dict[int, set[bytes]] = {}
     for one in reports:
         for device, told in zip(one.devices.tolist(), one.told, strict=True):
@@ -94,21 +92,21 @@ def _different(reports: Sequence[SeenReports]) -> int:
 
 
 def _changed(plan: Plan, guarantee: Guarantee) -> int:
-    """How many bits one unit changes."""
+    """The number of bits that one unit changes."""
     length = plan.reports.mechanism.length if plan.reports is not None else 0
     if guarantee.unit != "click":
         return length
     return 1 if guarantee.adjacency == "add-remove" else min(2, length)
 
 
-def _audit_reports_moved(plan: Plan, guarantee: Guarantee) -> float:
-    """How far one unit moves the counts: a device's items come or go, or turn into others."""
+def _report_sensitivity(plan: Plan, guarantee: Guarantee) -> float:
+    """L2 distance that one unit moves the counts: a client's items are added, removed or replaced."""
     people = 1 if guarantee.adjacency == "add-remove" else 2
     return math.sqrt(people * _most_squared(plan))
 
 
 def _most_squared(plan: Plan) -> int:
-    """The squared norm of what one device adds to the counts, at most: so many items, or one vote."""
+    """The largest squared norm that one client adds to the counts."""
     mechanism = plan.reports.mechanism if plan.reports is not None else None
     if isinstance(mechanism, VoteReports):
         return 1
@@ -117,7 +115,7 @@ def _most_squared(plan: Plan) -> int:
 
 
 def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
-    """Noise on counts: the plan's own mechanism, asked again and again."""
+    """Noise on counts, sampled again from the plan's own mechanism."""
     counts = first.told.sum(axis=0)
     draws = max(2, math.ceil(_NUMBERS / len(counts)))
     sources: dict[str, list[Source]] = {
@@ -131,7 +129,7 @@ def _measured(mechanism: ItemReports, first: SeenReports) -> dict[str, Doubles]:
 
 
 def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[int, int, int, int]:
-    """Bits that were made up, of how many zeros, and left out, of how many ones; each different report once."""
+    """Counts of randomised bits: (false ones, zeros, false zeros, ones), each different report once."""
     made_up = zeros = left_out = ones = 0
     seen: set[tuple[int, bytes]] = set()
     for one in reports:
@@ -151,7 +149,7 @@ def _lies(data: Csr, reports: Sequence[SeenReports]) -> tuple[int, int, int, int
 def report_checks(
     plan: Plan, told: ReportedCounts, secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun], guarantee: Guarantee
 ) -> Iterator[AuditCheck]:
-    """Noise or lies as many as are charged for, as often as is charged for, on no more items than may count."""
+    """Check the noise, or flipped bits, of reports, their number, and the items they may contain."""
     reports = plan.reports
     if reports is None:
         return
@@ -168,7 +166,7 @@ def report_checks(
     largest = max(int((one.told**2).sum(axis=1).max()) for seen in (*secret, *seeded) for one in seen.reports)
     yield at_most(f"{what} of one device in the counts", largest * step**2, _most_squared(plan))
     mu = event.mu if isinstance(event, GaussianEvent) else 0.0
-    sigma = _audit_reports_moved(plan, guarantee) / mu if mu > 0.0 else math.inf
+    sigma = _report_sensitivity(plan, guarantee) / mu if mu > 0.0 else math.inf
     for way, noise in told.noise.items():
         yield spread_at_least("standard deviation of the noise on the counts", noise, sigma * (1.0 - 1e-3), way)
         first, second = noise.reshape(-1, reports.mechanism.length)[:2]
@@ -185,7 +183,7 @@ def report_checks(
 
 
 def _charged(plan: Plan, event: Event) -> int:
-    """How many reports the composed run counts."""
+    """The number of reports that the composed event counts."""
     whole = training_event(replace(plan, comparison=None))
     parts = whole.parts if isinstance(whole, ComposedEvent) else ((whole, 1),)
     return sum(count for part, count in parts if part == event)
@@ -203,7 +201,7 @@ _ENOUGH = 500  # numbers, for the spread of noise of any law
 def message_checks(
     plan: Plan, secret: ObservedRun, seeded: ObservedRun, told: ReportedCounts | None, guarantee: Guarantee
 ) -> Iterator[AuditCheck]:
-    """What a statement says of messages that are in the clear, or noisy as a paper has it."""
+    """Check the statement about plaintext messages, or messages with noise as published."""
     cost = plan.mechanism.event()
     if guarantee.basis == "none":
         yield is_equal("what the statement promises", "nothing", "nothing")
@@ -242,7 +240,7 @@ def _word(epsilon: float) -> str:
 
 
 def _noise(plan: Plan, seen: ObservedRun) -> dict[str, Doubles]:
-    """What was added to the numbers that messages carry, by tensor: [numbers] or, where all are sent, [n, size]."""
+    """Noise on the numbers of messages, by tensor: [numbers] or, where all are sent, [n, size]."""
     parts: dict[str, list[Doubles]] = {}
     for number, (bounded, sent, about) in enumerate(seen.messages[:_MESSAGES]):
         view, noisy = about.view(plan.schema), sent
@@ -271,7 +269,7 @@ def _chosen_by_data(messages: Sequence[tuple[ClientUpdates, ClientUpdates, Round
 
 
 def _epsilon(plan: Plan, seen: ObservedRun, noise: dict[str, Doubles], delta: float) -> float:
-    """Of one message, and of one report where there are any; infinite where the data chooses what is sent."""
+    """Epsilon of one message and its report; infinite where the data chooses what is sent."""
     moved = _moved(plan, seen.messages[0][2])
     if _chosen_by_data(seen.messages) or any(float(np.std(noise[name])) == 0.0 for name in moved):
         return math.inf
@@ -290,7 +288,7 @@ def _epsilon(plan: Plan, seen: ObservedRun, noise: dict[str, Doubles], delta: fl
 
 
 def _moved(plan: Plan, about: RoundSpec) -> dict[str, Doubles]:
-    """How far the two updates of the worst pair lie apart once they are bounded, in every number of a message."""
+    """Distance of the bounded updates of the worst pair, for every number of a message."""
     view = about.view(plan.schema)
     pair = [_narrowed(vector, plan.schema.learnt, view) for vector in plan.mechanism.worst_pair()]
     bounded = plan.mechanism.bound(from_vectors(np.stack(pair), view), about)
@@ -303,7 +301,7 @@ def _moved(plan: Plan, about: RoundSpec) -> dict[str, Doubles]:
 
 
 def _narrowed(vector: Doubles, schema: Schema, view: Schema) -> Doubles:
-    """The first rows of every table, as many as a round has."""
+    """The first rows of every table, as many as the round has."""
     parts, start = [], 0
     for whole, part in zip(schema.tensors, view.tensors, strict=True):
         parts.append(vector[start : start + whole.size][: part.size])
@@ -312,7 +310,7 @@ def _narrowed(vector: Doubles, schema: Schema, view: Schema) -> Doubles:
 
 
 def _shortcut(noise: dict[str, Doubles], seeded: ObservedRun) -> Iterator[AuditCheck]:
-    """A simulation may draw the noise of all messages of a round at once: it has to be as much."""
+    """Check that noise drawn for all messages of a round at once is as large as separate noise."""
     drawn: dict[str, Doubles] = {}  # as if one message had had it, in standard deviations of one that had
     for name, of_message in noise.items():
         shared = [
@@ -339,7 +337,7 @@ _A_LITTLE = 1e-6
 
 @dataclass(frozen=True)
 class _Says:
-    """Judges who all say the same, whatever they see."""
+    """Validation clients that all report the same gain."""
 
     judge: Validator[Any]
     gain: float
@@ -354,7 +352,7 @@ class _Says:
 def comparison_checks(
     plan: Plan, data: LocalData, histories: Csr, guarantee: Guarantee, seed: int
 ) -> Iterator[AuditCheck]:
-    """What the statement needs of the comparison, against what a run of it does with judges that we control."""
+    """Check private model selection against its statement, with validation clients that report chosen gains."""
     comparison = plan.comparison
     if comparison is None or guarantee.epsilon is None or guarantee.delta is None:
         return
@@ -380,7 +378,7 @@ def comparison_checks(
 
 
 class _Run:
-    """A plan's own comparison, made again and again."""
+    """Repeated model selection of a plan."""
 
     def __init__(self, plan: Plan, data: LocalData, histories: Csr, seed: int, judges: int) -> None:
         self._simulation = Simulation(plan, data, histories, Seeds.all_from(seed))
@@ -389,7 +387,7 @@ class _Run:
         self.judges = judges
 
     def verdict(self, gain: float, number: int, *, secret: bool) -> SelectionOutcome:
-        """With judges who all say the same."""
+        """The outcome when all validation clients report the same gain."""
         made = self._simulation
         key = hashlib.sha256(f"comparison {self._seed} {number}".encode()).digest() if secret else None
         made.seeds = Seeds.all_from(self._seed + number, key)
@@ -401,7 +399,7 @@ class _Run:
 
 
 def _decisions(run: _Run, clip: float, sigma: float) -> Iterator[AuditCheck]:
-    """Training is kept where the noisy mean gain exceeds what was promised, and only there."""
+    """Check that the trained model is kept only where the noisy mean gain exceeds the threshold."""
     threshold = STANDARD_ERRORS * math.sqrt(run.judges * clip**2 + sigma**2) / run.judges
     gains = (-clip, 0.0, 0.5 * threshold, threshold, 1.5 * threshold, 2.0 * threshold, clip)
     found = [run.verdict(gain, number, secret=True) for number, gain in enumerate(gains)]

@@ -1,11 +1,9 @@
-"""The part of an audit that is about noise on sums: its spread, its shape, where it lands, and that none is used twice.
+"""Audit of noise on sums: its spread and shape, its coverage, and that no noise is reused.
 
-Sums are first brought into a form in which each has noise of its own, and as much of it as any other: those of a tree
-are added up to its nodes, and those of a bound that is learnt are measured by the bound of their round.
-
-The part of an audit that is about a bound that is learnt: its count, its noise, and where the next bound is from.
-
-The part of an audit that is about noise of a tree: whose turn it is, and that every node has noise of its own.
+Sums are first transformed so that each has independent noise of equal size: those of a tree are added up to its nodes
+(DP-FTRL), and those under adaptive clipping are divided by the clip norm of their round. Adaptive clipping is also
+checked for its count, the count's noise and the update of the clip norm; trees for participation and for independent
+noise on every node.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ SPREAD = "standard deviation of the noise on a sum"
 
 
 def own_noise(plan: Plan, sums: Sequence[SeenSums]) -> list[SeenSums]:
-    """The sums of rounds one after another, from 0 on, each with noise of its own, that of the first round's size."""
+    """Transform the sums of consecutive rounds, from 0 on, to independent noise of the first round's size."""
     if isinstance(plan.mechanism, TreeSum):
         return [_node(sums[: place + 1], plan.mechanism.steps) for place in range(len(sums))]
     if plan.bound_rule is None:
@@ -61,7 +59,7 @@ def own_noise(plan: Plan, sums: Sequence[SeenSums]) -> list[SeenSums]:
 
 
 def _measured_by(sums: SeenSums, clip_norm: float) -> SeenSums:
-    """The sums of updates as if they had this bound."""
+    """Rescale the sums of updates to one clip norm."""
     scale = clip_norm / abs(sums.about.clip_norm or clip_norm)
 
     def scaled(totals: Sums) -> Sums:
@@ -71,7 +69,7 @@ def _measured_by(sums: SeenSums, clip_norm: float) -> SeenSums:
 
 
 def _node(sums: Sequence[SeenSums], steps: int) -> SeenSums:
-    """The node that the last of the rounds ends: as many rounds as the largest power of 2 that divides its place."""
+    """The tree node that the last round completes: as many rounds as the largest power of 2 that divides its place."""
     place = sums[-1].about.number % steps + 1
     inside = sums[-(place & -place) :]
 
@@ -82,7 +80,7 @@ def _node(sums: Sequence[SeenSums], steps: int) -> SeenSums:
 
 
 def protected(plan: Plan, sums: SeenSums, source: Source, about: RoundSpec | None = None) -> SeenSums:
-    """The same sums with noise from elsewhere."""
+    """Add noise from another source to the same sums."""
     about = sums.about if about is None else about
     after = {name: total.copy() for name, total in sums.before.items()}
     plan.mechanism.protect(after, about, source)
@@ -90,9 +88,9 @@ def protected(plan: Plan, sums: SeenSums, source: Source, about: RoundSpec | Non
 
 
 def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[dict[str, Noise], dict[str, Doubles]]:
-    """Noise of every tensor, by where it comes from: the mechanism, asked again about the sums of the first round.
+    """Sample the noise of every tensor again on the sums of the first round, by kind of source.
 
-    In a tree, about so many rounds that two levels have noise. And that of the count, where the bound is learnt.
+    In a tree, over enough rounds that two levels have noise. Also the noise of the count under adaptive clipping.
     """
     mechanism = plan.mechanism
     rounds = min(mechanism.steps, _MOST_ROUNDS) if isinstance(mechanism, TreeSum) else 1
@@ -126,7 +124,7 @@ def measured_noise(plan: Plan, first: SeenSums, key: bytes, seed: int) -> tuple[
 def measured_in_all(
     plan: Plan, sums: Sequence[SeenSums], key: bytes, seed: int
 ) -> tuple[dict[str, Noise], dict[str, Doubles]]:
-    """The same of every tensor that a round is about: of the first round that is about it."""
+    """Sample the noise of every tensor, each in the first round that trains it."""
     noise, counts = measured_noise(plan, sums[0], key, seed)
     for number, first in enumerate(firsts(sums)[1:], 1):
         further, _ = measured_noise(plan, first, key, seed + number)
@@ -136,7 +134,7 @@ def measured_in_all(
 
 
 def firsts(sums: Sequence[SeenSums]) -> list[SeenSums]:
-    """The first round, and every other that is about tensors together of which no earlier one was."""
+    """The first round of every set of tensors that are trained together."""
     found: dict[tuple[str, ...], SeenSums] = {}
     for one in sums:
         found.setdefault(tuple(one.before), one)
@@ -144,14 +142,14 @@ def firsts(sums: Sequence[SeenSums]) -> list[SeenSums]:
 
 
 def spread_of(noise: Noise) -> float:
-    """The standard deviation of all of it together."""
+    """The standard deviation of all noise together."""
     return float(np.sqrt(np.mean(np.concatenate(list(noise.values())) ** 2)))
 
 
 def noise_checks(
     plan: Plan, secret: Sequence[ObservedRun], seeded: Sequence[ObservedRun], measured: dict[str, Noise], needed: float
 ) -> Iterator[AuditCheck]:
-    """Spread, shape, and that no noise is used twice."""
+    """Check the spread and the shape of noise, and that none is reused."""
     runs = {way: [own_noise(plan, one.sums) for one in seen] for way, seen in (("secret", secret), ("seeded", seeded))}
     tensors = list(measured["secret"])
     share = ALPHA / (len(tensors) * sum(len(sums) for sums in runs["secret"]) * 2 + 2)
@@ -183,13 +181,13 @@ def noise_checks(
 
 
 def worst(checks: list[AuditCheck]) -> AuditCheck:
-    """One that fails, or the last, which has the most numbers behind it."""
+    """A check that fails, or the last one, which has the most samples."""
     found = next((check for check in checks if not check.holds), checks[-1])
     return replace(found, false_alarm_rate=sum(check.false_alarm_rate for check in checks))
 
 
 def coverage_checks(plan: Plan, runs: Sequence[ObservedRun], spread: float, key: bytes) -> Iterator[AuditCheck]:
-    """Every number that a round is about has noise, whether it carries data or not; and the others carry none."""
+    """Check that every number of a round has noise, and that numbers outside of it are zero."""
     uncovered, outside, carried = 0, 0, 0
     for number, seen in enumerate(runs):
         again = [protected(plan, sums, KeyedSource(key, number, sums.about.number)) for sums in seen.sums]
@@ -212,7 +210,7 @@ BY_ROUND = "standard deviation of the noise at another bound"
 def learnt_bound_checks(
     plan: Plan, runs: Sequence[ObservedRun], counted: Mapping[str, Doubles], needed: float, key: bytes
 ) -> Iterator[AuditCheck]:
-    """Everything about the bound; `needed` is the noise that the first one needs on a sum."""
+    """Check adaptive clipping; `needed` is the noise that the first clip norm needs on a sum."""
     mechanism: Any = plan.mechanism
     stated: float = getattr(mechanism, "count_standard_deviation", math.inf)
     for way, noise in counted.items():
@@ -234,7 +232,7 @@ def learnt_bound_checks(
 
 
 def _follows(plan: Plan, sums: SeenSums, first: float, needed: float, key: bytes) -> Iterator[AuditCheck]:
-    """Noise at half and at twice the bound, in turn, so that what is left of the round before shows."""
+    """Check the noise at half and at twice the clip norm, alternating, so that state of the previous round shows."""
     size = sum(total.size for name, total in sums.before.items() if name != BOUND)
     noise: dict[float, list[Doubles]] = {0.5: [], 2.0: []}
     for draw in range(math.ceil(_NUMBERS / size)):
@@ -248,7 +246,7 @@ def _follows(plan: Plan, sums: SeenSums, first: float, needed: float, key: bytes
 
 
 def _updates(plan: Plan, sizes: Sequence[float]) -> ClientUpdates:
-    """Updates of these norms."""
+    """Updates of the given norms."""
     view = plan.schema.learnt
     vectors = np.zeros((len(sizes), sum(tensor.size for tensor in view.tensors)))
     start = 0
@@ -281,7 +279,7 @@ def _checked(plan: Plan, uploads: ClientUpdates, clip_norm: float, count: float 
 
 
 def _elsewhere(plan: Plan, run: ObservedRun) -> int:
-    """Rounds after which the bound is another than the rule makes of the count as it was after the noise."""
+    """Count rounds whose clip norm does not follow from the noisy count."""
     if plan.bound_rule is None:
         return 0
     before = [float(plan.start[BOUND][0]), *(float(weights[BOUND][0]) for weights in run.released)]
@@ -297,7 +295,7 @@ def _elsewhere(plan: Plan, run: ObservedRun) -> int:
 def published_bound_checks(
     plan: Plan, first: SeenSums, guarantee: Guarantee, devices: int, key: bytes, seed: int
 ) -> Iterator[AuditCheck]:
-    """The printed form: what its noise, as it was measured, costs over the run, beside the honest value stated."""
+    """Compare the cost of the measured noise of a published variant with the stated honest epsilon."""
     measured, counted = measured_noise(plan, first, key, seed)
     clip_norm: float = getattr(plan.mechanism, "clip_norm", math.inf)
     rate = plan.cohort.among(devices) / devices
@@ -322,13 +320,13 @@ NODES = "pairs of nodes that repeat each other"
 
 
 def nodes_of_a_person(steps: int) -> int:
-    """The most nodes that one round of a tree is in, counted."""
+    """The largest number of tree nodes that contain one round."""
     nodes = [(place - (place & -place), place) for place in range(1, steps + 1)]
     return max(sum(start < place <= end for start, end in nodes) for place in range(1, min(steps, 4) + 1))
 
 
 def tree_checks(plan: Plan, cohorts: Any, needed: float, key: bytes) -> Iterator[AuditCheck]:
-    """Turns and nodes; `cohorts` says who was in each of the rounds of a run."""
+    """Check participation and nodes of tree aggregation; `cohorts` is the membership in each round."""
     mechanism = plan.mechanism
     if not isinstance(mechanism, TreeSum):
         raise TypeError("only a tree has nodes")
@@ -342,7 +340,7 @@ def tree_checks(plan: Plan, cohorts: Any, needed: float, key: bytes) -> Iterator
 
 
 def _node_checks(plan: Plan, steps: int, needed: float, key: bytes) -> Iterator[AuditCheck]:
-    """Of sums of nothing, with one secret, over the first rounds of the first tree and of the next one."""
+    """Check nodes of zero sums with one secret, over the first rounds of the first tree and of the next one."""
     nodes = [
         node
         for start in (0, steps)
@@ -360,6 +358,6 @@ def _node_checks(plan: Plan, steps: int, needed: float, key: bytes) -> Iterator[
 
 
 def _of_nothing(plan: Plan, number: int, key: bytes) -> SeenSums:
-    """The sums of a round to which nobody came, with their noise."""
+    """The noisy sums of a round without client updates."""
     nothing = {tensor.name: np.zeros(tensor.shape) for tensor in plan.schema.learnt.tensors}
     return protected(plan, SeenSums(RoundSpec(number), nothing, nothing), KeyedSource(key, number))

@@ -1,7 +1,4 @@
-"""How each mechanism is attacked: on its worst pair, with the score that sees the most, by tests that reach it.
-
-How the mechanisms on updates and reports are attacked.
-"""
+"""Attacks on each mechanism: its worst pair, the most informative score, and the tests that can reach its claim."""
 
 from __future__ import annotations
 
@@ -69,43 +66,36 @@ from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import Source, uniforms
 
 
-def _update_strategies_gaussian(mechanism: UpdateNoise) -> tuple[Attack, ...]:
+def _update_noise(mechanism: UpdateNoise) -> tuple[Attack, ...]:
     first, second = mechanism.worst_pair()
     return gaussian_attacks(draws_of(mechanism), first, second, sigma=mechanism.scale, claim=mechanism.claimed_epsilon)
 
 
-def _update_strategies_laplace(mechanism: NoisyMessage) -> tuple[Attack, ...]:
-    first, second = mechanism.worst_pair()
-    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.scale)
-
-
-def _low_rank(mechanism: LowRank) -> tuple[Attack, ...]:
-    first, second = mechanism.worst_pair()
-    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.inner.scale)
-
-
 def _cohort_sum(mechanism: CohortSum | DistributedNoiseSum) -> tuple[Attack, ...]:
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
+    return _along(mechanism, first, second)
+
+
+def _along(mechanism: Mechanism[Any, Any], first: Doubles, second: Doubles) -> tuple[Attack, ...]:
+    """Attack Gaussian noise along a direction, with the sampling that the mechanism accounts for."""
     along = scored(draws_of(mechanism), projection(first, second))
     event = mechanism.event()
     return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
 
 
 def _adaptive_sum(mechanism: AdaptiveSum) -> tuple[Attack, ...]:
-    """One person moves the sum and the count; each part is weighed by its noise."""
+    """One client moves the sum and the count; each part is weighted by its noise."""
     schema, about = mechanism.schema, RoundSpec(0)
     first, second = (
         to_vectors(mechanism.bound(from_vectors(value, schema), about), schema).sum(axis=0)
         for value in mechanism.worst_pair()
     )
     sigma = np.concatenate([np.full(tensor.size, mechanism.sigma_in(tensor.name, about)) for tensor in schema.tensors])
-    along = scored(draws_of(mechanism), projection((first - second) / sigma**2, np.zeros(len(sigma))))
-    event = mechanism.event()
-    return (Scores(along, MANY, "gaussian", sampled=event if isinstance(event, SampledEvent) else None),)
+    return _along(mechanism, (first - second) / sigma**2, np.zeros(len(sigma)))
 
 
 def _tree_sum(mechanism: TreeSum) -> tuple[Attack, ...]:
-    """The sums of all nodes that the first round is in, from the sums of the rounds: each has noise of its own."""
+    """Sums of all nodes that contain the first round: each has independent noise."""
     first, second = (value.sum(axis=0) for value in mechanism.worst_pair())
     nodes = [2**level for level in range(mechanism.steps.bit_length())]  # they end at these rounds, and begin at 1
     times = [sum(number < end for end in nodes) for number in range(mechanism.steps)]  # that a round is in one
@@ -131,27 +121,14 @@ def _tells_where(mechanism: LargestEntries | SentEntries | SparseDeep) -> tuple[
     return (SupportEvent(scored(draws_of(mechanism), sends_the_first), SOME),)
 
 
-OF_UPDATES: dict[type, Strategy] = {
-    UpdateNoise: _update_strategies_gaussian,
-    ElementwiseLaplace: _update_strategies_laplace,
-    RowwiseLaplace: _update_strategies_laplace,
-    UpdateLaplace: _update_strategies_laplace,
-    LowRank: _low_rank,
-    TreeSum: _tree_sum,
-    AdaptiveSum: _adaptive_sum,  # before what it is made of
-    CohortSum: _cohort_sum,
-    DistributedNoiseSum: _cohort_sum,
-    ItemHistogram: _histogram,
-    VoteReports: _histogram,
-    GainSum: _gain_sum,
-    LargestEntries: _tells_where,
-    SentEntries: _tells_where,
-    SparseDeep: _tells_where,
-}
+def _laplace(mechanism: Laplace | NoisyMessage | LowRank) -> tuple[Attack, ...]:
+    first, second = mechanism.worst_pair()
+    noisy = mechanism.inner if isinstance(mechanism, LowRank) else mechanism
+    return laplace_attacks(draws_of(mechanism), first, second, scale=noisy.scale)
 
 
 def attacks_on(mechanism: Mechanism[Any, Any]) -> tuple[Attack, ...]:
-    """The attacks that a mechanism has to withstand; one that nobody knows how to attack may not be audited."""
+    """The attacks on a mechanism; raise BadInput for a mechanism without known attacks."""
     for kind, strategy in _STRATEGIES.items():
         if isinstance(mechanism, kind):
             return strategy(mechanism)
@@ -165,11 +142,6 @@ def _gaussian(mechanism: Gaussian) -> tuple[Attack, ...]:
     return gaussian_attacks(
         draws_of(mechanism), *mechanism.worst_pair(), sigma=mechanism.sigma, claim=mechanism.claimed_epsilon
     )
-
-
-def _laplace(mechanism: Laplace) -> tuple[Attack, ...]:
-    first, second = mechanism.worst_pair()
-    return laplace_attacks(draws_of(mechanism), first, second, scale=mechanism.scale)
 
 
 def _discrete_gaussian(mechanism: DiscreteGaussian) -> tuple[Attack, ...]:
@@ -203,7 +175,7 @@ def _randomised_response(mechanism: RandomisedResponse) -> tuple[Attack, ...]:
 
 
 def _guessed_bits(mechanism: RandomisedResponse) -> Callable[[int, Source], int]:
-    """Every bit is a canary: the guess is what was told."""
+    """Every bit is a canary: the guess is the reported bit."""
 
     def correct(bits: int, source: Source) -> int:
         rows = bits // mechanism.length
@@ -296,7 +268,21 @@ def _embedding_noise(mechanism: EmbeddingNoise) -> tuple[Attack, ...]:
 
 
 _STRATEGIES: dict[type, Strategy] = {
-    **OF_UPDATES,
+    UpdateNoise: _update_noise,
+    ElementwiseLaplace: _laplace,
+    RowwiseLaplace: _laplace,
+    UpdateLaplace: _laplace,
+    LowRank: _laplace,
+    TreeSum: _tree_sum,
+    AdaptiveSum: _adaptive_sum,  # before what it is made of
+    CohortSum: _cohort_sum,
+    DistributedNoiseSum: _cohort_sum,
+    ItemHistogram: _histogram,
+    VoteReports: _histogram,
+    GainSum: _gain_sum,
+    LargestEntries: _tells_where,
+    SentEntries: _tells_where,
+    SparseDeep: _tells_where,
     Gaussian: _gaussian,
     Laplace: _laplace,
     DiscreteGaussian: _discrete_gaussian,
