@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = join(here, "..", "src", "veilrec", "server", "http", "static");
+const out = join(here, "..", "src", "veilrec", "serving", "static");
 const sha256 = (content) => createHash("sha256").update(content).digest("hex");
 
 function sources() {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
-STATIC = ROOT / "src" / "veilrec" / "server" / "http" / "static"
+STATIC = ROOT / "src" / "veilrec" / "serving" / "static"
 BUILD = json.loads((STATIC / "BUILD").read_text())
 
 

@@ -277,6 +277,7 @@ export class Device {
     let [actual, notice] = wanted === undefined ? [NOT_PERSONAL, `This release does not offer ${mode}.`] : [mode, ""];
     if (!this.ranksHere) notice = "Personal lists of this release are made by devices in Python: here it is everybody's.";
     let pool = how.ask === true ? undefined : this.pools.get(actual);
+    let charge = "";
     try {
       pool ??= await this.fetched(actual, how.again ?? false);
     } catch (error) {
@@ -290,14 +291,16 @@ export class Device {
         actual = NOT_PERSONAL;
         // If possible from what is here, so that nobody learns who has run out of budget.
         pool = (await this.kept(actual)) ?? (await this.fetched(actual, false).catch(() => undefined));
-      } else if (error instanceof NoAnswer && error.away) notice = "The server is away: these are the last news.";
-      else throw error;
+      } else if (error instanceof NoAnswer && error.away) {
+        charge = chargedWithoutAnswer(error);
+        notice = `The server is away: these are the last news.${charge}`;
+      } else throw error;
     }
     if (pool === undefined) {
       notice ||= "The server is away: these are the last news.";
       pool = await this.kept(actual);
     }
-    if (pool === undefined) throw new NoAnswer("The server is away, and no news were fetched before.", 0);
+    if (pool === undefined) throw new NoAnswer(`The server is away, and no news were fetched before.${charge}`, 0);
     this.pools.set(mode, pool);
     return this.ranked(pool, actual, count, notice);
   }
@@ -452,6 +455,16 @@ function laidOut(shelf: Shelf, order: readonly number[], count: number, because:
     others.push(story(at, ""));
   }
   return { stories, others };
+}
+
+/**
+ * What a person must know of a query that got no answer: that it was sent, or may have been, and what it cost. The ledger
+ * keeps the charge, since the server may have read the query; the same query is sent again for free.
+ */
+function chargedWithoutAnswer({ status, charged }: NoAnswer): string {
+  if (charged === "") return "";
+  const sent = status === 0 ? "may have been sent" : "was sent";
+  return ` A private query ${sent} and its epsilon was charged (${charged}); repeating this query costs nothing more.`;
 }
 
 /** A server that has just started has no pool yet: wait for it a little. */

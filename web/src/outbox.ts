@@ -40,6 +40,7 @@ export class NoAnswer extends Error {
   constructor(
     message: string,
     readonly status: number,
+    readonly charged = "", // the guarantee that the ledger was charged for this request; empty if it was free
   ) {
     super(message);
   }
@@ -78,6 +79,7 @@ export class Outbox {
   async send(request: Outgoing): Promise<Bytes> {
     let [status, received] = [0, 0];
     const { method, path, type = "", body, what, cost, charged = false, headers = {}, repeats = false } = request;
+    const paid = charged ? cost : "";
     try {
       const response = await fetch(this.server + path, {
         method,
@@ -90,11 +92,11 @@ export class Outbox {
       status = response.status;
       const content = await bounded(response, request.most);
       received = content.length;
-      if (!response.ok) throw new NoAnswer(`the server answers ${path} with ${status}`, status);
+      if (!response.ok) throw new NoAnswer(`the server answers ${path} with ${status}`, status, paid);
       return content;
     } catch (error) {
       if (error instanceof NoAnswer || error instanceof BadInput) throw error;
-      throw new NoAnswer(`the server does not answer ${path}`, 0);
+      throw new NoAnswer(`the server does not answer ${path}`, 0, paid);
     } finally {
       const at = new Date().toISOString();
       const asked = this.server + path;

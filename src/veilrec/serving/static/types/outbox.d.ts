@@ -30,8 +30,9 @@ export interface Outgoing {
 /** There was no answer: the server is away, or refuses. */
 export declare class NoAnswer extends Error {
     readonly status: number;
+    readonly charged: string;
     name: string;
-    constructor(message: string, status: number);
+    constructor(message: string, status: number, charged?: string);
     /** Whether to ask again later: the server is gone, busy, or has only just started. */
     get away(): boolean;
 }

@@ -52,7 +52,7 @@ export declare class VeilRanking {
     static read(program: RankingProgram, file: Tensors, count: number): VeilRanking;
     /** What a device of a federation learns with: public content, and the model of a round. */
     static learning(content: Content, reading: Reading, whitening: Float64Array, learnt: LearntSoFar, draws: bigint): VeilRanking;
-    /** The mean direction in which the loss of the own latest items falls (device/veil.py). */
+    /** The mean direction in which the loss of the own latest items falls (client/veil.py). */
     gradients(history: ArrayLike<number>): Gradients;
     /** How many items of a history the own weights are fitted to. */
     fitted(length: number): number;
