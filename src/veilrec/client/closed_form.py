@@ -1,6 +1,8 @@
-"""The users' half of private alternating least squares: a device solves its vector, and sends it with its items.
+"""Closed-form collaborative filtering on clients: private ALS and the private item-item Gram matrix.
 
-Which items go together, told once: a device's message is its taste times itself, and how such a sum ranks.
+Private ALS: a client solves its user vector from the released item sums and contributes the outer product of its
+direction and the rows of its items. Gram matrix: a client sends y y^T / |y|^2 of its taste y over the most popular
+items, once. Both trainers are deterministic and stateless, and every message has the length of the clip norm.
 """
 
 from __future__ import annotations

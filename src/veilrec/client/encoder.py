@@ -1,7 +1,7 @@
-"""From a history to a user vector, with numpy alone: a small program that a release carries beside its weights.
+"""User encoder of a release in numpy: a small program of layers that turns a history into a user vector.
 
-A program is a tree of layers over the matrix of the latest clicks, oldest first. It says the same to every device, in
-Python and in the browser; the ONNX file of a release is made from the same network and checked against it.
+A program is a tree of layers over the matrix of the latest clicks, oldest first. Python and browser clients interpret
+the same program; the ONNX file of a release is exported from the same network and checked against it.
 """
 
 from __future__ import annotations

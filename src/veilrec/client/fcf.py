@@ -1,10 +1,16 @@
-"""Federated collaborative filtering on the device: solve the user's vector, send every item's gradient.
+"""Local training of federated collaborative filtering: solve the user vector, upload every item's gradient.
 
 Ammad-ud-din et al. 2019, with preference p_ui = 1 for a used item and 0 for any other, confidence
 c_ui = 1 + alpha p_ui, and item vectors Y:
 
-    x_u = (Y^T C_u Y + decay I)^-1 Y^T C_u p_u        solved on the device and kept by nobody
+    x_u = (Y^T C_u Y + decay I)^-1 Y^T C_u p_u        solved on the client, never stored
     f(u, i) = c_ui (p_ui - x_u . y_i) x_u             uploaded for every item i
+
+    paper   here
+    Y       model["items"]
+    x_u     solve_users
+    f       the rows of FcfLocalTrainer's update
+    lambda  FcfSettings.decay
 """
 
 from __future__ import annotations

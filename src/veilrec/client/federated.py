@@ -1,25 +1,23 @@
-"""A real device: the bytes of a round in, one message out, and all that it keeps sealed on its own disk.
+"""A federated client: decodes a round's broadcast, trains locally, and returns one charged client update.
 
-What a folder holds
-- `key`: 32 random bytes that only the owner can read. Whoever wants the folder and its key in different places gives
-  another path.
-- `ledger` and `ledger.seq`: what was spent (`veilrec.privacy.ledger`), and in the same database, all sealed with the
-  key: who the device is and the seed of its draws, what its learner keeps, the last message, the last report.
+State folder
+- `key`: 32 random bytes, readable by the owner only; another path keeps the key apart from the folder.
+- `ledger` and `ledger.seq`: the privacy ledger (`veilrec.privacy.ledger`). The same database holds, sealed with the
+  key: identity and seed of the client's draws, private training state, the last update, the last report.
 
-What is promised
-- A message leaves only after its charge, what the learner then keeps, and the message itself are on disk, in one
-  transaction. Whenever the device is killed, it answers the same round with the same bytes, or has not answered it.
-- A round is answered once. Asking again gives the same bytes, free of charge; a round before the last one answered is
-  refused. So nobody gets two noises on the same update.
-- A report is drawn and paid for once a period. Under masks a sum of reports is answered once, with the same bytes ever
-  after; another sum gets the same report under other masks, and costs nothing more: one of them is released.
-- A device learns or judges, and never does both. A judge answers once, whichever models it is asked about.
-- A model that overflows on a device's data is answered like any other, with an update of zeros: silence would tell.
-- A budget that is gone, a broadcast that is not one of this plan, and a ledger that cannot be trusted: nothing leaves.
-- A plan whose messages no epsilon covers needs `unprotected=True`, once, when the device is made. The ledger counts
-  such messages, and states nothing from then on.
-
-What a device does with the bytes of a round: read the model, learn, and make its answer.
+Guarantees
+- An update leaves only after its charge, the new private state and the update itself are on disk, in one transaction.
+  A client killed at any time answers the same round with the same bytes, or has not answered it.
+- A round is answered once. A repeated request gets the same bytes at no charge; a round before the last answered one
+  is refused. So no one obtains two noise draws on the same update.
+- A report is drawn and charged once per period. Under secure aggregation a sum of reports is answered once, with the
+  same bytes afterwards; another sum gets the same report under other masks, at no further charge.
+- A client either trains or is a held-out validation client, never both. A validation client answers once, whichever
+  models it is asked to compare.
+- A model that overflows on a client's data is answered with an update of zeros: silence would leak.
+- An exhausted budget, a broadcast that does not belong to this plan, or an untrusted ledger: nothing leaves.
+- A plan whose messages no epsilon covers needs `unprotected=True` when the client is created. The ledger counts such
+  messages, and states no guarantee from then on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Local learning, written once over a leading cohort dimension: a real device is a cohort of one.
+"""Interfaces of local training, batched over a leading cohort dimension: a real client is a cohort of one.
 
-What a device tells of its items where only their popularity is learnt: one for each, and no more than once.
+`VoteLocalTrainer`, the simplest trainer, sends a one for every distinct item of a client (private popularity).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""MAML on devices, with second-order gradients: NN-SELF, which PrivRec compares with (its eq. 4 and 5).
+"""Local training of MAML with second-order gradients: NN-SELF, a baseline of PrivRec (its eq. 4 and 5).
 
-A device cuts its items into a support and a query set, adapts to the support set by SGD, and sends minus the gradient
-of the query loss by the weights that it started from, through all of its steps. All devices of a cohort go at once: a
-leading dimension holds their weights, and examples are filled up to the longest device's.
+A client splits its items into a support and a query set, adapts to the support set by SGD, and sends the negative
+gradient of the query loss with respect to the initial weights, through all steps. A cohort is one batch: a leading
+dimension holds each client's weights, and examples are padded to those of the longest client.
 """
 
 from __future__ import annotations

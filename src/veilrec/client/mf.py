@@ -1,8 +1,8 @@
-"""Matrix factorisation on the device: sampled negatives, plain SGD, only touched rows.
+"""Local training of matrix factorisation: sampled negatives, plain SGD, only touched rows.
 
-score(u, i) = p_u . q_i; the loss of an example with label y is -log sigmoid((2y-1) score), or (y - score)^2, and
-decay/2 (|p_u|^2 + |q_i|^2) with either. The user vector p_u never leaves the device; of every touched item row q_i
-its change is uploaded, or the negative gradient of the losses by the row as it came.
+score(u, i) = p_u . q_i; the loss of an example with label y is -log sigmoid((2y-1) score), or (y - score)^2, plus
+decay/2 (|p_u|^2 + |q_i|^2). The user vector p_u never leaves the client; for every touched item row q_i the client
+uploads its change, or the negative gradient of the losses at the row that the server sent.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""Neural collaborative filtering (NeuMF) on the device: logistic loss, sampled negatives, only touched rows.
+"""Local training and ranking of neural collaborative filtering (NeuMF), with deep gradient compression.
 
-The user's vector never leaves the device; the change of every touched item row and of the whole network is
-uploaded, or their negative gradients at what the server sent. The loss of an example with label y is
+NeuMF: logistic loss, sampled negatives, only touched rows. The user vector never leaves the client; the change of every
+touched item row and of the whole network is uploaded, or their negative gradients at the received model. The loss of an
+example with label y is
     -log sigmoid((2y-1) score) + decay/2 (|p_u|^2 + |q_i|^2).
-Adam is lazy: a batch moves the rows (weights and moments) of its own items only. Its moments start from zero
-in every round, because a device keeps no optimiser from one round to the next.
+Adam is lazy: a batch moves the rows (weights and moments) of its own items only. Its moments start from zero in every
+round, because a client keeps no optimiser state between rounds.
 
-Deep gradient compression on the device (Lin et al. 2018): what is not sent now is kept and sent later.
+Deep gradient compression (Lin et al. 2018), per client over the flattened network: the update g is clipped (local
+clipping), u = momentum u + g (momentum correction), v = v + u (error accumulation), some entries of v are sent and set
+to 0 in u and v (factor masking). u and v never leave the client. Item rows are cut to their largest entries and not
+accumulated: a client touches other rows in every round, and two more item tables per client would exceed the model.
 
-Per device, over the flattened network: the update g is clipped (local clipping), u = momentum u + g (momentum
-correction), v = v + u (error accumulation), some entries of v are sent and set to 0 in u and v (factor masking).
-u and v never leave the device. Item rows are cut to their largest entries and not accumulated: a device
-touches other rows in every round, and two more item tables on every device would be larger than the model.
-
-How NeuMF scores, from a history alone; it needs the compiled kernels that it learns with.
+    paper   here
+    u       private state "dgc.momentum"
+    v       private state "dgc.error"
 """
 
 from __future__ import annotations

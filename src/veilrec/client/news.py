@@ -1,17 +1,16 @@
-"""Local learning of news models: one gradient of the loss over a device's clicks (FedNewsRec, section 3.2).
+"""Local training of news models: FedNewsRec's gradient step, and PrivateRec's with local noise.
 
-A device sends minus the gradient of its mean loss (eq. 2 and 3); the server weighs and steps (eq. 6 and 7). The words
-of a title are rows of a table, so a message carries the rows of the device's own words and the other tensors whole.
-`learn_together` gives the weighted mean of all messages from a single backward pass.
+FedNewsRec (section 3.2): a client sends the negative gradient of its mean loss over its clicks (eq. 2 and 3); the
+server weights and steps (eq. 6 and 7). The words of a title are rows of a table, so an update carries the rows of the
+client's own words and the other tensors whole. `learn_sum` gives the weighted mean of all updates from one backward
+pass.
 
-Local learning of PrivateRec: noise on a device's attention and labels before it learns (Algorithm 3).
-
-A round on a device has two passes. The first, without gradients, makes the attention of every sample over the basis
-vectors (UE, ID) and hands it to the mechanisms of `veilrec.privacy`, which pad, clip and perturb it (DPA), and tell a
-label (DPL). The second puts the user together from what they gave (IR), scores the candidates (CP) and differentiates.
-
-- "through": as published, the second pass goes through the attention as well, so that the gradient holds the history.
-- "released": the second pass sees nothing but what was released; its gradient is post-processing of that.
+PrivateRec (Algorithm 3): noise on a client's attention and labels before it trains, in two passes. The first, without
+gradients, computes the attention of every sample over the basis vectors (UE, ID) and passes it to the mechanisms of
+`veilrec.privacy`, which pad, clip and perturb it (DPA), and release a label (DPL). The second reconstructs the user from
+their output (IR), scores the candidates (CP) and differentiates.
+- "through": as published, gradients flow through the attention as well, so that they depend on the history.
+- "released": the second pass sees only what was released; its gradient is post-processing of that.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What a news device keeps: its impressions, packed into one row of whole numbers, and the examples drawn from it.
+"""News impressions of clients, packed as integer rows, and the training examples drawn from them.
 
 A row is a sequence of blocks, one per impression with both labels, in time order:
 
     [history length, clicks, others, history items..., clicked items..., other items...]
 
-so that a device's data, like that of all devices, is a row of a `Csr`.
-
-The examples of many devices, each with its own news: side by side, or one behind the other.
+so that the data of one client, like that of all clients, is a row of a `Csr`. `OwnNews` numbers each client's distinct
+news, and batches the examples of many clients, packed or padded.
 """
 
 from __future__ import annotations

@@ -1,26 +1,21 @@
-"""A device that asks to be recommended something: from its history to a query that may leave it.
+"""Private queries: serving modes, their encoders and mechanisms, and the client that sends them.
 
-`Asking` is what every device does, many at once or one: it makes of histories what the mechanism takes, and releases
-it. `QueryClient` is one real device with a ledger. What it promises
-- A query is drawn once per public period, model version, form of the query and statement of the mechanism; asking
-  again sends the same bytes, and costs nothing. It is never drawn anew because the history changed: that would announce
-  a click.
-- Somebody without a history asks like everybody else: the mechanism runs on what an empty history gives. So does
-  somebody on whose history the model overflows, and clicks on news that the model does not know are left out: whoever
-  makes the model would learn from a query that stays away who has clicked what.
-- The charge is on disk before the bytes are handed out; a budget that is gone raises, and nothing leaves. What was
-  refused for any reason costs nothing.
-
-Ways to ask when only a private query leaves the device: what is sent, and the mechanism that releases it.
-
-plain       the user vector as it is: no privacy
-none-sent   nothing: the device downloads all news and ranks them itself
+plain       the exact user vector: no formal guarantee
+none-sent   nothing: the client downloads all news and ranks locally
 attention   noisy attention over the model's basis vectors (PrivateRec, Algorithms 1 and 2)
-pooled      a noisy sum of the clicked news along public axes; the promise is for one click
-interest    the nearest of a few public interests, or a lie; the device ranks the pool that comes back itself
+pooled      a noisy sum of the clicked news along public axes; protects one click
+interest    the nearest of a few public interests by randomised response; the client ranks the returned pool
 vector      the user vector with noise (PrivateRec's baseline VDP)
 
-`make_mechanism` makes what a device runs, what is measured, and what `veilrec audit serving` attacks: no other copy.
+`QueryMethod` maps histories to mechanism inputs and releases them, for one client or many. `make_mechanism` builds the
+one mechanism that clients run, that is evaluated, and that `veilrec audit serving` attacks. `QueryClient` is one real
+client with a ledger; it guarantees
+- A query is drawn once per public period, model version, query form and mechanism statement; later requests send the
+  same bytes at no charge. It is never redrawn because the history changed: that would reveal a click.
+- A client without a history queries like any other: the mechanism runs on the encoding of an empty history. So does
+  one on whose history the model overflows, and clicks on unknown news are dropped: a missing query would leak.
+- The charge is on disk before the bytes are returned; an exhausted budget raises, and nothing leaves. A refused query
+  costs nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""How trained weights score: from a history alone, without the population that they were learnt from.
+"""Rankers: settings that turn trained weights into a scorer that needs a history only, not the training population.
 
-How neighbours of items rank on a device: from the history in the order of time, and from nothing else.
-
-How SASRec ranks on a device: from the history in the order of time, without torch.
+Matrix factorisation, least squares, EASE, popularity, random, item neighbours and SASRec; all without torch.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
-"""A device that has a release: it keeps a history, ranks, and asks a server without telling what was read.
+"""The recommender client of a release: local history, on-device ranking, private queries to a server.
 
-- The history stays in an encrypted file here. Nothing of it leaves but through a mechanism and the ledger.
+- `HistoryStore` keeps the history in SQLite with every row encrypted; without the key the file reveals the number of
+  rows only, and forgetting leaves nothing behind. The history leaves only through a mechanism and the ledger.
+- `ServerLink` sends queries and nothing else: no cookies, redirects or environment proxies, bounded response size, and
+  no plaintext connection off this machine unless requested.
 - A query is drawn once per release and then repeated; its charge is on disk before it leaves.
-- What was read is taken out here, never by the server; so a device always asks for the same number more than it needs,
-  whatever its history.
-- Where the budget is gone, or the server is away, there is still a list: the same for everybody, or ranked here.
-
-How a device reaches a server: a few requests that carry a query and nothing else of anybody.
-
-No cookies, no redirects (a query goes where it was meant to go, or nowhere), no proxy that the environment names, a
-limit to how much is read, and no plain text off this machine unless that is asked for.
-
-What somebody has read, on the device and nowhere else: an SQLite file whose every row is encrypted.
-
-Without the key, the file tells how many rows there are. Forgetting leaves nothing of them in the file.
+- Read items are removed on the client, never by the server; so a client always requests the same number of extra items.
+- If the budget is exhausted or the server unreachable, the client falls back to a non-personalised or local ranking.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A released model on a device: user vectors and scores from a history alone, without torch.
+"""Released models on a client: user vectors and scores from a history alone, without torch.
 
-A catalogue that a device ranks by itself with `veil`: all that this takes, in few bytes, from a signed release.
-
-Similarities, text vectors, the basis and the items' places have 16 bits a number, codes as many as they need, and
-what else was learnt has 32. A device in Python and one in a browser read the same numbers.
+Also the packed format of a `veil` catalogue in a signed release: similarities, text vectors, the basis and the items'
+places have 16 bits a number, codes as many as they need, other learnt tensors 32. Python and browser clients read the
+same numbers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Meta-learning of a feature network on devices: every device adapts the model to its user, and tells the change.
+"""Local training and ranking of a feature network by Reptile (PrivRec, Algorithm 1).
 
-Reptile (PrivRec, Algorithm 1): theta starts at theta_0, takes some SGD steps on the device's own items and sampled
-others, and theta - theta_0 is the update. A finished model adapts to somebody new in the same way, and the adapted
-weights stay on the device.
+Starting from theta_0, a client takes SGD steps on its own items and sampled negatives, and sends theta - theta_0. A
+finished model adapts to a new user in the same way; adapted weights never leave the client.
 
-How a feature network ranks: it adapts to a history on the device, and the adapted weights never leave it.
+    paper     here
+    theta_0   the model of the round
+    E_2       MetaSettings.epochs
+    alpha_1   MetaSettings.rate
+    mu        MetaSettings.proximal (eq. 7)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a device does that never learns and only judges: how much better one model ranks than another on its own data.
+"""Held-out validation clients: compare two models on local data, for private model selection.
 
-Who judges is drawn by the public seed from a device's own number, whoever else there is: adding or removing somebody
-moves nobody else from one group to the other.
+Membership is drawn by the public seed from a client's own number, independently of all other clients: adding or
+removing a client does not move any other between the groups.
 """
 
 from __future__ import annotations

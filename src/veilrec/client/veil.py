@@ -1,19 +1,15 @@
-"""What a device of `veil` adds to a sum: how its ranker's weights, and the map of content space, should move.
+"""Local training of `veil` on item histories: features of a history, and gradients of the ranker's weights and map.
 
-A candidate's score is w . f(history, item) + taste(history)^T M basis(item). A device compares each of its latest items
-with a few that it never used (softmax), and sends the mean gradient. Weights live in whitened coordinates, in which
-features of made-up histories are uncorrelated, so that a step is as long in every direction as the noise is.
-Where the budget pays for it, one round before all others asks where in content space items are used, and a second one
-where they are used among what the first has found.
+A candidate's score is w . f(history, item) + taste(history)^T M basis(item). Examples come from the history alone: each
+of the latest items is a target, the items before it are its context, and sampled unused items are the negatives
+(softmax loss). Features are kernels to the context at several recency scales, popularity (also relative to that of the
+context), and the context's place in content space. A client sends the mean gradient. Weights live in whitened
+coordinates, in which features of synthetic histories are uncorrelated, so that signal and noise are comparable in every
+direction. If the budget allows, a first round asks where in content space items are used, and a second one where they
+are used in the space found by the first.
 
-Every part of a message is cut to a length of its own first, so that none crowds out another; what the promise rests on
-is the bound of the mechanism on all of it.
-
-How a device reads its own history for `veil`: in its order, at no cost to anybody's privacy.
-
-Examples are made of the history alone: each of the latest items is a target, what came before it the context, and a few
-items that the user never used stand beside it. A candidate is described by kernels to the context at several recency
-scales, by how popular it is (also beside how popular the context was), and by the context's place in content space.
+Every part of an update is clipped separately first, so that none crowds out another; the guarantee rests on the
+mechanism's clip norm on the whole update.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What a device of `veil` adds to a sum where it has seen impressions: how a ranking of news should move.
+"""Local training and ranking of `veil` on news impressions.
 
 The score of news c after a history h is
 
     (start + scales) . features(h, c)  +  taste . appeal(c)  +  kinds[subcategory of c].
 
-A device compares what was clicked with all that was shown beside it (softmax), and sends the mean gradient over its
-impressions, cut to a length that most gradients reach: everybody's word then counts the same, and is as long as the
-noise was chosen for.
-
-How `veil` ranks news: public text, released weights, and a history that never leaves the device.
+A client contrasts clicked with all other shown news (softmax) and sends the mean gradient over its impressions, clipped
+to a norm that most gradients reach, so that every client has equal weight and the noise scale fits. Ranking uses public
+text, released weights, and a history that never leaves the client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How `veil` ranks: public content, released sums, and a history that never leaves the device."""
+"""Ranking of `veil` from public content, released sums, and a history that never leaves the client."""
 
 from __future__ import annotations
 
