@@ -1,4 +1,4 @@
-"""What a method is: a paper, a configuration with presets, a promise, and how its parts are put together."""
+"""Definition of a method: citation, configuration with presets, guarantee, and the assembly of its plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from veilrec.simulation.trainer import Trainer
 
 
 class Config(BaseModel):
-    """Base of configurations: frozen, typed, and closed to names that do not exist."""
+    """Base of configurations: frozen, typed, without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,7 +38,7 @@ LARGEST = 2**31 - 1  # of a whole number in the settings: compiled code counts t
 
 @dataclass(frozen=True)
 class NewsData:
-    """What methods that read text learn from: the catalogue is public, the impressions are those of training."""
+    """Training data of methods that read text: a public catalogue, and training impressions."""
 
     catalogue: ItemTable
     impressions: Impressions
@@ -46,7 +46,7 @@ class NewsData:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method gets to learn from: training data only, never the test or validation part."""
+    """Training data of a method; never the test or validation part."""
 
     train: Csr
     n_items: int
@@ -59,15 +59,15 @@ class Problem:
 
 
 def own_items(config: Any, problem: Problem) -> OwnItems:
-    """What devices learn from where items are known by their ids."""
+    """Local data of clients where items are known by their ids."""
     return OwnItems(problem.train)
 
 
 @dataclass(frozen=True)
 class LearningTrial:
-    """How the contract sees that a method learns: so trained on 500 made-up people it beats popularity so many times.
+    """Settings with which a method must beat popularity by a factor on 500 synthetic users, for the contract tests.
 
-    They are far fewer than the defaults of most methods are made for.
+    Such a population is far smaller than the defaults of most methods are made for.
     """
 
     rounds: int = 100
@@ -77,7 +77,7 @@ class LearningTrial:
 
 @dataclass(frozen=True)
 class Exemption:
-    """A check of the contract that a method does not pass as it stands, and why that is right."""
+    """A contract check that a method need not pass, with the reason."""
 
     check: str  # by its name
     reason: str
@@ -122,7 +122,7 @@ class Method(Generic[C]):
 
 
 def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: bytes | None = None) -> Trainer:
-    """What learns: a simulation of the method's plan, or a trainer that has everybody's data.
+    """Make the trainer of a method: a simulation of its plan, or a centralised trainer.
 
     Simulations draw everything from the public seed unless a secret is given.
     """
@@ -135,19 +135,19 @@ def make_trainer(method: Method[C], config: C, problem: Problem, *, secret: byte
 
 
 def promised(method: Method[C], config: C, problem: Problem) -> Guarantee:
-    """What a run promises."""
+    """Guarantee of a run."""
     if method.guarantee_of_run is None:
         return method.guarantee(config)
     return method.guarantee_of_run(config, problem)
 
 
 def ready(method: Method[C], config: C) -> tuple[str, ...]:
-    """What a user should know of these settings beforehand; packages and files that are missing are refused."""
+    """Check that packages and files for these settings are installed; return notes for the user."""
     return () if method.ready is None else method.ready(config)
 
 
 def preset_names(method: Method[Any]) -> list[str]:
-    """Presets that a user can ask for; "tuned" always exists and is the default."""
+    """Names of the presets; "tuned" always exists and is the default."""
     return sorted({re.split("[@:]", name)[0] for name in method.presets} | {"tuned"})
 
 
@@ -171,17 +171,17 @@ def configure(method: Method[C], *, preset: str, dataset: str, settings: Sequenc
 
 
 def speaks_of(settings: Sequence[str], part: str) -> bool:
-    """Whether the user's settings say anything about a part of the configuration."""
+    """Whether the settings of the user include any of a group."""
     return any(setting.strip().startswith(f"{part}.") for setting in settings)
 
 
 def is_set(settings: Sequence[str], name: str) -> bool:
-    """Whether the user's settings say anything about a name."""
+    """Whether the settings of the user include a name."""
     return any(setting.partition("=")[0].strip() == name for setting in settings)
 
 
 def _countable(method: Method[Any], config: C) -> C:
-    """The same configuration, if no whole number in it is beyond what can be counted."""
+    """Return the configuration; raise BadInput if an integer in it is too large."""
     for name, value in leaves(config.model_dump()):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise BadInput(f"setting {name} of {method.name} is {value}: give at most {LARGEST:,}")
@@ -189,7 +189,7 @@ def _countable(method: Method[Any], config: C) -> C:
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every single value with its name, with dots."""
+    """Yield every value with its dotted name."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")
@@ -251,13 +251,13 @@ def _not_private(method: Method[Any], path: str) -> str:
 
 
 def learning_rates(config: type[BaseModel]) -> tuple[str, ...]:
-    """The settings that decide how far a step goes, on devices and on the server."""
+    """Names of the settings that are learning rates of clients or server."""
     paths = [name.split(".") for name in setting_names(config)]
     return tuple(".".join(path) for path in paths if path[0] != "bound" and re.fullmatch(r"(\w+_)?rate", path[-1]))
 
 
 def setting_names(config: type[BaseModel], prefix: str = "") -> list[str]:
-    """Every setting that --set accepts, with dots."""
+    """Dotted names of all settings that --set accepts."""
     names = []
     for name, info in config.model_fields.items():
         inner = info.annotation

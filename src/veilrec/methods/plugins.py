@@ -1,7 +1,7 @@
-"""Methods of others: registered by an installed package, or in a file that is named.
+"""Plugins: methods of installed packages, and methods in files.
 
 A package registers its methods as entry points of the group `veilrec.methods`. Their names are known without importing
-anything; a package that is broken is said to be when its method is asked for, and troubles no other.
+anything; an import error is reported when the method is requested, and affects no other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def check_name(name: str, typed: str | None = None) -> None:
-    """Refuse what cannot be the name of a method, a folder and a part of a command at once."""
+    """Raise BadInput for a name that cannot be a method, a folder and a part of a command."""
     if not _NAME.fullmatch(name):
         raise BadInput(
             f"{(typed or name)!r} cannot be the name of a method: use small letters and digits, with single dashes"
@@ -39,14 +39,14 @@ def check_name(name: str, typed: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class PluginMethod:
-    """A method that an installed package brings."""
+    """A method of an installed package."""
 
     name: str
     package: str  # with its version
     entry: EntryPoint
 
     def method(self) -> Method[Any]:
-        """Import it; whatever is wrong with it is one line that names the package."""
+        """Import the method; raise BadInput that names the package on any error."""
         try:
             found = self.entry.load()
         except Exception as error:
@@ -59,14 +59,14 @@ class PluginMethod:
 
 @dataclass(frozen=True)
 class InstalledPlugins:
-    """What other packages bring, by name, and a line for each method that is not taken."""
+    """Plugins by name, and one line for each that is refused."""
 
     found: Mapping[str, PluginMethod]
     refused: tuple[str, ...]
 
 
 def installed(ours: Collection[str]) -> InstalledPlugins:
-    """Methods of installed packages; none may have the name of one of ours, or of another package's."""
+    """Find the plugins of installed packages; names of built-in methods and duplicates are refused."""
     return _sorted_out(tuple(ours))
 
 
@@ -98,19 +98,19 @@ def is_file(name: str) -> bool:
 
 
 def whole_path(name: str) -> str:
-    """The same file from any folder, and what the method is called in it."""
+    """Absolute path of a file and the attribute in it, as FILE.py:NAME."""
     path, attribute = _parts(name) or (name, _USUAL)
     return f"{Path(path).expanduser().resolve()}:{attribute}"
 
 
 def digest(name: str) -> str:
-    """Of the file that names a method, so that a changed one is noticed."""
+    """Digest of the file of a method, to detect changes."""
     path, attribute = _parts(whole_path(name)) or (name, _USUAL)
     return f"{hashlib.sha256(Path(path).read_bytes()).hexdigest()}:{attribute}"
 
 
 def of_file(name: str) -> Method[Any]:
-    """Run a file and take the method in it."""
+    """Run a file and return the method in it."""
     path, attribute = _parts(whole_path(name)) or (name, _USUAL)
     module = _run(Path(path))
     found = getattr(module, attribute, None)

@@ -1,9 +1,4 @@
-"""What the methods on news share: settings, and the news of a problem.
-
-From a problem and settings to a news model with its text, ready to learn.
-
-Every news model by name.
-"""
+"""Parts that the news methods share: settings, preparation of text, and construction of models by name."""
 
 from __future__ import annotations
 
@@ -90,7 +85,7 @@ class TextConfig(Config):
 
 
 class JudgeConfig(Config):
-    """Who never learns and only judges, in the end, whether training is kept; of methods with a proof."""
+    """Held-out validation clients: they never train, and decide whether training is kept; proven methods only."""
 
     share: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.2  # of the devices, drawn by the seed; 0: no comparison
     clip: Annotated[float, Field(gt=0.0, le=1.0)] = 0.1  # the most AUC that one judge's word counts
@@ -119,7 +114,7 @@ class PlmConfig(NewsConfig):
 
 
 def news_of(problem: Problem, method: str) -> NewsData:
-    """The news of a problem, or a clear refusal."""
+    """News data of a problem; raise BadInput without any."""
     if problem.news is None:
         raise BadInput(
             f"{method} needs news with titles and train impressions, which this data or protocol does not have:"
@@ -140,7 +135,7 @@ def news_of(problem: Problem, method: str) -> NewsData:
 
 
 def taking_part(logs: Csr, users: int, seed: int) -> Csr:
-    """The logs of so many users, the others' empty; more of them include those of a smaller number."""
+    """Keep the logs of a number of users and empty the others; smaller numbers give subsets of larger ones."""
     eligible = np.flatnonzero(logs.lengths() > 0)
     if users > len(eligible):
         raise BadInput(
@@ -155,17 +150,17 @@ def taking_part(logs: Csr, users: int, seed: int) -> Csr:
 
 
 def share_taking_part(logs: Csr, share: float, seed: int) -> Csr:
-    """The logs of a share of the users who can learn."""
+    """Keep the logs of a share of the users who can train."""
     return logs if share == 1.0 else taking_part(logs, share_of(share, int((logs.lengths() > 0).sum())), seed)
 
 
 def share_of(share: float, count: int) -> int:
-    """So many of a number, one at least where there is anybody."""
+    """Number that a share comes to; at least one if there is any."""
     return min(count, max(1, round(share * count)))
 
 
 def vectors_ready(size: SizeConfig, text: TextConfig) -> tuple[str, ...]:
-    """Public vectors are on this machine, or the way to get them; a note where words have another width than asked."""
+    """Check that public vectors are installed; return a note where word vectors have another width."""
     if text.sentences == "minilm":
         from veilrec.models.minilm import model_folder
 
@@ -184,7 +179,7 @@ def vectors_ready(size: SizeConfig, text: TextConfig) -> tuple[str, ...]:
 
 
 def news_ready(config: NewsConfig) -> tuple[str, ...]:
-    """Of centralised methods."""
+    """Check that the public vectors of a centralised method are installed."""
     return vectors_ready(config.size, config.text)
 
 

@@ -1,9 +1,7 @@
-"""The user encoder of a trained news network, written down for devices without torch: a program and its weights.
+"""Export of a trained user encoder for clients without torch: as a program with weights, or as ONNX.
 
-The program of a user encoder as an ONNX file, for devices that run such files anyway.
-
-Input `clicks` [n, dim], the latest clicks, oldest first, at least one; outputs `user` [dim] and, of models with basis
-vectors, `alpha` [B]. Tracing a network would fix how long a history is, so the graph is built from the program.
+ONNX input `clicks` [n, dim], the latest clicks, oldest first, at least one; outputs `user` [dim] and, for models with
+basis vectors, `alpha` [B]. Tracing would fix the length of a history, so the graph is built from the program.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""What methods that learn news models on devices share: who takes part, and the plan around model and mechanism.
+"""Parts that federated news methods share: participation, assembly of the plan, and private model selection.
 
-Do no harm: what every news method with a proof adds to its plan, so that it ends no worse than it began.
-
-A fixed part of the devices never learns. In the end each of them tells, clipped and under noise, whether the trained
-model ranks its own impressions better than the start; without a clear gain the start is kept. A person's data is used
-for learning or for judging, never for both, and who does which is public: so each of the two may spend the whole
-epsilon (parallel composition).
+A fixed part of the clients never trains. In the end each of these validation clients reports, clipped and under noise,
+whether the trained model ranks its own impressions better than the start; without a clear gain the start is kept. A
+person's data is used for training or for validation, never for both, and who does which is public: each of the two may
+spend the whole epsilon (parallel composition).
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ PAPER_COHORT: Mapping[str, Any] = {"size": 0, "sampling": "fixed"}
 
 
 class FederatedConfig(Config):
-    """Settings that all of them have."""
+    """Settings of all federated news methods."""
 
     size: SizeConfig = SizeConfig(dropout=0.0)
     text: TextConfig = TextConfig()
@@ -93,13 +91,13 @@ class FederatedConfig(Config):
 
 
 class ModelConfig(FederatedConfig):
-    """Those of PrivateRec's comparison, which is over three models."""
+    """Settings of the methods of PrivateRec's comparison, over three models."""
 
     model: ModelName = "nrms"  # the news and user model
 
 
 def text_of(config: FederatedConfig, network: str) -> TextConfig:
-    """With the sentence vectors that some networks cannot do without."""
+    """Text settings, with the sentence vectors that some networks require."""
     if config.text.sentences != "none" or network not in _SENTENCES:
         return config.text
     return config.text.model_copy(update={"sentences": _SENTENCES[network]})
@@ -133,7 +131,7 @@ def read_news(
 
 
 def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImpressions:
-    """The impressions of those who take part."""
+    """Local data of the clients that take part: their impressions."""
 
     logs = pack_logs(news_of(problem, method).impressions, len(problem.train), config.history)
     if config.train_users is None:
@@ -144,19 +142,19 @@ def devices(config: FederatedConfig, problem: Problem, *, method: str) -> OwnImp
 
 
 def count_devices(config: FederatedConfig, problem: Problem, method: str) -> int:
-    """How many have anything to learn from."""
+    """Number of clients that have training data."""
     return int((devices(config, problem, method=method).rows.lengths() > 0).sum())
 
 
 def cohort_of(config: FederatedConfig, problem: Problem, method: str) -> CohortSettings:
-    """With the number of devices that a share of them comes to."""
+    """Cohort settings with the size that `round_share` comes to."""
     if config.cohort.size > 0 or config.round_share == 1.0:
         return config.cohort
     return replace(config.cohort, size=share_of(config.round_share, count_devices(config, problem, method)))
 
 
 def schema_of(read: ReadNews) -> Schema:
-    """Of the parameters that learn."""
+    """Schema of the trained parameters."""
     from veilrec.client import news
 
     return news.schema(read.model, read.frozen)
@@ -172,7 +170,7 @@ def plan_of(
     aggregation: Aggregation,
     judges: Judges | None = None,
 ) -> Plan:
-    """The parts put together; with the last comparison where there is somebody to judge."""
+    """Assemble a plan; with private model selection where there are validation clients."""
     from veilrec.client import news
     from veilrec.core.plan import Plan
     from veilrec.methods.news.ranker import NewsRanker
@@ -200,7 +198,7 @@ def plan_of(
 
 @dataclass(frozen=True)
 class Judges:
-    """Who decides in the end whether training is kept, and under which promise."""
+    """Validation clients and the budget of private model selection."""
 
     config: JudgeConfig
     epsilon: float
@@ -213,12 +211,12 @@ class Judges:
 
 
 def ready(config: ModelConfig) -> tuple[str, ...]:
-    """Of methods whose model has the name of its network."""
+    """Check public vectors, for methods whose model has the name of its network."""
     return notes_on(config, config.model)
 
 
 def notes_on(config: FederatedConfig, network: str) -> tuple[str, ...]:
-    """Vectors are there; notes on what does not count, because something else was set that says more."""
+    """Check public vectors; return notes on settings without effect."""
     notes = list(vectors_ready(config.size, text_of(config, network)))
     if config.round_share < 1.0 and config.cohort.size > 0:
         notes.append(
@@ -243,12 +241,12 @@ def comparison(
 
 
 def learners_and_judges(logs: Csr, judges: JudgeConfig, public_seed: int) -> OwnImpressions:
-    """What devices learn from, and what others judge by."""
+    """Local data for training, and impressions for validation."""
     return OwnImpressions(logs) if judges.share == 0.0 else parted(logs, judges.share, public_seed)
 
 
 def told(judges: JudgeConfig) -> tuple[str, ...]:
-    """What a guarantee says of the comparison."""
+    """Caveats of a guarantee about private model selection."""
     if judges.share == 0.0:
         return ()
     return (

@@ -1,6 +1,6 @@
-"""A trained news model that ranks: news encoded once, distinct histories once, then dot products.
+"""Ranking with a trained news model: news and distinct histories are encoded once, then scored by dot products.
 
-A trained news model as serving sees it: histories in, user vectors out.
+`NewsUsers` gives serving the user vectors of histories.
 """
 
 from __future__ import annotations

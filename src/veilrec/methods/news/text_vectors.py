@@ -1,9 +1,7 @@
-"""Sentence vectors of news: computed once, kept on disk by content.
+"""Text vectors of news: MiniLM sentence vectors, cached on disk by content, and TF-IDF vectors of the catalogue.
 
-Vectors of news made of the catalogue's own words: nothing is downloaded, and only public text goes in.
-
-Words of title and abstract are weighed by how rare they are (TF-IDF); the first singular directions of all news
-are kept (latent semantic analysis, Deerwester et al. 1990). Other news are read with the same words and directions.
+The latter need no download: words of title and abstract are weighted by TF-IDF, and the first singular directions are
+kept (latent semantic analysis, Deerwester et al. 1990). Only public text goes in.
 """
 
 from __future__ import annotations

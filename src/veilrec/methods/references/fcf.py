@@ -58,7 +58,7 @@ def plan(config: FcfConfig, problem: Problem) -> Plan:
 
 
 def guarantee(config: FcfConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: client updates are sent in plaintext."""
     return no_guarantee(
         "The server sees a device's gradient of every item, and can compute from it exactly which items the user has.",
         "A simulated run protects nobody.",

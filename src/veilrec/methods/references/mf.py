@@ -1,4 +1,4 @@
-"""MF: matrix factorisation with everybody's data in one place: FedMF if nothing had to stay apart."""
+"""MF: centralised matrix factorisation, the counterpart of FedMF."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _random_order(size: int, seed: int, epoch: int) -> Offsets:
 
 
 def guarantee(config: MfConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: all data lies in one place."""
     return no_guarantee("Everybody's data lies in one place.")
 
 

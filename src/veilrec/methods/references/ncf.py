@@ -1,7 +1,4 @@
-"""NCF: NeuMF with everybody's data in one place: FedNCF if nothing had to stay apart.
-
-NeuMF in torch: the reference for the compiled kernels, and the model of the centralised method.
-"""
+"""NCF: centralised NeuMF (He et al. 2017), the counterpart of FedNCF and the torch reference for its kernels."""
 
 from __future__ import annotations
 
@@ -178,7 +175,7 @@ def _draw_examples(  # type: ignore[no-untyped-def]
 
 
 def guarantee(config: NcfConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: all data lies in one place."""
     return no_guarantee("Everybody's data lies in one place.")
 
 

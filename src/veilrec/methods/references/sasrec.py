@@ -1,10 +1,8 @@
-"""SASRec: self-attention over the own history, learnt where all data is; the reference for what the order is worth.
-
-SASRec in torch, for training: what a user takes next, by self-attention over the items before it.
+"""SASRec: centralised self-attention over the history; the reference for what order is worth.
 
 Kang and McAuley, Self-Attentive Sequential Recommendation, ICDM 2018, as in the authors' code: one head, no projection
-after it, keys and values from what comes in and queries from its layer norm, which is also what is added to; item
-vectors are shared by input (times sqrt(d)) and output; the latest item stands at the last position, however many.
+after it, keys and values from the input and queries from its layer norm, which is also the residual; item vectors are
+shared by input (times sqrt(d)) and output; the latest item stands at the last position.
 `veilrec.models.sasrec_scores` is the same forward pass without torch.
 """
 
@@ -186,7 +184,7 @@ def _fill(  # type: ignore[no-untyped-def]
 
 
 def guarantee(config: SasRecConfig) -> Guarantee:
-    """Nothing is promised."""
+    """No guarantee: all data lies in one place."""
     return no_guarantee("Everybody's data lies in one place.")
 
 
