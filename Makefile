@@ -34,7 +34,7 @@ test-processes: $(VENV)/.ready  ## every federated method once over real process
 test-flower: .venv-bench/.ready  ## what needs Flower itself, which lives in the environment of the peers
 	.venv-bench/bin/python -m pytest tests/federation/test_flower.py
 
-check: $(VENV)/.ready  ## style, types, the walls of the house, and the site of the docs
+check: $(VENV)/.ready  ## style, types, import rules, and the site of the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
