@@ -7,8 +7,8 @@ pass.
 
 PrivateRec (Algorithm 3): noise on a client's attention and labels before it trains, in two passes. The first, without
 gradients, computes the attention of every sample over the basis vectors (UE, ID) and passes it to the mechanisms of
-`veilrec.privacy`, which pad, clip and perturb it (DPA), and release a label (DPL). The second reconstructs the user from
-their output (IR), scores the candidates (CP) and differentiates.
+`veilrec.privacy`, which pad, clip and perturb it (DPA), and release a label (DPL). The second reconstructs the user
+from their output (IR), scores the candidates (CP) and differentiates.
 - "through": as published, gradients flow through the attention as well, so that they depend on the history.
 - "released": the second pass sees only what was released; its gradient is post-processing of that.
 """
