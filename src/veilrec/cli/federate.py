@@ -416,7 +416,7 @@ def run_link(
         str | None, typer.Option(help="HOST:PORT where nodes reach it; default: the port beside the coordinator's.")
     ] = None,
 ) -> None:
-    """Run Flower's link behind an authenticating proxy, and the coordinator on it."""
+    """Run Flower's SuperLink with its public routes filtered, and the coordinator on it."""
     import signal
     import threading
 
