@@ -19,6 +19,7 @@ def test_the_built_module_passes_its_node_tests(checks: str) -> None:
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
     if int(version.lstrip("v").split(".")[0]) < 20:
         pytest.skip(f"node {version.strip()} cannot check Ed25519; the same checks run in the browser")
-    done = subprocess.run([node, "--test", str(FOLDER / checks)], capture_output=True, text=True, timeout=300, check=False)
+    command = [node, "--test", str(FOLDER / checks)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "# fail 0" in done.stdout or "fail 0" in done.stdout

@@ -1,4 +1,4 @@
-"""`veilrec attack`: what somebody recovers from what devices send."""
+"""`veilrec attack`: what an adversary recovers from client messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from veilrec.cli.output import Json, method_names, print_json, say
 if TYPE_CHECKING:
     from veilrec.attacks.running import Attacked, QueryAttack
 
-app = typer.Typer(help="Attack what devices send, and see what is recovered.")
+app = typer.Typer(help="Attack client messages, and measure what is recovered.")
 ATTACKS = {
     "gradient-rows": "which clicked news an upload of a news model reveals, from its rows of words and its layers",
     "repeated-queries": "what n noisy queries of one device reveal of its interests, with fresh noise and memoised",
@@ -33,7 +33,7 @@ def attack(
     listed: Annotated[bool, typer.Option("--list", help="Which attacks there are.")] = False,
     json_output: Json = False,
 ) -> None:
-    """Attack what devices send, and see what is recovered; without a name, which attacks there are."""
+    """Attack client messages, and measure what is recovered; without a name, list the attacks."""
     if context.invoked_subcommand is not None and not listed:
         return
     if json_output:
@@ -143,7 +143,7 @@ app.command("poisoning")(attack_training.poisoning)
 @app.command("repeated-queries")
 def repeated_queries(
     runs: Annotated[list[Path] | None, typer.Argument(help="Runs of a method with basis vectors.")] = None,
-    epsilon: Annotated[float, typer.Option(help="Of one query, per history.")] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of one query, per history.")] = 1.0,
     delta: Annotated[
         float | None, typer.Option(help="Of one query with Gaussian noise; Laplace noise has 0. Default: 1e-6.")
     ] = None,

@@ -103,7 +103,7 @@ _QUICK_ROUNDS, _QUICK_NEWS_ROUNDS = 60, 10  # of a training; a news model takes 
 @asks_what_all_do
 def membership(
     asked: AttackOptions,
-    canaries: Annotated[int | None, typer.Option(help="Made-up people in one training. Default: 200.")] = None,
+    canaries: Annotated[int | None, typer.Option(help="Canaries in one training. Default: 200.")] = None,
     trainings: Annotated[int | None, typer.Option(help="Each with new canaries. Default: 10.")] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Rounds of each that are watched. Default: all, with --quick the first ones.")
@@ -144,7 +144,7 @@ def membership(
 
 @asks_what_all_do
 def row_support(asked: AttackOptions, uploads: Uploads = None) -> None:
-    """Which items does somebody have, by the rows that are there?
+    """Which items are in a history, judged by the rows of an update?
 
     A device changes the rows of its own items most. The attacker ranks items by how long their rows are in one message,
     or in the noisy sum of a round when it knows what everybody else sent; reports that name items count as well. Recall
@@ -187,7 +187,7 @@ def poisoning(
         list[str] | None, typer.Option("--poison", help="promote, fake-history, flip, boost. May be repeated.")
     ] = None,
     shares: Annotated[
-        list[float] | None, typer.Option("--share", help="Of the devices that lie. Default: 0.001, 0.01, 0.05.")
+        list[float] | None, typer.Option("--share", help="Share of malicious clients. Default: 0.001, 0.01, 0.05.")
     ] = None,
     defences: Annotated[
         list[str] | None,
@@ -198,7 +198,7 @@ def poisoning(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Of each training. Default: all, with --quick 20.")] = None,
 ) -> None:
-    """What do some devices that lie do to everybody's lists?
+    """How do malicious clients change the lists of honest users?
 
     They promote the rarest item or news, or spoil the model. Exposure is the share of honest users with it among their
     first ten; HR@10 (AUC of news) is how good the model still is for them. A bound is a clip norm that the coordinator

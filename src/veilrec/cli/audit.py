@@ -147,7 +147,7 @@ def _text(value: Value) -> str:
 
 def audit(
     name: Annotated[
-        str, typer.Argument(help="A method, a mechanism, a way of serving, a known-bad or a planted bug; or all.")
+        str, typer.Argument(help="A method, a mechanism, a serving mode, a known-bad claim or a planted bug; or all.")
     ] = "all",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: seconds for a method, minutes for all.")] = False,
     settings: Annotated[
@@ -155,7 +155,7 @@ def audit(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Made-up people that a method is audited on: synthetic-ratings or synthetic-news."),
+        typer.Option(help="Synthetic clients that a method is audited on: synthetic-ratings or synthetic-news."),
     ] = None,
     shares: Annotated[
         bool,
@@ -172,9 +172,9 @@ def audit(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Attack what methods and mechanisms claim, and say which claims hold.
+    """Audit the privacy claims of methods, mechanisms and serving modes.
 
-    A method is attacked in the very plan that trains: its noise, bounds, cohorts and accounting on made-up people, and
+    A method is attacked in the plan that trains: its noise, bounds, cohorts and accounting on synthetic clients, and
     the model that it releases with one person and without. A mechanism is attacked on its worst pair of inputs; so is
     what a device sends when a model is served (serving, or serving-pooled and the like).
     Published claims that are false, and bugs that were planted, are attacked as well: an audit that does not refute

@@ -65,7 +65,7 @@ def compare(
     ] = (Format.table),
     json_output: Json = False,
 ) -> None:
-    """Train what is missing, and compare: mean and spread over seeds, paired tests over users, popularity and chance.
+    """Compare methods over seeds with paired tests, beside popularity and chance; train missing runs.
 
     Finished runs of the same request are read again, those that were stopped go on. The folder gets comparison.json,
     .csv, .tex, .html and .png, and pairs.csv. Where a run fails, the others are compared, and the exit code is 1.

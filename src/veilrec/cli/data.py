@@ -41,7 +41,7 @@ app = typer.Typer(
     name="data",
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Data sets: list them, check them, fetch them, import your own.",
+    help="List, check, fetch, import and export datasets.",
 )
 
 

@@ -1,9 +1,4 @@
-"""`veilrec evaluate`: measure a saved run again, as it is or as it would be served.
-
-Tables of `veilrec evaluate`: every metric, users with little data apart, and what hangs on a rule.
-
-What `veilrec evaluate --serving` prints for people.
-"""
+"""`veilrec evaluate`: evaluate a saved run, by its protocol, another one, or in a serving mode; and its tables."""
 
 from __future__ import annotations
 
@@ -52,7 +47,7 @@ class Calibration(StrEnum):
 
 
 class Law(StrEnum):
-    """Of noise."""
+    """Distribution of the noise."""
 
     laplace = "laplace"
     gaussian = "gaussian"
@@ -152,7 +147,7 @@ def evaluate(
     seed: Annotated[int | None, _of_serving("Of the noise, which therefore protects nobody: 0.", min=0)] = None,
     json_output: Json = False,
 ) -> None:
-    """Measure a saved run again, beside popularity and chance; also on news that it has never seen.
+    """Evaluate a saved run beside popularity and chance, by any protocol or serving mode.
 
     Users of whom little is known are shown apart. With --serving, what users get when only a private query reaches the
     server: plain (no privacy), none-sent (the device ranks by itself), attention, pooled, interest, vector.
@@ -391,7 +386,7 @@ def print_serving(result: Mapping[str, Any], console: Console) -> None:
 
 
 def print_ways(result: Mapping[str, Any], console: Console) -> None:
-    """A row for every way of serving at every epsilon, and the promise of each below."""
+    """A row for every serving mode at every epsilon, and the promise of each below."""
     from rich.table import Table
 
     console.print(

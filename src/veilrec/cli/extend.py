@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from veilrec.audit.contract import CheckOutcome
 
 
-check_app = typer.Typer(no_args_is_help=True, help="Check what you have written.")
+check_app = typer.Typer(no_args_is_help=True, help="Check a custom method against the contract of all methods.")
 
 
 @check_app.callback()
 def check() -> None:
-    """Check what you have written."""
+    """Check a custom method against the contract of all methods."""
 
 
 @check_app.command("method")
@@ -38,7 +38,7 @@ def check_method(
     only: Annotated[list[str] | None, typer.Option(help="Only this check; may be repeated.")] = None,
     json_output: Json = False,
 ) -> None:
-    """Run the contract on a method: a line for each thing that it owes, and whether it keeps it.
+    """Run the contract tests on a method; print a line for each check.
 
     Exit code 1 if anything is broken.
 
@@ -88,21 +88,21 @@ def _end(title: str, outcomes: list[CheckOutcome]) -> str:
     return f"{told} {missing} could not be checked here." if missing else told
 
 
-app = typer.Typer(no_args_is_help=True, help="Begin something of your own.")
+app = typer.Typer(no_args_is_help=True, help="Scaffold a custom method.")
 
 
 @app.callback()
 def new() -> None:
-    """Begin something of your own."""
+    """Scaffold a custom method."""
 
 
 @app.command("method")
 def method(
-    name: Annotated[str, typer.Argument(help="Of the new method: letters, digits and dashes.")],
+    name: Annotated[str, typer.Argument(help="Name of the new method: letters, digits and dashes.")],
     out: Annotated[Path | None, typer.Option(help="Folder to write; it must not be there yet. Default: NAME.")] = None,
     json_output: Json = False,
 ) -> None:
-    """Write a small method that works, outside of veilrec: a package with a test, to change into your own.
+    """Write a package with a small working method and its test, as a start for a custom method.
 
     Example:
 

@@ -27,7 +27,7 @@ def invite(
     user: Annotated[str | None, typer.Option(help="Of the data, where it has several.")] = None,
     json_output: Json = False,
 ) -> None:
-    """Hand out a free place, also while rounds are running: makes the folder that a new device starts with.
+    """Invite a new client to a free place, also while rounds are running; writes its folder.
 
     Example:
 
@@ -83,7 +83,7 @@ def admit(
     folder: Annotated[Path, typer.Argument(help="Folder of a helper.")],
     announcement: Annotated[str, typer.Argument(help="What `veilrec federate invite` said of the new device.")],
 ) -> None:
-    """Tell a helper of somebody who was invited later; its operator decides whether to."""
+    """Let a helper accept a client that was invited later."""
     from veilrec.federation.helper import admit as add
 
     say(f"{add(folder, announcement)} may take part in secure sums")
@@ -146,8 +146,7 @@ def print_status(found: Mapping[str, Any]) -> None:
 
 
 app = typer.Typer(
-    no_args_is_help=True,
-    help="Learn on real devices: processes that share nothing but bytes, over HTTPS, here or on several machines.",
+    no_args_is_help=True, help="Train a method on networked clients over HTTPS, on one machine or several."
 )
 Folder = Annotated[Path, typer.Argument(help="Folder of a federation that `veilrec federate init` made.")]
 
@@ -183,21 +182,24 @@ def init(
         str | None, typer.Option(help="How the model is measured.", autocompletion=protocol_names)
     ] = None,
     secagg: Annotated[
-        SecAgg, typer.Option(help="Secure sums: helpers, who are run by others, or pairs, among devices alone.")
+        SecAgg,
+        typer.Option(help="Secure aggregation: helpers (run by others than the server) or pairs (clients alone)."),
     ] = SecAgg.none,
     shares: Annotated[
-        bool, typer.Option("--shares", help="Devices add the noise of secure sums: nobody sees one without.")
+        bool,
+        typer.Option("--shares", help="Distributed noise: clients add it, so that the server sees only noisy sums."),
     ] = False,
     silent: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Part of the devices that may add no noise, or tell theirs.")
+        float, typer.Option(min=0.0, max=0.99, help="Share of clients that may add no noise, or reveal theirs.")
     ] = 0.0,
-    helpers: Annotated[int, typer.Option(min=1, max=16, help="Of secure sums: run by others than the server.")] = 2,
+    helpers: Annotated[
+        int, typer.Option(min=1, max=16, help="Number of secure aggregation helpers, run by others than the server.")
+    ] = 2,
     corrupt: Annotated[
-        float,
-        typer.Option(min=0.0, max=0.99, help="With pairs: part of a round's devices that may work with the server."),
+        float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may collude with the server.")
     ] = 0.2,
     lost: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="With pairs: part of them that may be gone before the end.")
+        float, typer.Option(min=0.0, max=0.99, help="With pairs: share of a cohort that may drop out.")
     ] = 0.3,
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="All noise from one secret, to compare with a simulation: NOT private.")
@@ -307,7 +309,7 @@ def show_status(
     watch: Annotated[bool, typer.Option("--watch", help="Again every second, until it is not up any more.")] = False,
     json_output: Json = False,
 ) -> None:
-    """How far it has come: rounds, devices, bytes, and what the ledgers of the devices here have spent."""
+    """Show rounds, clients, bytes, and the privacy spent by the ledgers of local clients."""
     from veilrec.core.errors import BadInput
     from veilrec.federation.running import status
 
@@ -414,7 +416,7 @@ def run_link(
         str | None, typer.Option(help="HOST:PORT where nodes reach it; default: the port beside the coordinator's.")
     ] = None,
 ) -> None:
-    """Run Flower's link behind a narrow door, and the coordinator on it."""
+    """Run Flower's SuperLink with its public routes filtered, and the coordinator on it."""
     import signal
     import threading
 
@@ -462,7 +464,7 @@ def helper(
         typer.Option("--federation", help="Where federation.yaml and ca.pem lie; usually two folders above."),
     ] = None,
 ) -> None:
-    """Run a helper of secure sums, on a host of its own operator."""
+    """Run a secure aggregation helper, on a host of its own operator."""
     import signal
     import threading
 
@@ -476,7 +478,7 @@ def helper(
 
 @app.command()
 def revoke(folder: Folder, name: Annotated[str, typer.Argument(help="Of the device, such as d00003.")]) -> None:
-    """Take nothing from a device any more, from this moment on."""
+    """Permanently reject a client."""
     from veilrec.federation import federation
     from veilrec.federation.coordinator.registry import Registry
 

@@ -1,4 +1,4 @@
-"""The command line: thin; every command imports what it needs when it runs, so that help is instant."""
+"""Command line entry point. Every command imports what it needs when it runs, so that `--help` is instant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from veilrec.cli import (
     train,
     tune,
 )
-from veilrec.cli import release as serve
 from veilrec.cli.output import open_streams, say
 from veilrec.core.errors import BadInput, VeilrecError, file_trouble
 from veilrec.core.extras import missing_part
@@ -42,32 +41,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Recommenders that learn from people without watching them.\n\n"
-        "Start with `veilrec demo`: it trains on made-up data and writes a report. The first time takes about two "
-        "minutes, because code is compiled; later times take about one.\n\n"
-        "After that, see what there is with `veilrec data list` and `veilrec methods`, and train on real data with "
+        "Federated recommendation with differential privacy.\n\n"
+        "Start with `veilrec demo`: it trains on synthetic data and writes a report, in about two minutes the first "
+        "time, when kernels are compiled, and in about one minute after that.\n\n"
+        "Then list datasets and methods with `veilrec data list` and `veilrec methods`, and train on real data with "
         "`veilrec train fedmf --data ml-100k`."
     ),
 )
-app.command("demo")(demo.demo)
-app.add_typer(data.app, name="data")
-app.command("methods")(methods.methods)
-app.add_typer(extend.app, name="new")
-app.add_typer(extend.check_app, name="check")
-app.command("train")(train.train)
-app.command("compare")(compare.compare)
-app.command("tune")(tune.tune)
-app.command("evaluate")(evaluate.evaluate)
-app.command("recommend")(recommend.recommend)
-app.add_typer(release.app, name="release")
-app.command("query")(query.query)
-app.add_typer(privacy.app, name="privacy")
-app.command("audit")(audit.audit)
-app.add_typer(attack.app, name="attack")
-app.command("reproduce")(reproduce.reproduce)
-app.command("serve")(serve.serve)
-app.add_typer(federate.app, name="federate")
-app.command("doctor")(extend.doctor)
+for panel, commands in {
+    "Get started": {"demo": demo.demo, "doctor": extend.doctor, "data": data.app, "methods": methods.methods},
+    "Experiment": {
+        "train": train.train,
+        "compare": compare.compare,
+        "tune": tune.tune,
+        "evaluate": evaluate.evaluate,
+        "recommend": recommend.recommend,
+        "reproduce": reproduce.reproduce,
+    },
+    "Privacy": {"privacy": privacy.app, "audit": audit.audit, "attack": attack.app},
+    "Deploy": {"release": release.app, "serve": release.serve, "query": query.query, "federate": federate.app},
+    "Extend": {"new": extend.app, "check": extend.check_app},
+}.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(command)
 
 
 @app.command(

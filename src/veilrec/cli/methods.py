@@ -20,7 +20,7 @@ def methods(
     name: Annotated[
         str | None, typer.Argument(help="One method, by name or FILE.py: all about it.", autocompletion=method_names)
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Only those that promise something with a proof.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Only those with a formal guarantee.")] = False,
     data: Annotated[
         str | None, typer.Option(help="Only those that learn from this data set.", autocompletion=data_names)
     ] = None,
@@ -29,7 +29,7 @@ def methods(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """List the methods by paper, a line each; or say everything about one.
+    """List the methods by paper, or describe one in full.
 
     Examples:
 

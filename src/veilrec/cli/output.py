@@ -100,14 +100,14 @@ def method_names(typed: str) -> list[str]:
 
 
 def data_names(typed: str) -> list[str]:
-    """Data sets, likewise."""
+    """Data sets that start with what was typed, for the shell to complete."""
     from veilrec.data.datasets import DATASETS
 
     return [name for name in DATASETS if name.startswith(typed)]
 
 
 def protocol_names(typed: str) -> list[str]:
-    """Ways to evaluate, likewise."""
+    """Protocols that start with what was typed, for the shell to complete."""
     from veilrec.evaluation.protocols import PROTOCOLS
 
     return [name for name in PROTOCOLS if name.startswith(typed)]

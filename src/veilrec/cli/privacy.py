@@ -22,7 +22,7 @@ app = typer.Typer(
     name="privacy",
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Privacy: the statement of a run, and calculators for people who plan one.",
+    help="Show the privacy statement of a run, calibrate noise, account for a training.",
 )
 
 _PUBLISHABLE = "The folder model/ of the run, and nothing else of it: its other numbers are exact."

@@ -1,4 +1,4 @@
-"""`veilrec query`: this machine as somebody's device, with a release and perhaps a server."""
+"""`veilrec query`: a client on this machine, with a release and optionally a server."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def query(
     forget: Annotated[bool, typer.Option("--forget", help="Forget the history first; what was spent stays.")] = False,
     ca: Annotated[Path | None, typer.Option(help="Certificate (PEM) that the server is known by.")] = None,
     plaintext: Annotated[
-        bool, typer.Option("--insecure-plaintext", help="Ask over http off this machine, for all to read.")
+        bool, typer.Option("--insecure-plaintext", help="Allow plaintext http to another machine.")
     ] = False,
     json_output: Json = False,
 ) -> None:
-    """Recommend on this machine as a device would: verify the release, keep the history here, charge, ask, rank.
+    """Query as a client: verify the release, charge the ledger, send a private query, rank locally.
 
     Examples:
 

@@ -38,7 +38,7 @@ def recommend(
     method: OutsideMethod = None,
     json_output: Json = False,
 ) -> None:
-    """Recommend items that a user has not used yet, from the folder of a run alone: the data may be gone.
+    """Recommend new items to a user, from the folder of a run alone.
 
     Examples:
 

@@ -1,7 +1,4 @@
-"""`veilrec release`: a signed folder that servers and devices load; keys; checks.
-
-`veilrec serve`: a release as a service.
-"""
+"""`veilrec release` and `veilrec serve`: sign a trained model as a release, verify it, serve it over HTTP."""
 
 from __future__ import annotations
 

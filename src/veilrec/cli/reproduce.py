@@ -58,7 +58,7 @@ def reproduce(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Run a paper's experiment again: its numbers, ours with their spread, popularity, and the epsilon that holds.
+    """Reproduce a paper's table or figure: its numbers beside ours, and the epsilon that holds.
 
     Writes TABLE.json, TABLE.csv, TABLE.md, TABLE.svg and TABLE.png into the folder. The same command again goes on
     where it stopped, and reads what is finished; remove the folder to start anew. Data and packages of all rows are

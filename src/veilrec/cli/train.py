@@ -1,4 +1,4 @@
-"""`veilrec train`: learn, measure, save."""
+"""`veilrec train`: train a method, evaluate it, save the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Noise(StrEnum):
 
 
 class EngineName(StrEnum):
-    """Where simulated devices learn."""
+    """Where simulated clients train."""
 
     local = "local"
     processes = "processes"
@@ -92,7 +92,7 @@ def train(
         bool, typer.Option("--refit", help="Then train on everything for the rounds that --early-stop found best.")
     ] = False,
     start_from: Annotated[
-        Path | None, typer.Option("--from", help="Start from the model of this earlier run; data may have grown.")
+        Path | None, typer.Option("--from", help="Warm start from the model of this run; data may have grown.")
     ] = None,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow (extras of the same names).")
@@ -101,7 +101,7 @@ def train(
         EngineName,
         typer.Option(
             case_sensitive=False,
-            help="Where devices learn: local (this process), processes (more of them), ray (a cluster). Same model.",
+            help="Where clients train: local (this process), processes (more of them), ray (a cluster). Same model.",
         ),
     ] = EngineName.local,
     workers: Annotated[

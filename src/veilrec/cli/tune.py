@@ -25,7 +25,7 @@ def tune(
         typer.Option(help="YAML: NAME: {low: L, high: H, log: true} or NAME: [choices]. Default: around the preset."),
     ] = None,
     trials: Annotated[int, typer.Option(help="Trials in all; more of them go on with a search that is done.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the trials and of the search.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trials and of the search.")] = 0,
     protocol: Annotated[
         str | None, typer.Option(help="Evaluation. Default: the usual one of the data.", autocompletion=protocol_names)
     ] = None,
@@ -41,7 +41,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(help="Folder of the search. Default: runs/tune-METHOD-DATA.")] = None,
     json_output: Json = False,
 ) -> None:
-    """Search for good settings on validation items; the test items are never looked at.
+    """Search hyper-parameters on validation items; test items are never used.
 
     The same command goes on after an interruption or a kill. The folder gets best.yaml, which `veilrec train --config`
     reads. Without --space: rates and decays within a factor of 10 around the preset's, and what else usually pays.
