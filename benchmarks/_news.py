@@ -20,7 +20,7 @@ from veilrec.data.population import Impressions
 from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import NewsData, Problem, configure
 from veilrec.methods.fednewsrec.fednewsrec import FEDNEWSREC_METHOD, plan
-from veilrec.methods.news.common import prepare
+from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsScorer
 from veilrec.models.news_model import NewsInput, NewsModel, losses, make_batch, take_news, trimmed
 from veilrec.privacy.mechanisms.local import ElementwiseLaplace

@@ -22,21 +22,20 @@ EXTRAS = (
     *("torch", "numba", "llvmlite", "polars", "matplotlib", "PIL", "dp_accounting"),
     *("onnx", "onnxruntime", "starlette", "uvicorn", "msgspec"),
 )
-ROOMS = ("wire", "privacy", "server")  # every module of these, but for
+PACKAGES = ("wire", "privacy", "server")  # every module of these, but for
 NOT_CORE = "veilrec.serving"  # which the extra `serve` is for
 MODULES = (
-    "device.client",
-    "device.device",
-    "device.feature_learner",
-    "device.feature_ranker",
-    "device.mf",
-    "device.rankers",
-    "models.factors",
-    "plan",
-    "methods.meta.dp_privrec",
-    "methods.meta.popularity_head",
-    "methods.ratings.dp_fedmf",
-    "runs.released",
+    "client.recommender",
+    "client.federated",
+    "client.reptile",
+    "client.mf",
+    "client.rankers",
+    "models.scores",
+    "core.plan",
+    "methods.privrec.dp_privrec",
+    "methods.privrec.baselines",
+    "methods.priv_fedmf_sub.fedmf",
+    "runs.release_model",
     "runs.saved",
     "cli.main",
     "cli.query",
@@ -62,8 +61,8 @@ def hide(*extras: str) -> None:
 def imports() -> Results:
     """Everything that a device, a server or a reader of messages imports."""
     names = [f"veilrec.{name}" for name in MODULES]
-    for room in ROOMS:
-        package = importlib.import_module(f"veilrec.{room}")
+    for name_ in PACKAGES:
+        package = importlib.import_module(f"veilrec.{name_}")
         found = (module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
         names += [name for name in found if not name.startswith(NOT_CORE)]
     for name in names:

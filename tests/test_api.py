@@ -60,9 +60,9 @@ def test_what_cannot_be_meant_is_refused_in_one_line(run: veilrec.Run, tmp_path:
 
 
 def test_an_audit_is_of_a_mechanism_or_of_a_method() -> None:
-    assert veilrec.audit("k-ary-response")["passed"]
+    assert veilrec.run_audit("k-ary-response")["passed"]
     with pytest.raises(BadInput, match="unknown"):
-        veilrec.audit("no-such-thing")
+        veilrec.run_audit("no-such-thing")
 
 
 def test_importing_it_imports_nothing_heavy() -> None:

@@ -257,7 +257,7 @@ def open(folder: str | Path, *, method: str | None = None) -> Run:
     return run
 
 
-def audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
+def run_audit(name: str, *, quick: bool = True, seed: int = 0) -> dict[str, Any]:
     """Attack the plan of a method, a mechanism, or a way of serving; as `veilrec audit NAME --json` prints it."""
     from veilrec.methods.registry import exists
 

@@ -21,7 +21,10 @@ def test_a_line_a_check_and_its_meaning() -> None:
     code, text = run("check", "method", "FedMF", "--only", "Resume", "--only", "audit")
     assert code == 0
     resume, audit, end = text.splitlines()
-    assert resume.split(maxsplit=1) == ["holds", "resume: stopped and gone on gives the same bits as straight through"]
+    assert resume.split(maxsplit=1) == [
+        "holds",
+        "resume: a resumed training gives the same bits as an uninterrupted one",
+    ]
     assert audit.startswith("does not apply")
     assert end == "fedmf keeps the contract."
 

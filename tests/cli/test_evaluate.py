@@ -103,7 +103,7 @@ def test_personalisation_is_a_table_a_curve_a_page_and_a_list(newcomers: Path, t
     assert len({tuple(row[4:]) for row in rows}) == 1  # popularity and chance, which look at nobody
     assert "…" not in table
     assert "ease" in curve.read_text()
-    assert "How soon does it know somebody new?" in page.read_text()
+    assert "How soon does it know a new user?" in page.read_text()
     found = json.loads(veilrec("evaluate", str(newcomers), "--personalisation", "--json")[1])
     points = found["personalisation"]
     assert [point["given"] for point in points] == ["0", "1", "2", "5", "10", "20", "half"]

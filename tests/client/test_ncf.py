@@ -16,7 +16,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.schema import RoundSpec
 from veilrec.kernels.loops import draw_epoch
 from veilrec.kernels.neumf import _TILE
-from veilrec.methods.references.ncf import NeuMF
+from veilrec.models.neumf import NeuMF
 from veilrec.models.neumf_scores import ITEMS
 from veilrec.wire import messages
 

@@ -16,7 +16,7 @@ from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import RoundSpec
-from veilrec.methods.news.common import make_model
+from veilrec.methods.news.prepare import make_model
 from veilrec.models.interests import InterestNrms
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsShape

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 _PROGRAM = """
-from veilrec.runs.request import Request, prepare
+from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs import checkpoint
 data = "synthetic-ratings:users=60,items=120,mean_history=20,seed=1"
 settings = ("cohort.size=20", "local.epochs=2")
-trainer = prepare(Request("fedncf", data, protocol="loo-full", rounds=1, settings=settings)).trainer
+trainer = prepare(RunRequest("fedncf", data, protocol="loo-full", rounds=1, settings=settings)).trainer
 trainer.step(0)
 print(checkpoint.digest(trainer.state()))
 """

@@ -26,7 +26,7 @@ from veilrec.kernels.news_gradients import differentiation, pairs_of
 from veilrec.kernels.news_texts import BIAS, WEIGHT
 from veilrec.kernels.news_users import COMPILED, CompiledUsers
 from veilrec.kernels.tape import TapedUsers
-from veilrec.methods.news.common import make_model
+from veilrec.methods.news.prepare import make_model
 from veilrec.models.news_model import NewsModel
 
 PLAIN = ["nrms", "naml", "plm-nr"]

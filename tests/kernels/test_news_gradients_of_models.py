@@ -14,7 +14,7 @@ from veilrec.client.news_data import NONE, ClickExamples
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.kernels.news_gradients import CutAtNews, Gradients, differentiation
 from veilrec.kernels.title_encoder import WORDS
-from veilrec.methods.news.common import make_model
+from veilrec.methods.news.prepare import make_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, losses, make_batch, take_news
 

@@ -8,8 +8,8 @@ import torch
 
 from veilrec.client.encoder import UserEncoder
 from veilrec.core.errors import BadInput
-from veilrec.methods.news.common import MODELS, make_model
 from veilrec.methods.news.encoder_export import encoder_onnx, encoder_program, encoder_weights, opened
+from veilrec.methods.news.prepare import MODELS, make_model
 from veilrec.models.interests import Interests
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsModel, NewsShape

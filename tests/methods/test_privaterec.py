@@ -11,7 +11,7 @@ from tests.methods.tiny_news import SMALL, build, method, problem
 from veilrec.client.news import PrivateNewsLocalTrainer
 from veilrec.core.errors import BadInput
 from veilrec.methods.base import configure, make_trainer, promised, ready
-from veilrec.methods.news.common import MODELS
+from veilrec.methods.news.prepare import MODELS
 from veilrec.methods.privaterec.privaterec import NETWORKS, PrivateRecConfig, shared_out
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from veilrec.methods.references.ncf import NeuMF
+from veilrec.models.neumf import NeuMF
 from veilrec.models.neumf_scores import NeumfScores, NeumfShape
 
 SMALL = NeumfShape(gmf=3, mlp=2, layers=(4, 5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from veilrec.methods.news.common import make_model
+from veilrec.methods.news.prepare import make_model
 from veilrec.models import news_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsShape, encode_in_parts, latest, news_input

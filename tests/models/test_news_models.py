@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from veilrec.core.errors import BadInput
-from veilrec.methods.news.common import MODELS, make_model
+from veilrec.methods.news.prepare import MODELS, make_model
 from veilrec.models.interests import Interests
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import Batch, NewsInput, NewsModel, NewsShape, losses_of, trimmed

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veilrec.methods.news.common import make_model
+from veilrec.methods.news.prepare import make_model
 from veilrec.models.layers import NewsSizes
 from veilrec.models.news_model import NewsInput, NewsShape
 from veilrec.models.public_head import START, PublicHead

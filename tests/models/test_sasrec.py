@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from veilrec.audit.contract_subject import histories_of
-from veilrec.methods.references.sasrec import SasRec
+from veilrec.models.sasrec import SasRec
 from veilrec.models.sasrec_scores import SasRecScorer, blocks_of, user_vector
 
 N_ITEMS, LONGEST = 20, 6

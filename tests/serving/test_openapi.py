@@ -25,7 +25,7 @@ def test_all_references_lead_somewhere_and_bodies_refuse_what_is_unknown(ask: As
     got = ask("GET", "/openapi.json")
     schemas = got.json["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/(\w+)"', got.body.decode())) <= set(schemas)
-    assert schemas["Ask"]["additionalProperties"] is False
+    assert schemas["RecommendRequest"]["additionalProperties"] is False
     assert schemas["NewItem"]["additionalProperties"] is False
     assert schemas["NewItem"]["required"] == ["title"]
 

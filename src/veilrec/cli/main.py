@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -48,7 +48,7 @@ app = typer.Typer(
         "`veilrec train fedmf --data ml-100k`."
     ),
 )
-for panel, commands in {
+_COMMANDS: dict[str, dict[str, Any]] = {
     "Get started": {"demo": demo.demo, "doctor": extend.doctor, "data": data.app, "methods": methods.methods},
     "Experiment": {
         "train": train.train,
@@ -61,12 +61,13 @@ for panel, commands in {
     "Privacy": {"privacy": privacy.app, "audit": audit.audit, "attack": attack.app},
     "Deploy": {"release": release.app, "serve": release.serve, "query": query.query, "federate": federate.app},
     "Extend": {"new": extend.app, "check": extend.check_app},
-}.items():
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=panel)
+}
+for _panel, _group in _COMMANDS.items():
+    for _name, _command in _group.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
-            app.command(name, rich_help_panel=panel)(command)
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 @app.command(

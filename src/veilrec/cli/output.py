@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veilrec.report.units import human_bytes, human_seconds
-from veilrec.runs.checkpoint import Progress
-from veilrec.runs.loop import Listener
-from veilrec.simulation.trainer import StepReport
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
     from rich.text import Text
+
+    from veilrec.runs.checkpoint import Progress
+    from veilrec.runs.loop import Listener
+    from veilrec.simulation.trainer import StepReport
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]

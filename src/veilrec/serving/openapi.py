@@ -79,8 +79,8 @@ def _recommend() -> Json:
             _in_query("categories", listed, bytes_only),
             _in_query("region", {"type": "string", "minLength": 1, "maxLength": 200}, bytes_only),
         ],
-        "requestBody": {"required": True, "content": _json("Ask") | _bytes()},
-        "responses": _responses(200, _json("Answer") | _bytes(), 409, 415),
+        "requestBody": {"required": True, "content": _json("RecommendRequest") | _bytes()},
+        "responses": _responses(200, _json("RecommendResponse") | _bytes(), 409, 415),
     }
 
 
@@ -113,7 +113,7 @@ def _responses(good: int, content: Json, *statuses: int) -> Json:
     if 304 in statuses:
         found["304"] = {"description": "You have it."}
     for status in sorted({*_COMMON, *statuses} - {304}):
-        found[str(status)] = {"description": _WHEN[status], "content": _json("Problem")}
+        found[str(status)] = {"description": _WHEN[status], "content": _json("ErrorBody")}
     return found
 
 

@@ -337,7 +337,7 @@ def test_a_change_of_a_preset_makes_a_finished_run_out_of_date(tmp_path, monkeyp
     (trial,) = trials_of(tmp_path, FEDMF)
     execute([trial], say=quiet)
     presets = {**fedmf.FEDMF.presets, "tuned": {"local": {"epochs": 2}}}
-    monkeypatch.setattr(fedmf, "METHOD", replace(fedmf.FEDMF, presets=presets))
+    monkeypatch.setattr(fedmf, "FEDMF", replace(fedmf.FEDMF, presets=presets))
     assert not finished(trial)
 
 

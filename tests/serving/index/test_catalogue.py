@@ -253,7 +253,7 @@ def test_changes_during_a_merge_are_kept(monkeypatch):
     real = catalogue.merge_segments
     vector = np.ones(DIM, np.float32)
     assert one.put(vector) == other.put(vector) == 300
-    monkeypatch.setattr(catalogue, "merged", merged)
+    monkeypatch.setattr(catalogue, "merge_segments", merged)
     one.merge()
     assert_same(one, other, generator)
     monkeypatch.undo()

@@ -60,7 +60,7 @@ from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 
 if TYPE_CHECKING:
-    from veilrec.methods.news.common import ReadNews
+    from veilrec.methods.news.prepare import ReadNews
 
 # Table 2: (AUC, MRR, nDCG@5, nDCG@10) in per cent
 PAPER = {"msn-news": (64.65, 30.60, 33.03, 38.77), "adressa": (69.91, 35.55, 33.74, 41.47)}

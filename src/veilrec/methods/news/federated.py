@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from veilrec.client.rankers import Ranker
     from veilrec.core.plan import Aggregation, ModelSelection, Plan
     from veilrec.core.schema import Schema
-    from veilrec.methods.news.common import ReadNews
+    from veilrec.methods.news.prepare import ReadNews
     from veilrec.privacy.guarantee import Adjacency
     from veilrec.privacy.mechanisms.sums import UpdateMechanism
 
@@ -116,7 +116,7 @@ def read_news(
     pad_words: bool = False,
 ) -> ReadNews:
     """The model with starting weights, and the news that it reads."""
-    from veilrec.methods.news.common import prepare
+    from veilrec.methods.news.prepare import prepare
 
     return prepare(
         network,

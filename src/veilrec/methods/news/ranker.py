@@ -24,7 +24,8 @@ from veilrec.core.errors import BadInput
 from veilrec.core.jit import jit
 from veilrec.data.news_text import NewsNames, Vocabulary
 from veilrec.data.population import Impressions, ItemTable, Strings
-from veilrec.methods.news.common import Architecture, NewsReader, ReadNews, Sentences
+from veilrec.methods.news.common import Sentences
+from veilrec.methods.news.prepare import Architecture, NewsReader, ReadNews
 from veilrec.methods.news.text_vectors import SentenceAxes, TitleAxes
 from veilrec.models.interests import Interests
 from veilrec.models.news_model import NewsInput, NewsModel, take_news, trimmed

@@ -188,7 +188,7 @@ class CentralizedConfig(NewsConfig):
 
 def central_trainer(config: CentralizedConfig, problem: Problem) -> Trainer:
     """Make the centralised trainer of the chosen network."""
-    from veilrec.methods.fednewsrec.baselines import NewsTrainer
+    from veilrec.methods.fednewsrec.trainer import NewsTrainer
 
     config = config.model_copy(update={"text": _central_text(config)})
     data = news_of(problem, "centralized")

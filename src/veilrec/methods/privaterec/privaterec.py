@@ -64,7 +64,7 @@ from veilrec.server.client_sampling import CohortSettings
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer
     from veilrec.client.news import LocalNoise
-    from veilrec.methods.news.common import ReadNews
+    from veilrec.methods.news.prepare import ReadNews
 
 Training = Literal["public-encoder", "sums", "reports"]
 _SMALLEST_EPSILON, _LARGEST_EPSILON = 1e-3, 500.0  # outside, nothing but noise is left, or nothing of it
@@ -194,7 +194,7 @@ def _read(config: PrivateRecConfig, problem: Problem) -> ReadNews:
 
 def _learner(config: PrivateRecConfig, read: ReadNews, noise: LocalNoise | None) -> LocalTrainer[Any]:
     from veilrec.client.news import NewsTrainingSettings, PrivateNewsLocalTrainer
-    from veilrec.methods.news.common import with_pad
+    from veilrec.methods.news.prepare import with_pad
     from veilrec.models.interests import Interests
 
     if not isinstance(read.model, Interests):

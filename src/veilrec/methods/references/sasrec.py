@@ -8,16 +8,12 @@ shared by input (times sqrt(d)) and output; the latest item stands at the last p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
-from torch.nn import functional
 
 from veilrec.client.rankers import SasRecRanker
 from veilrec.core import rng
@@ -25,7 +21,7 @@ from veilrec.core.arrays import Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.jit import jit
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
-from veilrec.models.sasrec_scores import NORM_EPSILON, SasRecScorer
+from veilrec.models.sasrec_scores import SasRecScorer
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.simulation.trainer import ModelParts, StepReport
 
@@ -54,6 +50,8 @@ class SasRecTrainer:
 
     def __init__(self, config: SasRecConfig, problem: Problem) -> None:
         import torch
+
+        from veilrec.models.sasrec import SasRec
 
         self.config, self.problem = config, problem
         self.net = SasRec(
@@ -214,82 +212,3 @@ METHOD = Method(
     published={"ml-1m": {"hr@10": 0.8245, "ndcg@10": 0.5905, "negatives": 100}},
     measured=("ml-100k", "ml-1m"),
 )
-
-
-class KeyedDropout(nn.Module):
-    """Draws from a generator that is handed in, and does nothing without one."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-        self.generator: torch.Generator | None = None
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Drop entries and scale up the rest."""
-        if self.generator is None or self.rate == 0.0:
-            return values
-        kept = torch.empty_like(values).bernoulli_(1.0 - self.rate, generator=self.generator)
-        return values * kept.mul_(1.0 / (1.0 - self.rate))
-
-
-class Block(nn.Module):
-    """Self-attention, then two layers at every position; each adds to the layer norm of what it got."""
-
-    def __init__(self, dim: int, dropout: KeyedDropout) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
-        self.queries, self.keys, self.values = (nn.Linear(dim, dim) for _ in range(3))
-        self.forward_norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
-        self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
-        self.dropout = dropout
-
-    def forward(self, sequence: Tensor, hidden: Tensor, mask: Tensor) -> Tensor:
-        """`hidden` is 0 where a position may look and lowest elsewhere, [n, l, l]; `mask` marks items, [n, l, 1]."""
-        queries = self.attention_norm(sequence)  # [n, l, d]
-        q = self.queries(queries) * (1.0 / math.sqrt(sequence.shape[-1]))
-        weights = torch.baddbmm(hidden, q, self.keys(sequence).transpose(1, 2)).softmax(-1)
-        attended = self.dropout(weights) @ self.values(sequence) + queries
-        normed = self.forward_norm(attended)
-        inner = self.dropout(functional.relu(self.inner(normed)))
-        result: Tensor = (self.dropout(self.outer(inner)) + normed) * mask
-        return result
-
-
-class SasRec(nn.Module):
-    """The vector of a user after every item of a sequence, to be multiplied with item vectors."""
-
-    def __init__(self, n_items: int, *, dim: int, blocks: int, longest: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = KeyedDropout(dropout)
-        self.items = nn.Parameter(torch.empty(n_items, dim))
-        self.positions = nn.Parameter(torch.empty(longest, dim))
-        self.blocks = nn.ModuleList(Block(dim, self.dropout) for _ in range(blocks))
-        self.norm = nn.LayerNorm(dim, eps=NORM_EPSILON)
-
-    def forward(self, sequences: Tensor) -> Tensor:
-        """Items [n, l], the latest last, -1 before the first: [n, l, d]."""
-        length, width = sequences.shape[1], self.items.shape[1]
-        real = sequences >= 0
-        mask = real.unsqueeze(-1)
-        vectors = functional.embedding(sequences.clamp(min=0), self.items) * math.sqrt(width)
-        state = self.dropout(vectors + self.positions[-length:]) * mask
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        # A position before the first item looks at nothing in particular: what it gives is masked.
-        unseen = later | ~real.unsqueeze(1)
-        hidden = torch.zeros(unseen.shape).masked_fill_(unseen, torch.finfo(torch.float32).min)
-        for block in self.blocks:
-            state = block(state, hidden, mask)
-        result: Tensor = self.norm(state)
-        return result
-
-    def start(self, generator: torch.Generator) -> None:
-        """Glorot's uniform numbers, as the authors' code starts by default; norms and biases are neutral."""
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                if parameter.dim() == 2:
-                    bound = math.sqrt(6.0 / sum(parameter.shape))
-                    parameter.uniform_(-bound, bound, generator=generator)
-                elif name.endswith("bias"):
-                    parameter.zero_()
-                else:
-                    parameter.fill_(1.0)
