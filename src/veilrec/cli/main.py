@@ -120,7 +120,7 @@ def _attempt() -> int | str | None:
             _say("interrupted")
         return leaving.code
     except ModuleNotFoundError as error:
-        missing = missing_part(_command(), error)
+        missing = missing_part(_typed_command(), error)
         if missing is None:
             raise
         say(str(missing))
@@ -143,7 +143,7 @@ def _say(line: str) -> None:
     say(f"veilrec: {line}")
 
 
-def _command() -> str:
+def _typed_command() -> str:
     """The command that was typed, without its arguments: veilrec data import."""
     names, group = ["veilrec"], typer.main.get_command(app)
     for word in sys.argv[1:]:
