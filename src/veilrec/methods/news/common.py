@@ -17,7 +17,6 @@ from veilrec.methods.base import Config, NewsData, Problem
 if TYPE_CHECKING:
     from veilrec.models.layers import NewsSizes
 
-
 DATASETS = ("mind", "synthetic-news", "adressa", "ebnerd", "impressions")
 FEDNEWSREC = "Qi et al., Privacy-Preserving News Recommendation Model Learning, Findings of EMNLP 2020"
 
@@ -43,7 +42,8 @@ class SizeConfig(Config):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1  # in centralised training only
 
     def sizes(self) -> NewsSizes:
-        """For the models."""
+        """Return these sizes as the models take them."""
+        from veilrec.models.layers import NewsSizes  # torch
 
         return NewsSizes(**self.model_dump())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,10 +25,6 @@ from veilrec.models.news_model import NewsInput, NewsModel, NewsShape, news_inpu
 from veilrec.models.news_networks import Dan, Dfm, Dkn, Ebnr, Fm, Lstur, Naml, Npa, Nrms, PlmNr, SentenceHead
 from veilrec.models.public_head import PublicHead
 from veilrec.models.word_vectors import WordVectors, read_word_vectors
-
-if TYPE_CHECKING:
-    from veilrec.models.layers import NewsSizes
-
 
 MODELS: dict[str, Callable[[NewsSizes, NewsShape], NewsModel]] = {
     "fednewsrec": FedNewsRec,
