@@ -132,7 +132,7 @@ def _liars(training: PoisonedSimulation) -> MaliciousClients:
 
 def _learnt(subject: Attackable, training: PoisonedSimulation) -> ClientUpdates:
     """What the liars of a training learn."""
-    from veilrec.attacks.witness import updates_of
+    from veilrec.attacks.recovery import updates_of
 
     (opened,) = subject.place().rounds()
     devices = _liars(training).devices
@@ -202,7 +202,7 @@ def test_what_is_boosted_is_refused_by_the_bound() -> None:
 
 
 def _some(subject: Attackable) -> ClientUpdates:
-    from veilrec.attacks.witness import updates_of
+    from veilrec.attacks.recovery import updates_of
 
     place = subject.place()
     (opened,) = place.rounds()

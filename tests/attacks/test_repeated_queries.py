@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.attacks.repeated_queries import QueryNoise, RecoveryCurve, average_queries, best_guess
+from veilrec.attacks.running import QueryNoise, RecoveryCurve, average_queries, best_guess
 from veilrec.core.errors import BadInput
 
 ONE_HOT = np.eye(5)[np.random.default_rng(0).integers(5, size=2000)]

@@ -20,7 +20,7 @@ from veilrec.audit.claims import (
     laplace_ratios,
     scored,
 )
-from veilrec.privacy.mechanisms.noise import Gaussian
+from veilrec.privacy.mechanisms.base import Gaussian
 from veilrec.privacy.mechanisms.responses import KaryResponse
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from veilrec.audit.canary import canary
-from veilrec.audit.method import small_problem, tiny_plan
+from veilrec.audit.method import canary, small_problem, tiny_plan
 from veilrec.audit.plan import audit_plan
 from veilrec.audit.plan_local import another
 from veilrec.client import news

@@ -7,13 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from veilrec.audit.auditor import ALPHA, all_cases, audit, case_of, judge, select
+from veilrec.audit.auditor import ALPHA, all_cases, audit, case_of, gradient_case, judge, select
 from veilrec.audit.claims import ClaimCase, OutcomeTable, Scores, SupportEvent, draws_of, k_ary_response
-from veilrec.audit.flawed import gradient_case
 from veilrec.audit.strategies import attacks_on
 from veilrec.core.errors import BadInput
 from veilrec.privacy.mechanisms import instances
-from veilrec.privacy.mechanisms.noise import Gaussian
+from veilrec.privacy.mechanisms.base import Gaussian
 from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import uniforms
 

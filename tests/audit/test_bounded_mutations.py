@@ -15,7 +15,7 @@ import pytest
 
 from tests.audit.bounded_plans import PUBLISHED, adaptive_plan, data, people, promise, published_plan_of, tree_plan
 from tests.audit.planted_bugs import CHARGED, NORM, PAST, REPEATS, SPREAD, TOLD, Bug, Patch
-from veilrec.audit.canary import Canary, canary
+from veilrec.audit.method import Canary, canary
 from veilrec.audit.plan import audit_plan
 from veilrec.audit.plan_sums import BY_ROUND, COUNT, NODE, NODES
 from veilrec.core.plan import Plan

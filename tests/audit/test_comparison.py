@@ -17,7 +17,7 @@ from veilrec.methods.base import configure, make_trainer
 from veilrec.methods.news import federated as parts
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import training_event
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server import server
 from veilrec.simulation import simulation as simulated
 from veilrec.simulation.simulation import Seeds, Simulation

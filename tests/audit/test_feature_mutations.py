@@ -38,10 +38,9 @@ from tests.audit.planted_bugs import (
     one_by_one,
     setting,
 )
-from veilrec.audit.canary import Canary, canary
-from veilrec.audit.contract_checks import holds_no_user_data
+from veilrec.audit.contract import holds_no_user_data
 from veilrec.audit.contract_subject import ContractBroken, ContractSubject
-from veilrec.audit.method import tiny_config, tiny_plan
+from veilrec.audit.method import Canary, canary, tiny_config, tiny_plan
 from veilrec.audit.plan import audit_plan
 from veilrec.client.reptile import MetaLocalTrainer
 from veilrec.core.csr import Csr

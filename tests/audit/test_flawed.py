@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilrec.audit.flawed import toy_training
+from veilrec.audit.auditor import toy_training
 from veilrec.privacy.randomness import SeededSource
 
 

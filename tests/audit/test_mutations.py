@@ -14,8 +14,7 @@ import pytest
 
 from tests.audit.planted_bugs import BUGS, MF, SAME, SOUND, Bug, Patch, noisy, sound_flips
 from veilrec.audit.auditor import judge, select
-from veilrec.audit.canary import Canary, canary
-from veilrec.audit.method import small_problem, tiny_plan
+from veilrec.audit.method import Canary, canary, small_problem, tiny_plan
 from veilrec.audit.plan import audit_plan
 from veilrec.core.csr import Csr
 from veilrec.core.plan import Plan

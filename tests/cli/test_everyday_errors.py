@@ -210,7 +210,7 @@ def test_names_of_all_letters_and_with_blanks(place: Path) -> None:
 def test_a_logger_that_is_not_installed_is_noticed_before_the_data_is_read(
     logger: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veilrec.core.extras.find_spec", lambda module: None if module == logger else object())
+    monkeypatch.setattr("veilrec.core.resources.find_spec", lambda module: None if module == logger else object())
     code, _, words = veilrec(f"train fedmf --data csv:nosuch.csv --log {logger} --out new")
     assert code == 2
     assert f"veilrec[{logger}]" in words
@@ -230,7 +230,7 @@ def test_a_logger_that_is_not_installed_is_noticed_before_the_data_is_read(
 def test_a_package_that_is_not_installed_is_noticed_at_once(
     line: str, module: str, extra: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for looking in ("veilrec.core.extras", "veilrec.models.minilm", "veilrec.models.word_vectors"):
+    for looking in ("veilrec.core.resources", "veilrec.models.minilm", "veilrec.models.word_vectors"):
         monkeypatch.setattr(f"{looking}.find_spec", lambda name: None if name == module else object())
     code, _, words = veilrec(line)
     assert code == 2

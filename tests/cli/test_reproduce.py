@@ -13,7 +13,7 @@ from tests.data.adressa_log import write_log
 from tests.report.reproduce.toys import DATA, TOY
 from veilrec import papers
 from veilrec.cli.reproduce import _command, reproduce
-from veilrec.core import extras
+from veilrec.core import resources
 from veilrec.core.errors import BadInput
 from veilrec.report.reproduce import experiment
 from veilrec.report.reproduce.study import StudyOptions
@@ -122,8 +122,8 @@ def test_a_missing_package_is_noticed_before_anything_is_computed(tmp_path: Path
 
 
 def test_what_draws_the_picture_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    real = extras.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "matplotlib" else real(name))
+    real = resources.find_spec
+    monkeypatch.setattr(resources, "find_spec", lambda name: None if name == "matplotlib" else real(name))
     with pytest.raises(BadInput, match=r"reproduce needs matplotlib, which is not installed: pip install"):
         run("toy", "--quick", "--out", str(tmp_path))
     assert not list(tmp_path.iterdir())

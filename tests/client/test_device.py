@@ -346,7 +346,7 @@ def test_a_key_that_is_missing_damaged_or_open_to_others_is_refused(tmp_path: Pa
 
 def test_the_ledger_of_something_else_is_no_device(tmp_path: Path) -> None:
     plan = plan_of(NOISY)
-    from veilrec.core.seal import Seal, key_in
+    from veilrec.core.files import Seal, key_in
 
     seal = Seal(key_in(tmp_path / "key"))
     Ledger.create(tmp_path / "ledger", [budget_for(plan)], minimum_period_seconds=1.0, seal=seal).close()

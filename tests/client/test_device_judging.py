@@ -19,7 +19,7 @@ from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.methods.base import configure
 from veilrec.methods.registry import get
 from veilrec.privacy.ledger import BudgetExhausted
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import FastSource
 from veilrec.server.server import verdict_of
 from veilrec.simulation.real_clients import budget_for

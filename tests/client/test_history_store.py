@@ -8,7 +8,7 @@ import pytest
 
 from veilrec.client.recommender import HistoryStore
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.seal import Seal
+from veilrec.core.files import Seal
 
 KEY, OTHER = bytes(32), bytes([1]) * 32
 

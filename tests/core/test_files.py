@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.core.extras import cache_folder
 from veilrec.core.files import new_folder, replacing, sha256, write_bytes, write_json, write_text
+from veilrec.core.resources import cache_folder
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

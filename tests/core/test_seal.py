@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from veilrec.core.errors import VeilrecError
-from veilrec.core.seal import Seal, WrongSeal, key_in
+from veilrec.core.files import Seal, WrongSeal, key_in
 
 KEY = bytes(range(32))
 

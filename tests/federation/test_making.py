@@ -14,8 +14,8 @@ from tests.federation.loopback import basis_of, known_in, lay_out_in
 from veilrec.audit.contract_subject import ContractSubject, subjects
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
+from veilrec.core.files import Seal, key_in
 from veilrec.core.schema import RoundSpec
-from veilrec.core.seal import Seal, key_in
 from veilrec.data.population import Strings
 from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as device_folder

@@ -19,7 +19,7 @@ from veilrec.methods.privrec.dp_privrec import (
     published_plan,
 )
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.accounting.published import MOVIELENS_TABLE
+from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
 from veilrec.server.client_sampling import CohortSettings

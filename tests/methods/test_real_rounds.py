@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.methods.tastes import ON_RATINGS, build, small_problem
-from veilrec.audit.contract_checks import DEVICES, REAL_COHORT, real_beside, real_rounds
+from veilrec.audit.contract import DEVICES, REAL_COHORT, real_beside, real_rounds
 from veilrec.audit.contract_subject import SECRET, ContractSubject, same
 from veilrec.methods.registry import get
 from veilrec.simulation.simulation import Simulation

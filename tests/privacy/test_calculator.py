@@ -9,7 +9,7 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import Rounds
-from veilrec.privacy.calculator import Wish, epsilon_of_training, noise_of_message
+from veilrec.privacy.budget import Wish, epsilon_of_training, noise_of_message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.privacy.ledger_helpers import CLICK, HALF, ask, charged, spend
 from veilrec.core.errors import BadInput
-from veilrec.core.seal import Seal
+from veilrec.core.files import Seal
 from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.ledger import BudgetExhausted, Ledger, LedgerError
 

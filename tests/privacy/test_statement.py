@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
+from veilrec.privacy.accounting.accountant import detection_by
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.privacy.accounting.tradeoff import detection_by
 from veilrec.privacy.events import GaussianEvent, PureEvent, repeated
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Scope, Trust, Unit, no_guarantee
 from veilrec.privacy.statement import Statement, detection, meaning

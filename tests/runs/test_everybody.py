@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from veilrec.core import extras
+from veilrec.core import resources
 from veilrec.core.errors import BadInput
 from veilrec.runs import export, saved
 from veilrec.runs.export import write_everybody
@@ -88,6 +88,6 @@ def test_a_file_that_cannot_be_written_is_refused(model: SavedModel, tmp_path: P
 
 
 def test_parquet_without_polars_names_it(model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda module: None)
+    monkeypatch.setattr(resources, "find_spec", lambda module: None)
     with pytest.raises(BadInput, match=r"best.parquet needs polars, which is not installed: pip install"):
         write_everybody(model, tmp_path / "best.parquet", 3)

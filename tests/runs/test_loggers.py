@@ -40,7 +40,7 @@ def test_mlflow_gets_loss_and_metrics(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_missing_extra_is_named(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("veilrec.core.extras.find_spec", lambda module: None)
+    monkeypatch.setattr("veilrec.core.resources.find_spec", lambda module: None)
     with pytest.raises(BadInput, match=rf"veilrec\[{name}\]"):
         make_loggers([name], tmp_path)
 

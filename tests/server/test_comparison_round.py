@@ -11,7 +11,7 @@ import pytest
 from tests.methods.tastes import build, small_problem
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.coordinator_parts import MessageRefused

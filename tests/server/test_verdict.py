@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server.server import SelectionOutcome, decide
 
 MECHANISM = GainSum(clip=0.1, epsilon=2.0, delta=1e-6, adjacency="add-remove")

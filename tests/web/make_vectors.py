@@ -28,8 +28,8 @@ from veilrec.core.arrays import Doubles
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.attention import PrivateAttention, decompose
+from veilrec.privacy.mechanisms.base import lattice_delta
 from veilrec.privacy.mechanisms.interests import InterestResponse, PooledInterest
-from veilrec.privacy.mechanisms.noise import lattice_delta
 from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import SeededSource
 from veilrec.privacy.samplers import (

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score
+from veilrec.attacks.recovery import BestScore, LikeOwn, Recovery, Score, WitnessedRound, add_to, updates_of
 from veilrec.attacks.rows import (
     AttackPoint,
     Lengths,
@@ -38,7 +38,6 @@ from veilrec.attacks.subjects import (
     public_news,
     seen_of,
 )
-from veilrec.attacks.witness import WitnessedRound, add_to, updates_of
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng
 from veilrec.core.arrays import Doubles, Floats, Offsets

@@ -18,8 +18,16 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from veilrec.attacks.recovery import proportion_interval
-from veilrec.attacks.witness import Witness, WitnessedRound, products, reported, sum_of, updates_of, watched
+from veilrec.attacks.recovery import (
+    Witness,
+    WitnessedRound,
+    products,
+    proportion_interval,
+    reported,
+    sum_of,
+    updates_of,
+    watched,
+)
 from veilrec.audit.bounds import epsilon_from_guesses
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import HEAD, OwnImpressions
@@ -29,7 +37,7 @@ from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import to_vectors
-from veilrec.privacy.accounting.tradeoff import detection_of
+from veilrec.privacy.accounting.accountant import detection_of
 from veilrec.privacy.events import training_event
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.randomness import FastSource

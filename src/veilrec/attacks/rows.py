@@ -25,9 +25,13 @@ from veilrec.attacks.recovery import (
     LikeOwn,
     Score,
     TrainedAttack,
+    Witness,
+    WitnessedRound,
     found_by,
     of_flags,
     of_scores,
+    reported,
+    updates_of,
 )
 from veilrec.attacks.subjects import (
     Observation,
@@ -42,7 +46,6 @@ from veilrec.attacks.subjects import (
     seen_of,
     views_of,
 )
-from veilrec.attacks.witness import Witness, WitnessedRound, reported, updates_of
 from veilrec.client.local_training import LocalData
 from veilrec.client.news_data import OwnImpressions
 from veilrec.core import rng

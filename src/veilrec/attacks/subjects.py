@@ -26,8 +26,8 @@ from veilrec.core import rng
 from veilrec.core.arrays import Bools, Doubles, Floats, Indices, Offsets
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.core.extras import require
 from veilrec.core.plan import Plan
+from veilrec.core.resources import require
 from veilrec.core.schema import ClientUpdates, RoundSpec, filled, to_vectors
 from veilrec.data.datasets import full_spec, load
 from veilrec.data.population import Population

@@ -19,15 +19,235 @@ from typing import Any
 
 import numpy as np
 
-from veilrec.audit.claims import AttackEffort, ClaimCase, Evidence, Kind, Method, Outcome
-from veilrec.audit.flawed import gradient_case, planted_cases
+from veilrec.audit.claims import (
+    MANY,
+    SOME,
+    Attack,
+    AttackEffort,
+    ClaimCase,
+    Evidence,
+    Kind,
+    Method,
+    Outcome,
+    Scores,
+    SupportEvent,
+    draws_of,
+    scored,
+)
 from veilrec.audit.strategies import attacks_on
 from veilrec.client.queries import Padding, Serving, Sizes, make_mechanism
-from veilrec.core.arrays import Bools, Doubles
+from veilrec.core.arrays import Bools, Doubles, Offsets
 from veilrec.core.errors import known_name
+from veilrec.core.schema import ClientUpdates, RoundSpec
+from veilrec.privacy.accounting.gaussian import sigma_for
+from veilrec.privacy.checks import attention_l2
 from veilrec.privacy.guarantee import Adjacency, Basis, Scope, Trust, Unit
 from veilrec.privacy.mechanisms import instances
-from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Mechanism, require_complete
+from veilrec.privacy.mechanisms.base import PUBLISHED_FLAWS, Gaussian, Laplace, Mechanism, require_complete
+from veilrec.privacy.mechanisms.local import UpdateNoise
+from veilrec.privacy.randomness import Source, uniforms
+from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace, lattice_gaussian
+
+_CLIP_NORM, _EPSILON, _DELTA = 0.4, 0.01, 1e-6
+_WORDS, _WIDTH, _BASIS, _HISTORY, _TITLE, _CANDIDATES = 60, 8, 5, 4, 3, 5
+TELLING_WORD = 0  # in the title of the click that is replaced, and nowhere else
+
+
+def gradient_case() -> ClaimCase:
+    """PrivateRec, theorems 2 and 3: the training gradient is said to be post-processing of the noisy attention.
+
+    The noise here is what (0.01, 1e-6) really needs, and still the gradient tells the click.
+    """
+    training = toy_training(
+        clip_norm=_CLIP_NORM, sigma=sigma_for(_EPSILON, _DELTA, attention_l2(_CLIP_NORM)), padding=0.0
+    )
+    return ClaimCase(
+        name="private-gradient",
+        kind="known-bad",
+        calibration="as-published",
+        unit="click",
+        adjacency="replace-one",
+        claimed_epsilon=_EPSILON,
+        delta=_DELTA,
+        attacks=(SupportEvent(training.word_row_moves, 20_000),),
+        why="the gradient flows through the raw history: a word row is non-zero only if the click is there",
+    )
+
+
+@dataclass(frozen=True)
+class ToyTraining:
+    """One training sample of one user, and the public parameters."""
+
+    embedding: Doubles  # [words, width]
+    basis: Doubles  # [basis, width]
+    history: Offsets  # [clicks, words of a title]
+    replacement: Offsets  # [words of a title], what the first click is replaced with
+    candidates: Offsets  # [candidates, words of a title]; the first is the label
+    clip_norm: float
+    sigma: float
+    padding: float  # probability that a click is replaced with a pad (a news vector of zeros)
+
+    def word_row_moves(self, side: int, draws: int, source: Source) -> Bools:
+        """Whether the gradient row of the telling word is non-zero, for each of `draws` messages."""
+        titles = self.history.copy()
+        if side == 1:
+            titles[0] = self.replacement
+        kept = uniforms(source, draws * len(titles)).reshape(draws, -1) >= self.padding  # [n, clicks]
+        news = self.embedding[titles].mean(axis=1)
+        user = kept @ news / len(titles)  # [n, width]
+        on_user = self._gradient_on_user(user, source)
+        occurrences = kept @ (titles == TELLING_WORD).mean(axis=1) / len(titles)
+        row = occurrences[:, np.newaxis] * on_user
+        return np.asarray((row != 0.0).any(axis=1))
+
+    def _gradient_on_user(self, user: Doubles, source: Source) -> Doubles:
+        attention = _softmax(user @ self.basis.T)  # [n, basis]
+        norms = np.linalg.norm(attention, axis=1, keepdims=True)
+        factor = np.minimum(1.0, self.clip_norm / norms)
+        noisy = add_gaussian(attention * factor, sigma=self.sigma, source=source)
+        active = np.maximum(noisy, 0.0)
+        total = active.sum(axis=1, keepdims=True)
+        safe = np.where(total > 0.0, total, 1.0)
+        private = active / safe
+
+        options = self.embedding[self.candidates].mean(axis=1)  # [candidates, width]
+        surprise = _softmax(private @ self.basis @ options.T)
+        surprise[:, 0] -= 1.0
+        d_private = surprise @ options @ self.basis.T
+        # backwards through normalisation (ReLU), clipping, softmax
+        d_noisy = (noisy > 0.0) * (d_private - (private * d_private).sum(axis=1, keepdims=True)) / safe
+        along = (attention * d_noisy).sum(axis=1, keepdims=True) / norms**2
+        d_attention = factor * (d_noisy - np.where(factor < 1.0, attention * along, 0.0))
+        d_logits = attention * (d_attention - (attention * d_attention).sum(axis=1, keepdims=True))
+        return np.asarray(d_logits @ self.basis)
+
+
+def toy_training(*, clip_norm: float, sigma: float, padding: float, seed: int = 0) -> ToyTraining:
+    """A synthetic user and model; only the first click of the history contains the telling word."""
+    generator = np.random.default_rng(seed)
+    titles = generator.permutation(np.arange(1, _WORDS))[: (_HISTORY + 1 + _CANDIDATES) * _TITLE].reshape(-1, _TITLE)
+    titles[0, 0] = TELLING_WORD
+    return ToyTraining(
+        embedding=generator.normal(size=(_WORDS, _WIDTH)),
+        basis=generator.normal(size=(_BASIS, _WIDTH)),
+        history=titles[:_HISTORY],
+        replacement=titles[_HISTORY],
+        candidates=titles[_HISTORY + 1 :],
+        clip_norm=clip_norm,
+        sigma=sigma,
+        padding=padding,
+    )
+
+
+def _softmax(logits: Doubles) -> Doubles:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+class HalfTheNoise(Gaussian):
+    """Planted bug: half of the standard deviation that the proof needs."""
+
+    name = "half-the-noise"
+
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
+        """The vectors with too little noise."""
+        return add_gaussian(value, sigma=self.sigma / 2, source=source)
+
+
+class NoClip(UpdateNoise):
+    """Planted bug: no clipping, with updates of three times the assumed norm."""
+
+    name = "no-clip"
+
+    def bound(self, uploads: ClientUpdates, about: RoundSpec) -> ClientUpdates:
+        """The updates as they are, which get noise for clipped ones."""
+        return uploads
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Updates that clipping would have shortened."""
+        first, second = super().worst_pair()
+        return 3.0 * first, 3.0 * second
+
+
+class ReusedNoise(Gaussian):
+    """Planted bug: two numbers with the same noise, as when a generator is reseeded for every message."""
+
+    name = "reused-noise"
+
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
+        """Both numbers `[..., 2]`, each with enough noise, but not with noise of its own."""
+        noise = lattice_gaussian(source, value[..., 0].size).reshape(value[..., 0].shape)
+        return value + noise[..., np.newaxis] * (self.sigma / UNITS)
+
+
+class WrongNorm(Laplace):
+    """Planted bug: Laplace noise scaled to an L2 sensitivity; the worst pair moves every coordinate a little."""
+
+    name = "wrong-norm"
+
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
+        """The vectors with noise for sensitivity / sqrt(dimension)."""
+        return add_laplace(value, scale=self.scale / math.sqrt(self.dimension), source=source)
+
+    def worst_pair(self) -> tuple[Doubles, Doubles]:
+        """Nothing, and a flat vector at the L1 distance that the proof allows."""
+        return np.zeros(self.dimension), np.full(self.dimension, self.sensitivity.value / self.dimension)
+
+
+class FloatNoise(Laplace):
+    """Planted bug: textbook Laplace noise, the logarithm of a uniform number, in floating point."""
+
+    name = "float-noise"
+
+    def _perturb(self, value: Doubles, source: Source) -> Doubles:
+        """The right distribution on real numbers, but other last digits around every value."""
+        uniform = 2.0 * uniforms(source, value.size).reshape(value.shape) - 1.0
+        noise = -self.scale * np.copysign(np.log1p(-np.abs(uniform)), uniform)
+        return value + noise
+
+
+def has_digits_that_one_never_has(outputs: Doubles) -> Bools:
+    """|y| < 1/2 and y 2^53 is not whole: 1 + noise never does that, 0 + noise often does (section 8)."""
+    small = outputs[:, 0]
+    return np.asarray((np.abs(small) < 0.5) & (small * 2.0**53 != np.round(small * 2.0**53)))
+
+
+def planted_cases() -> tuple[ClaimCase, ...]:
+    """All planted bugs, each in a mechanism that claims what its sound parent may claim."""
+    half = HalfTheNoise(dimension=5, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
+    no_clip = NoClip(schema=UpdateNoise.examples()[0].schema, clip_norm=1.0, epsilon=2.0, delta=1e-6)
+    reused = ReusedNoise(dimension=2, sensitivity=1.0, epsilon=1.0, delta=1e-6, unit="user", adjacency="replace-one")
+    wrong = WrongNorm(dimension=16, sensitivity=4.0, epsilon=1.0, unit="user", adjacency="replace-one")
+    floats = FloatNoise(dimension=1, sensitivity=1.0, epsilon=1.0, unit="user", adjacency="replace-one")
+    difference = scored(draws_of(reused), lambda outputs: np.round(outputs[:, 0] - outputs[:, 1], 9))
+    return (
+        _case(half, attacks_on(half), "half the noise that the proof needs"),
+        _case(no_clip, attacks_on(no_clip), "the update is not clipped"),
+        _case(reused, (Scores(difference, SOME),), "two messages carry the same noise, and their difference none"),
+        _case(wrong, attacks_on(wrong), "Laplace noise scaled to an L2 sensitivity"),
+        _case(
+            floats,
+            (SupportEvent(scored(draws_of(floats), has_digits_that_one_never_has), MANY),),
+            "continuous noise in floating point: the last digits tell the value",
+        ),
+    )
+
+
+def _case(mechanism: Mechanism[Doubles, Doubles], attacks: tuple[Attack, ...], why: str) -> ClaimCase:
+    return ClaimCase(
+        name=mechanism.name,
+        kind="planted",
+        calibration="planted",
+        unit=mechanism.unit,
+        adjacency=mechanism.adjacency,
+        scope=mechanism.scope,
+        trust=mechanism.trust,
+        claimed_epsilon=mechanism.claimed_epsilon,
+        delta=mechanism.claimed_delta,
+        attacks=attacks,
+        why=why,
+    )
+
 
 ALPHA = 1e-4
 FULL_EFFORT = 5  # times the draws of a quick audit

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilrec.audit.bounds import epsilon_from_gaussian_scores
-from veilrec.audit.canary import ALPHA as CANARY_ALPHA
-from veilrec.audit.canary import Canary
-from veilrec.audit.method import FULL, QUICK, MethodAudit, fitting, small_problem, tiny_plan
+from veilrec.audit.method import ALPHA as CANARY_ALPHA
+from veilrec.audit.method import FULL, QUICK, Canary, MethodAudit, fitting, small_problem, tiny_plan
 from veilrec.audit.observe import ALPHA, AuditCheck, at_least, at_most, bare, is_equal, is_gaussian, repeats
 from veilrec.audit.observe import spread_at_least as spread
 from veilrec.audit.plan import RunAccount, announced, claim, secret_of

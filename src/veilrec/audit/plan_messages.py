@@ -42,8 +42,8 @@ from veilrec.privacy.accounting import epsilon_of, epsilon_renyi
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, training_event
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.model_selection import STANDARD_ERRORS
 from veilrec.privacy.mechanisms.reports import ItemReports, VoteReports
+from veilrec.privacy.mechanisms.sums import STANDARD_ERRORS
 from veilrec.privacy.randomness import FastSource, KeyedSource, Source
 from veilrec.server.server import SelectionOutcome
 from veilrec.simulation.simulation import Seeds, Simulation

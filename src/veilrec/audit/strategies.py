@@ -36,7 +36,7 @@ from veilrec.core.schema import RoundSpec, from_vectors, to_vectors
 from veilrec.privacy.events import SampledEvent
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
 from veilrec.privacy.mechanisms.attention import PaddedAttention, PrivateAttention
-from veilrec.privacy.mechanisms.base import Mechanism
+from veilrec.privacy.mechanisms.base import Gaussian, Laplace, Mechanism
 from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.compression import LargestEntries, LowRank, SentEntries, SparseDeep
 from veilrec.privacy.mechanisms.discrete import DiscreteGaussian, DiscreteLaplace, discrete_gaussian_masses
@@ -49,8 +49,6 @@ from veilrec.privacy.mechanisms.local import (
     UpdateLaplace,
     UpdateNoise,
 )
-from veilrec.privacy.mechanisms.model_selection import GainSum
-from veilrec.privacy.mechanisms.noise import Gaussian, Laplace
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
 from veilrec.privacy.mechanisms.responses import (
     KaryResponse,
@@ -62,7 +60,7 @@ from veilrec.privacy.mechanisms.responses import (
     UnaryEncoding,
 )
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.privacy.mechanisms.sums import CohortSum
+from veilrec.privacy.mechanisms.sums import CohortSum, GainSum
 from veilrec.privacy.randomness import Source, uniforms
 
 

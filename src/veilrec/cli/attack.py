@@ -172,8 +172,7 @@ def repeated_queries(
     """
     from typing import get_args
 
-    from veilrec.attacks.repeated_queries import COUNTS, QueryNoise
-    from veilrec.attacks.running import attack_queries, clip_norm_of
+    from veilrec.attacks.running import COUNTS, QueryNoise, attack_queries, clip_norm_of
     from veilrec.attacks.subjects import Populations
     from veilrec.core.errors import BadInput, known_name
     from veilrec.privacy.mechanisms.attention import Noise

@@ -319,7 +319,7 @@ def _all_methods(*, quick: bool, seed: int) -> tuple[list[MethodAudit], dict[str
 def check_plot(path: Path) -> None:
     """Refuse a picture that cannot be written, before any long work."""
     from veilrec.core.errors import BadInput
-    from veilrec.core.extras import require
+    from veilrec.core.resources import require
 
     require("--plot", "matplotlib")
     if path.suffix not in (".svg", ".png"):

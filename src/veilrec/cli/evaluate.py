@@ -236,7 +236,7 @@ def _check_files(run: Path, plot: Path | None, html: Path | None, *, personalisa
     if plot is None and html is None:
         return
     from veilrec.core.errors import BadInput
-    from veilrec.core.extras import require
+    from veilrec.core.resources import require
 
     if not personalisation:
         name, others = ("--html", "") if plot is None else ("--plot", " or to --serving")

@@ -50,7 +50,7 @@ def check_method(
     """
     from veilrec.audit.contract import CONTRACT, check_method
     from veilrec.core.errors import known_name
-    from veilrec.core.extras import require
+    from veilrec.core.resources import require
     from veilrec.methods.registry import get
 
     require("checking a method", "numba")

@@ -451,7 +451,7 @@ def flower_app(
 
 
 def _need_flower() -> None:
-    from veilrec.core.extras import require
+    from veilrec.core.resources import require
 
     require("carrying a federation by Flower", "flwr")
 

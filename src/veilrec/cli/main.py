@@ -30,7 +30,7 @@ from veilrec.cli import (
 )
 from veilrec.cli.output import open_streams, say
 from veilrec.core.errors import BadInput, VeilrecError, file_trouble
-from veilrec.core.extras import missing_part
+from veilrec.core.resources import missing_part
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 

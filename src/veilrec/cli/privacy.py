@@ -15,7 +15,7 @@ from veilrec.cli.output import Json, print_json
 from veilrec.core.errors import counted
 
 if TYPE_CHECKING:
-    from veilrec.privacy.calculator import Setting
+    from veilrec.privacy.budget import Setting
     from veilrec.privacy.statement import Statement
 
 app = typer.Typer(
@@ -176,7 +176,7 @@ def calibrate(
 
         veilrec privacy calibrate --mechanism label --epsilon 2 --candidates 37 --json
     """
-    from veilrec.privacy.calculator import Wish, noise_of_message
+    from veilrec.privacy.budget import Wish, noise_of_message
 
     wish = Wish(
         mechanism=mechanism.value,
@@ -228,7 +228,7 @@ def account(
     """
     from veilrec.core.errors import BadInput
     from veilrec.privacy.accounting import Rounds
-    from veilrec.privacy.calculator import epsilon_of_training
+    from veilrec.privacy.budget import epsilon_of_training
 
     if sampling is not Sampled.none and (population is None or cohort is None):
         raise BadInput(f"sampling {sampling.value} needs --population and --cohort")

@@ -125,8 +125,8 @@ def _run(table: str, options: StudyOptions, jobs: int, out: Path | None) -> tupl
 
     from veilrec.cli.output import following
     from veilrec.core.errors import BadInput
-    from veilrec.core.extras import require
     from veilrec.core.files import check_place
+    from veilrec.core.resources import require
     from veilrec.report.reproduce.experiment import load_experiment
     from veilrec.report.reproduce.study import make_study
 

@@ -39,10 +39,10 @@ from safetensors.numpy import load, save
 from veilrec.client.local_training import Cohort, LocalData, OwnSources, places
 from veilrec.core.arrays import Bools, Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import Seal, key_in
 from veilrec.core.fixed_point import MOST_EXAMPLES
 from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import ClientUpdates, Factors, RoundSpec, Rows, Schema
-from veilrec.core.seal import Seal, key_in
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import Event

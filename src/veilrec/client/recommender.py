@@ -50,8 +50,7 @@ from veilrec.client.released import (
 from veilrec.core.arrays import Floats, Indices
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
-from veilrec.core.files import transaction
-from veilrec.core.seal import Seal, WrongSeal, key_in
+from veilrec.core.files import Seal, WrongSeal, key_in, transaction
 from veilrec.privacy.budget import Budget
 from veilrec.privacy.events import NonPrivateEvent
 from veilrec.privacy.guarantee import Guarantee, Unit

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer
     from veilrec.client.rankers import Ranker
     from veilrec.client.validation import Validator
-    from veilrec.privacy.mechanisms.model_selection import GainSum
     from veilrec.privacy.mechanisms.reports import ItemReports
-    from veilrec.privacy.mechanisms.sums import UpdateMechanism
+    from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
     from veilrec.server.client_sampling import CohortSettings
     from veilrec.server.optimisers import ServerRate
     from veilrec.server.round_specs import ReportTensors, RoundPlanner, Tally

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from veilrec.core.errors import BadInput, known_name, unknown_name, written_name
-from veilrec.core.extras import cache_folder
+from veilrec.core.resources import cache_folder
 
 if TYPE_CHECKING:
     from veilrec.data.own_csv import CsvOptions

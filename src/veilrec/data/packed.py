@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from veilrec.core import features
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
-from veilrec.core.extras import cache_folder
 from veilrec.core.features import Features, Side
 from veilrec.core.files import new_folder, sha256, write_json
+from veilrec.core.resources import cache_folder
 from veilrec.data.population import Impressions, Interactions, ItemTable, Population, Strings
 
 _FORMAT = 2

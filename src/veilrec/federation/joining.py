@@ -23,9 +23,8 @@ from veilrec.core.arrays import Bools, Indices, Offsets
 from veilrec.core.csr import Csr, offsets_of
 from veilrec.core.errors import BadInput, counted
 from veilrec.core.features import Features, Side
-from veilrec.core.files import new_folder
+from veilrec.core.files import Seal, key_in, new_folder
 from veilrec.core.plan import Plan
-from veilrec.core.seal import Seal, key_in
 from veilrec.data.population import Impressions, Population, Strings
 from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as device_folder

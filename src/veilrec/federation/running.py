@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.seal import Seal, key_in
+from veilrec.core.files import Seal, key_in
 from veilrec.federation import federation, processes
 from veilrec.federation.client.folder import DATA
 from veilrec.federation.coordinator.driver import added

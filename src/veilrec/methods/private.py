@@ -23,8 +23,7 @@ from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, NonPrivateEvent, TreeEvent
 from veilrec.privacy.guarantee import Adjacency, Guarantee, Unit
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum, first_bound
-from veilrec.privacy.mechanisms.base import Calibration
-from veilrec.privacy.mechanisms.noise import left_by_sampler
+from veilrec.privacy.mechanisms.base import Calibration, left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum

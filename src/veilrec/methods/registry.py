@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from veilrec.core.errors import BadInput, known_name, written_name
-from veilrec.core.extras import cache_folder
+from veilrec.core.resources import cache_folder
 from veilrec.methods import plugins
 
 if TYPE_CHECKING:

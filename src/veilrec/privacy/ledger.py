@@ -37,7 +37,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from veilrec.core.errors import BadInput, counted
-from veilrec.core.seal import Seal
+from veilrec.core.files import Seal
 from veilrec.privacy.accounting.composition import flattened
 from veilrec.privacy.budget import Budget, Cost
 from veilrec.privacy.checks import positive

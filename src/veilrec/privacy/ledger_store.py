@@ -26,8 +26,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, TypeAd
 from pydantic.dataclasses import dataclass
 
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.files import transaction, write_bytes
-from veilrec.core.seal import Seal, WrongSeal
+from veilrec.core.files import Seal, WrongSeal, transaction, write_bytes
 from veilrec.privacy.budget import Budget, Cost
 
 _SCHEMA = 1

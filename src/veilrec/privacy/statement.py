@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from veilrec.privacy.accounting.tradeoff import HOW, Detection, detection_by, detection_of
+from veilrec.privacy.accounting.accountant import HOW, Detection, detection_by, detection_of
 from veilrec.privacy.guarantee import Adjacency, Basis, Guarantee, Scope, Trust, Unit
 
 _WIDTH = 96

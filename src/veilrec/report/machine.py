@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from veilrec._version import __version__
-from veilrec.core.extras import cache_folder
-from veilrec.core.resources import machine_memory
+from veilrec.core.resources import cache_folder, machine_memory
 from veilrec.data.datasets import DATASETS, whereabouts
 
 _NAMED = ("numpy", "scipy", "numba", "torch", "matplotlib")  # in every report

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from veilrec.core.errors import BadInput
-from veilrec.core.extras import require
 from veilrec.core.files import replacing
+from veilrec.core.resources import require
 from veilrec.data.population import Strings
 from veilrec.evaluation.evaluator import EvaluationResult
 from veilrec.runs.saved import SavedModel

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from veilrec.core.errors import Diverged, VeilrecError, unknown_name
-from veilrec.core.extras import require
 from veilrec.core.files import write_text
+from veilrec.core.resources import require
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress

@@ -14,8 +14,8 @@ from veilrec._version import __version__
 from veilrec.core.arrays import Floats
 from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput, counted, known_name
-from veilrec.core.extras import require
 from veilrec.core.plan import Plan
+from veilrec.core.resources import require
 from veilrec.data.datasets import full_spec, load, short_name
 from veilrec.data.population import Population
 from veilrec.evaluation.protocols import PROTOCOLS, default_protocol, make_split

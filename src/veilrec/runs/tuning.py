@@ -28,8 +28,8 @@ import yaml
 
 from veilrec._version import __version__
 from veilrec.core.errors import BadInput, VeilrecError, counted, unknown_name
-from veilrec.core.extras import require
 from veilrec.core.files import write_json, write_text
+from veilrec.core.resources import require
 from veilrec.data.datasets import load
 from veilrec.evaluation.evaluator import evaluate
 from veilrec.evaluation.protocols import default_protocol

@@ -37,9 +37,9 @@ from typing import Literal, Protocol
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
+from veilrec.core.files import key_in
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
-from veilrec.core.seal import key_in
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
 from veilrec.server.coordinator_parts import (

@@ -24,8 +24,7 @@ from veilrec.core.plan import ROW_COUNTS, Aggregation, Plan
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, part_of_model, whole_model
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
-from veilrec.privacy.mechanisms.model_selection import GainSum
-from veilrec.privacy.mechanisms.sums import UpdateMechanism
+from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
 from veilrec.privacy.randomness import Source
 from veilrec.server.aggregation import Aggregator
 from veilrec.server.optimisers import ServerRate, make_optimiser

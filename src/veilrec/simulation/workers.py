@@ -27,8 +27,8 @@ import numpy as np
 from veilrec.client.local_training import LocalData
 from veilrec.core.arrays import Floats, Offsets
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.core.extras import require
 from veilrec.core.plan import Plan
+from veilrec.core.resources import require
 from veilrec.server.aggregation import Aggregator
 from veilrec.simulation.pieces import CohortWorker, OpenRound, Piece, PieceReport, Seeds
 

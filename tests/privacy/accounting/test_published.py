@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from veilrec.privacy.accounting.published import (
+from veilrec.privacy.accounting.accountant import (
     DELTAS,
     FRAPPE_TABLE,
     MOVIELENS_TABLE,

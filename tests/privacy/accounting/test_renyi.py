@@ -9,7 +9,7 @@ import pytest
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, epsilon_zcdp, rho_max, rho_of
-from veilrec.privacy.accounting.renyi import ORDERS
+from veilrec.privacy.accounting.composition import ORDERS
 from veilrec.privacy.events import (
     ComposedEvent,
     Event,

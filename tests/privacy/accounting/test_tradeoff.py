@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import Rounds, delta_of, detection_by, detection_of, epsilon_of
-from veilrec.privacy.accounting.tradeoff import HOW
+from veilrec.privacy.accounting.accountant import HOW
 from veilrec.privacy.events import (
     ComposedEvent,
     Event,
@@ -52,8 +52,8 @@ def test_vectors_of_gaussian_noise(noise_multiplier: float, rounds: int, found: 
 @pytest.mark.parametrize("false_alarms", [1e-6, 0.01, 0.3, 0.9])
 def test_the_profile_of_a_gaussian_gives_its_curve(mu: float, false_alarms: float) -> None:
     """The search over epsilons, on a profile whose trade-off has a formula."""
+    from veilrec.privacy.accounting.accountant import _found
     from veilrec.privacy.accounting.gaussian import delta_gaussian
-    from veilrec.privacy.accounting.tradeoff import _found
 
     exact = float(ndtr(ndtri(false_alarms) + mu))
     found = _found(lambda eps: delta_gaussian(eps, mu), false_alarms)

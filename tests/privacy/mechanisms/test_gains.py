@@ -10,7 +10,7 @@ import pytest
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting import delta_of
 from veilrec.privacy.mechanisms.clipping import BadUpdate
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import FastSource, KeyedSource
 
 

@@ -16,8 +16,8 @@ from veilrec.core.arrays import Doubles
 from veilrec.core.errors import BadInput
 from veilrec.privacy.accounting.gaussian import delta_gaussian
 from veilrec.privacy.events import GaussianEvent
-from veilrec.privacy.mechanisms.base import Calibration
-from veilrec.privacy.mechanisms.noise import (
+from veilrec.privacy.mechanisms.base import (
+    Calibration,
     Gaussian,
     Laplace,
     classical_sigma,

@@ -9,7 +9,7 @@ import pytest
 from tests.report.reproduce.toys import EXPERIMENTS
 from veilrec.core.errors import BadInput
 from veilrec.data.datasets import find_dataset, whereabouts
-from veilrec.privacy.accounting.published import DELTAS, FRAPPE_TABLE, MOVIELENS_TABLE
+from veilrec.privacy.accounting.accountant import DELTAS, FRAPPE_TABLE, MOVIELENS_TABLE
 from veilrec.report.reproduce import calculated
 from veilrec.report.reproduce.calculated import (
     DIMENSIONS,

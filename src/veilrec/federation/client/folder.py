@@ -26,8 +26,7 @@ from safetensors.numpy import load, save
 from veilrec.client.federated import FederatedClient
 from veilrec.client.local_training import LocalData
 from veilrec.core.errors import BadInput, counted
-from veilrec.core.files import replacing
-from veilrec.core.seal import Seal, WrongSeal, key_in
+from veilrec.core.files import Seal, WrongSeal, key_in, replacing
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.federation import DEVICES, FILE
 from veilrec.federation.identity import INVITATION, Invitation, keep

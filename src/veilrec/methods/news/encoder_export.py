@@ -19,7 +19,7 @@ from veilrec._version import __version__
 from veilrec.client.rankers import Arrays
 from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.errors import BadInput
-from veilrec.core.extras import require
+from veilrec.core.resources import require
 from veilrec.models.fednewsrec import FedNewsRec
 from veilrec.models.interests import Interests
 from veilrec.models.layers import MultiHeadPooling

@@ -35,7 +35,7 @@ from veilrec.methods.news.common import (
 )
 from veilrec.methods.private import adjacency_of
 from veilrec.privacy.guarantee import Adjacency
-from veilrec.privacy.mechanisms.model_selection import GainSum
+from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.server.client_sampling import CohortSettings
 from veilrec.server.optimisers import ServerRate
 

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 
 from veilrec.core.arrays import Doubles, Floats
-from veilrec.core.extras import cache_folder
 from veilrec.core.files import replacing, sha256
+from veilrec.core.resources import cache_folder
 from veilrec.data.news_text import Vocabulary, tokenise
 from veilrec.data.population import ItemTable, Strings
 from veilrec.data.text_files import unpack

@@ -46,8 +46,7 @@ from veilrec.methods.private import (
 from veilrec.methods.privrec import common
 from veilrec.methods.privrec.common import WITH_FEATURES, MetaConfig
 from veilrec.methods.privrec.privrec import PAPER, PAPER_ON_ML_1M, READINGS, TUNED
-from veilrec.privacy.accounting.accountant import epsilon_of
-from veilrec.privacy.accounting.published import paper_convention
+from veilrec.privacy.accounting.accountant import epsilon_of, paper_convention
 from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee

@@ -60,7 +60,7 @@ from veilrec.privacy.accounting.accountant import noise_for
 from veilrec.privacy.accounting.gaussian import epsilon_gaussian, mu_for
 from veilrec.privacy.events import ComposedEvent, Event
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.privacy.mechanisms.noise import left_by_sampler
+from veilrec.privacy.mechanisms.base import left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum, run_event
 from veilrec.server.client_sampling import CohortSettings

@@ -1,15 +1,17 @@
 """What events add up to: epsilon for delta, delta for epsilon, noise for a wanted epsilon."""
 
 from veilrec.privacy.accounting.accountant import (
+    Detection,
     Rounds,
     delta_of,
+    detection_by,
+    detection_of,
     epsilon_for,
     epsilon_of,
     noise_for,
     noise_multiplier_for,
 )
-from veilrec.privacy.accounting.renyi import epsilon_renyi, epsilon_zcdp, rho_max, rho_of
-from veilrec.privacy.accounting.tradeoff import Detection, detection_by, detection_of
+from veilrec.privacy.accounting.composition import epsilon_renyi, epsilon_zcdp, rho_max, rho_of
 
 __all__ = [
     "Detection",

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from veilrec.privacy.mechanisms.base import Mechanism
 
 MECHANISMS: dict[str, str] = {
-    "gaussian": "noise:Gaussian",
-    "laplace": "noise:Laplace",
+    "gaussian": "base:Gaussian",
+    "laplace": "base:Laplace",
     "discrete-gaussian": "discrete:DiscreteGaussian",
     "discrete-laplace": "discrete:DiscreteLaplace",
     "randomised-response": "responses:RandomisedResponse",
@@ -34,7 +34,7 @@ MECHANISMS: dict[str, str] = {
     "shared-sum": "distributed:DistributedNoiseSum",
     "item-histogram": "reports:ItemHistogram",
     "vote-reports": "reports:VoteReports",
-    "gain-sum": "model_selection:GainSum",
+    "gain-sum": "sums:GainSum",
     "elementwise-laplace": "local:ElementwiseLaplace",
     "rowwise-laplace": "local:RowwiseLaplace",
     "update-laplace": "local:UpdateLaplace",

@@ -19,8 +19,7 @@ import numpy as np
 from veilrec.core.arrays import Doubles, Floats
 from veilrec.core.errors import BadInput
 from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema, Tensor, copied, with_bound
-from veilrec.privacy.accounting.accountant import Rounds, adaptive_clipping_noise
-from veilrec.privacy.accounting.published import paper_convention
+from veilrec.privacy.accounting.accountant import Rounds, adaptive_clipping_noise, paper_convention
 from veilrec.privacy.checks import on_lattice_l2, positive, rounded_sum_l2
 from veilrec.privacy.events import Event
 from veilrec.privacy.guarantee import Adjacency

@@ -24,9 +24,17 @@ from veilrec.core.errors import BadInput, unknown_name
 from veilrec.privacy.accounting.gaussian import amplified_epsilon, base_epsilon
 from veilrec.privacy.checks import attention_l1, attention_l2, finite, positive, probability, vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, LaplaceEvent, PureEvent, SampledEvent
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Sensitivity
+from veilrec.privacy.mechanisms.base import (
+    Calibration,
+    Mechanism,
+    Sensitivity,
+    classical_sigma,
+    laplace_scale,
+    lattice_delta,
+    lattice_mu,
+    sampler_epsilon,
+)
 from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
 from veilrec.privacy.mechanisms.responses import happens
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import add_gaussian, add_laplace

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from veilrec.core.arrays import Doubles, Offsets
 from veilrec.core.errors import BadInput
+from veilrec.privacy.accounting.composition import rho_max
 from veilrec.privacy.accounting.gaussian import smallest
-from veilrec.privacy.accounting.renyi import rho_max
 from veilrec.privacy.checks import positive, probability, whole
 from veilrec.privacy.events import PureEvent, ZcdpEvent
 from veilrec.privacy.guarantee import Adjacency, Unit

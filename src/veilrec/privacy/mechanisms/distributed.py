@@ -42,8 +42,7 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, Tensor, from_vectors
 from veilrec.privacy.accounting.accountant import epsilon_of
 from veilrec.privacy.checks import vectors, whole
 from veilrec.privacy.events import Event, GaussianEvent, SampledEvent
-from veilrec.privacy.mechanisms.base import Calibration, Released, require_complete
-from veilrec.privacy.mechanisms.noise import lattice_delta
+from veilrec.privacy.mechanisms.base import Calibration, Released, lattice_delta, require_complete
 from veilrec.privacy.mechanisms.schedules import ScheduledSum
 from veilrec.privacy.mechanisms.sums import CohortSum, UpdateMechanism
 from veilrec.privacy.randomness import FastSource, Source

@@ -18,16 +18,20 @@ from veilrec.privacy.checks import clipped_l1, clipped_l2, finite, on_lattice_l2
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, ResponseEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.attention import ClickHistories, Noise
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
-from veilrec.privacy.mechanisms.clipping import clip_flat
-from veilrec.privacy.mechanisms.noise import (
+from veilrec.privacy.mechanisms.base import (
+    Calibration,
+    Mechanism,
+    Released,
+    Sensitivity,
     classical_sigma,
     laplace_scale,
     lattice_delta,
     lattice_mu,
     lattice_sigma,
+    require_complete,
     sampler_epsilon,
 )
+from veilrec.privacy.mechanisms.clipping import clip_flat
 from veilrec.privacy.mechanisms.responses import KaryResponse
 from veilrec.privacy.randomness import Source
 from veilrec.privacy.samplers import UNITS, add_gaussian, add_laplace

@@ -11,9 +11,16 @@ from veilrec.core.arrays import Doubles, Floats, Offsets
 from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor, copied, filled
 from veilrec.privacy.checks import clipped_l1, clipped_l2, positive, probability
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, LaplaceEvent, NonPrivateEvent, repeated
-from veilrec.privacy.mechanisms.base import Calibration, Sensitivity
+from veilrec.privacy.mechanisms.base import (
+    Calibration,
+    Sensitivity,
+    classical_sigma,
+    laplace_scale,
+    lattice_delta,
+    lattice_mu,
+    sampler_epsilon,
+)
 from veilrec.privacy.mechanisms.clipping import clip_rows, clip_whole, upload_norms
-from veilrec.privacy.mechanisms.noise import classical_sigma, laplace_scale, lattice_delta, lattice_mu, sampler_epsilon
 from veilrec.privacy.mechanisms.sums import Law, UpdateMechanism, noise_of_sum, noisy_messages
 from veilrec.privacy.randomness import Source
 

@@ -36,9 +36,16 @@ from veilrec.privacy.checks import bits, positive, probability, whole
 from veilrec.privacy.events import ComposedEvent, Event, GaussianEvent, NonPrivateEvent
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.attention import AttentionNoise
-from veilrec.privacy.mechanisms.base import Calibration, Mechanism, Released, Sensitivity, require_complete
+from veilrec.privacy.mechanisms.base import (
+    Calibration,
+    Mechanism,
+    Released,
+    Sensitivity,
+    lattice_delta,
+    lattice_sigma,
+    require_complete,
+)
 from veilrec.privacy.mechanisms.clipping import BadUpdate, clip_whole, upload_norms
-from veilrec.privacy.mechanisms.noise import lattice_delta, lattice_sigma
 from veilrec.privacy.mechanisms.responses import LabelPerturbation, RandomisedResponse
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import FastSource, Source

@@ -32,8 +32,8 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, Schema, Tensor, from_v
 from veilrec.privacy.accounting.accountant import Rounds
 from veilrec.privacy.checks import positive, rounded_sum_l2, vectors, whole
 from veilrec.privacy.events import ComposedEvent, Event, TreeEvent
+from veilrec.privacy.mechanisms.base import lattice_delta
 from veilrec.privacy.mechanisms.clipping import BadUpdate
-from veilrec.privacy.mechanisms.noise import lattice_delta
 from veilrec.privacy.mechanisms.sums import CohortSum, on_lattice
 from veilrec.privacy.randomness import FastSource, KeyedSource, NumberedSource, Source
 from veilrec.privacy.samplers import UNITS, lattice_gaussian, simulated_gaussian, to_lattice

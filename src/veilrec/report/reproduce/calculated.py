@@ -20,7 +20,7 @@ from veilrec.core.arrays import Doubles
 from veilrec.data.datasets import find_dataset, load, whereabouts
 from veilrec.evaluation.metrics import Impossible, impossible
 from veilrec.methods.priv_fedmf_sub.common import DEVICES, ROUNDS, ROWS, WIDTH, Counted, selected_items, totals
-from veilrec.privacy.accounting import epsilon_of, epsilon_renyi, published
+from veilrec.privacy.accounting import accountant, epsilon_of, epsilon_renyi
 from veilrec.privacy.accounting.accountant import Rounds, epsilon_for
 from veilrec.privacy.checks import positive
 from veilrec.privacy.events import LaplaceEvent, repeated
@@ -63,7 +63,7 @@ CUTOFFS = (5, 10, 20, 30)
 DIGITS = 3  # behind the point
 _TABLES = ("privrec-table1", "privrec-table2")
 _TOO_MUCH = "ndcg rises too much"
-_DRAWN = published.DELTAS[1]
+_DRAWN = accountant.DELTAS[1]
 
 
 @dataclass(frozen=True)
@@ -365,13 +365,13 @@ def impossible_steps(experiment: Experiment) -> CalculatedTables:
 
 def poisson_epsilon(population: int, cohort: int, delta: float) -> float:
     """Account for the same rounds under Poisson sampling of clients (add-remove)."""
-    rounds = Rounds(rounds=published.ROUNDS, sampling="poisson", population=population, cohort=cohort)
-    return epsilon_for(published.NOISE_MULTIPLIER, delta, rounds)
+    rounds = Rounds(rounds=accountant.ROUNDS, sampling="poisson", population=population, cohort=cohort)
+    return epsilon_for(accountant.NOISE_MULTIPLIER, delta, rounds)
 
 
 def privacy_losses() -> CalculatedTables:
     """Tabulate Tables 3 and 4 of DP-PrivRec: as printed, as they came about, and what holds."""
-    tables = {"Movielens": published.MOVIELENS_TABLE, "Frappe": published.FRAPPE_TABLE}
+    tables = {"Movielens": accountant.MOVIELENS_TABLE, "Frappe": accountant.FRAPPE_TABLE}
     return CalculatedTables(
         [_losses(number, data, table) for number, (data, table) in enumerate(tables.items(), 3)],
         [curve for data, table in tables.items() for curve in _loss_curves(data, table)],
@@ -387,19 +387,19 @@ def _losses(number: int, data: str, table: Mapping[tuple[int, int], object]) -> 
     )
     rows = []
     for population, cohort in table:
-        for delta in published.DELTAS:
-            found = published.compared(population, cohort, delta)
+        for delta in accountant.DELTAS:
+            found = accountant.compared(population, cohort, delta)
             epsilons = [f"{epsilon:.4f}" for epsilon in (found.paper, found.paper_convention, found.honest)]
             ratio, poisson = f"{found.paper / found.honest:.1f}", f"{poisson_epsilon(population, cohort, delta):.4f}"
             rows.append((f"{cohort} / {population}", f"{delta:g}", *epsilons, ratio, poisson))
-    terms = f"per user, whole run of {published.ROUNDS} rounds, trusting the server"
+    terms = f"per user, whole run of {accountant.ROUNDS} rounds, trusting the server"
     return ResultTable(
-        f"Table {number}, {data}, z = {published.NOISE_MULTIPLIER:g}: every epsilon is {terms}", head, rows
+        f"Table {number}, {data}, z = {accountant.NOISE_MULTIPLIER:g}: every epsilon is {terms}", head, rows
     )
 
 
 def _loss_curves(data: str, table: Mapping[tuple[int, int], object]) -> list[Curve]:
-    entries = [published.compared(*key, _DRAWN) for key in table]
+    entries = [accountant.compared(*key, _DRAWN) for key in table]
     curve = partial(Curve, x=[float(cohort) for _, cohort in table])
     return [
         curve(f"{data}, printed (replace-one)", y=[one.paper for one in entries]),

@@ -15,7 +15,7 @@ from typing import Any
 from veilrec._version import __version__
 from veilrec.client.queries import PRIVATE, Serving
 from veilrec.core.errors import BadInput, counted, known_name, unknown_name
-from veilrec.core.extras import MissingPart, require
+from veilrec.core.resources import MissingPart, require
 from veilrec.data.datasets import find_dataset, full_spec, locate, parse, whereabouts
 from veilrec.evaluation.protocols import PROTOCOLS
 from veilrec.methods.base import Method, configure, preset_names, ready, setting_names
