@@ -1,4 +1,4 @@
-"""With Flower itself, where it is installed (`make test-flower`): thin nodes behind the door, over TLS."""
+"""With Flower itself, where it is installed (`make test-flower`): thin nodes behind the filter, over TLS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_app_names_our_parts(tmp_path: Path) -> None:
     write_app(tmp_path / "app", tmp_path)
     project = (tmp_path / "app" / "pyproject.toml").read_text()
     assert f'federation = "{tmp_path}"' in project
-    assert "flower_server import app" in (tmp_path / "app" / "federation" / "server.py").read_text()
+    assert "flower_server import server_app" in (tmp_path / "app" / "federation" / "server.py").read_text()
 
 
 def test_without_flower_one_line_says_what_to_install(tmp_path: Path) -> None:

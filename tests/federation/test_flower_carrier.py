@@ -12,7 +12,7 @@ import pytest
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, simulated
 from veilrec.audit.contract_subject import same, subjects
 from veilrec.federation.client.flower_client import FlowerClient
-from veilrec.federation.coordinator.flower_link import Carrier
+from veilrec.federation.coordinator.flower_server import Carrier
 from veilrec.federation.facts import largest_answer
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
@@ -92,7 +92,7 @@ def test_letters_give_the_weights_of_the_simulation(tmp_path: Path) -> None:
 
 
 def test_a_lost_answer_is_asked_for_again_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilrec.federation.coordinator.flower_link._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("veilrec.federation.coordinator.flower_server._AGAIN_SECONDS", 0.05)
     basis = federation(tmp_path / "f")
     wanted = simulated(tmp_path / "f", basis)  # type: ignore[arg-type]
     lost: set[int] = set()

@@ -17,7 +17,7 @@ from veilrec.core.schema import RoundSpec
 from veilrec.federation.distributed_noise import guarantee_of, terms_of, with_distributed_noise
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
 from veilrec.privacy.accounting import epsilon_of
-from veilrec.privacy.events import GaussianEvent, repeated
+from veilrec.privacy.events import GaussianEvent, repeated, training_event
 from veilrec.privacy.mechanisms.distributed import DistributedNoiseSum, NoiseShares
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.privacy.randomness import noise_of_device
@@ -135,7 +135,7 @@ def test_the_promise_counts_every_round_and_says_what_breaks_it() -> None:
     guarantee = guarantee_of(plan, 1e-6)
     alone = epsilon_of(repeated(GaussianEvent(1.0), plan.rounds), 1e-6)
     assert alone <= guarantee.epsilon <= alone * 1.001
-    assert guarantee.epsilon > epsilon_of(private_plan().event(), 1e-6)  # which counts on secret cohorts
+    assert guarantee.epsilon > epsilon_of(training_event(private_plan()), 1e-6)  # which counts on secret cohorts
     assert (guarantee.trust, guarantee.scope, guarantee.basis) == ("server sees only noisy sums", "whole run", "proven")
     said = " ".join(guarantee.caveats)
     for words in (

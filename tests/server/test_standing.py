@@ -15,6 +15,7 @@ from veilrec.core.plan import Plan, ReportSpec
 from veilrec.core.schema import Schema
 from veilrec.methods.private import PrivacySettings, noisy_sum, private_votes
 from veilrec.privacy.accounting import epsilon_of
+from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.server.coordinator import Coordinator
 from veilrec.server.round_specs import PopularityTensor
@@ -115,7 +116,7 @@ def test_a_coordinator_that_dies_in_the_open_round_still_has_it(tmp_path: Path) 
 
 
 def test_votes_and_rounds_together_spend_what_is_promised() -> None:
-    spent = epsilon_of(with_popularity().event(), PRIVACY.delta)
+    spent = epsilon_of(training_event(with_popularity()), PRIVACY.delta)
     assert 0.98 * PRIVACY.epsilon < spent <= PRIVACY.epsilon
 
 

@@ -422,7 +422,7 @@ def run_link(
 
     _need_flower()
     from veilrec.federation import federation
-    from veilrec.federation.coordinator.flower_link import Link
+    from veilrec.federation.coordinator.flower_server import Link
     from veilrec.federation.coordinator.process import last_status
     from veilrec.federation.facts import FederationFacts
     from veilrec.federation.flower_messages import public_address

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -134,15 +135,15 @@ federation = "{federation}"  # the folder that `veilrec federate init` made, on 
 """
 _SERVER = '''"""The coordinator."""
 
-from veilrec.federation.coordinator.flower_server import app
+from veilrec.federation.coordinator.flower_server import server_app
 
-__all__ = ["app"]
+app = server_app()
 '''
 _CLIENT = '''"""A device."""
 
-from veilrec.federation.client.flower_app import app
+from veilrec.federation.client.flower_client import client_app
 
-__all__ = ["app"]
+app = client_app()
 '''
 
 
@@ -161,3 +162,8 @@ def public_address(address: str) -> str:
     """Default public address of the link: the port beside the coordinator's."""
     parts = urlsplit(address)
     return f"{parts.hostname or '127.0.0.1'}:{(parts.port or 8471) + 1}"
+
+
+def log_line(words: str) -> None:
+    """Print one line to standard error, which Flower keeps in its logs."""
+    print(words, file=sys.stderr, flush=True)

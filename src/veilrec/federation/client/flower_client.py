@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation import identity
+from veilrec.federation import federation, identity
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import RunDevice, answers_of
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA
+from veilrec.federation.federation import CA, DEVICES
 from veilrec.federation.flower_messages import (
     DECLINED,
     HELLO,
@@ -33,6 +33,7 @@ from veilrec.federation.flower_messages import (
     BadFlowerMessage,
     MessageFields,
     fields_of,
+    log_line,
     node_key,
     raw,
     record_of,
@@ -43,7 +44,9 @@ from veilrec.federation.link import Pause
 from veilrec.federation.tasks import FederationTask
 
 if TYPE_CHECKING:  # the extra `flower`
-    from flwr.app import Message
+    from flwr.app import Context, Message
+    from flwr.clientapp import ClientApp
+
 
 _NONCE = 32
 
@@ -195,3 +198,43 @@ def _deliver(reply: Message, send: Any, push: Any, seconds: float) -> None:
         for name, part in get_all_nested_objects(reply).items():
             if name in wanted:
                 push(reply.metadata.run_id, session, name, part.deflate())
+
+
+def client_app() -> ClientApp:
+    """Make the ClientApp of a stock SuperNode, or of Flower's simulation.
+
+    A SuperNode names its client's folder: `--node-config 'device="PATH"'`, and the federation's by `federation="PATH"`
+    where it does not lie two folders above. A simulation has the federation in its run configuration, and node i is its
+    i-th client. No exception leaves a client: Flower would send its words to the server.
+    """
+    from flwr.app import Message
+    from flwr.clientapp import ClientApp
+
+    app = ClientApp()
+
+    @app.query()  # type: ignore[untyped-decorator]
+    def answer(message: Message, context: Context) -> Message:
+        """Answer one message."""
+        try:
+            folder, place = folders_of(context)
+            with FlowerClient(folder, FederationFacts(place, federation.read(place)), log_line) as device:
+                fields = device.reply(fields_of(message))
+        except (VeilrecError, OSError) as error:
+            log_line(str(error))
+            fields = DECLINED
+        return Message(record_of(fields), reply_to=message)
+
+    return app
+
+
+def folders_of(context: Context) -> tuple[Path, Path]:
+    """The folder of this node's device, and that of its federation."""
+    node = context.node_config
+    if "device" in node:
+        folder = Path(str(node["device"]))
+        return folder, Path(str(node.get("federation", folder.resolve().parent.parent)))
+    place, number = Path(str(context.run_config.get("federation", ""))), int(node.get("partition-id", -1))
+    devices = sorted(found for found in (place / DEVICES).glob("*") if found.is_dir())
+    if not 0 <= number < len(devices):
+        raise BadInput(f"node {number} has no device in {place}: start as many nodes as `federate init` made devices")
+    return devices[number], place

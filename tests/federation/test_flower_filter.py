@@ -1,4 +1,4 @@
-"""The door before Flower's link: Fleet routes only in public, and a cap on bodies before anything is parsed."""
+"""The filter before Flower's link: Fleet routes only in public, and a cap on bodies before anything is parsed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from veilrec.federation.coordinator.flower_door import LinkFilter
+from veilrec.federation.coordinator.flower_server import LinkFilter
 
 PUBLIC_PORT, CAP = 8472, 1000
 
 
 def asked(path: str, *, port: int = PUBLIC_PORT, announced: bytes | None = None, parts: tuple[int, ...] = (10,)) -> Any:
-    """What the door answered, and how many bytes of the body came through it."""
+    """What the filter answered, and how many bytes of the body came through it."""
     seen, answers = [], []
 
     async def link(scope: Any, receive: Any, send: Any) -> None:
