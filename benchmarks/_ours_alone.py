@@ -16,7 +16,7 @@ from veilrec.evaluation.protocols import make_split
 from veilrec.methods.base import Problem, configure, make_trainer
 from veilrec.methods.priv_fedmf_sub import fedmf
 from veilrec.methods.registry import get
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 _SEED = 1
 _COHORT = 200

@@ -24,11 +24,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from _measure import Report, Say, describe_machine, options_of, script
 from veilrec.core.arrays import Offsets
-from veilrec.federation.secagg.graph import choose
-from veilrec.federation.secagg.helpers import HelperSum, HelperSumClient, Proposal
-from veilrec.federation.secagg.helping import Helper
+from veilrec.federation.secagg.helpers import Helper, HelperSum, HelperSumClient, Proposal
 from veilrec.federation.secagg.pairs import PairwiseSum, PairwiseSumClient
-from veilrec.federation.secagg.terms import Terms
+from veilrec.federation.secagg.terms import Terms, choose
 from veilrec.privacy.randomness import SecureSource
 from veilrec.privacy.samplers import Scale, lattice_gaussian
 from veilrec.wire.signing import SigningKey

@@ -171,7 +171,7 @@ def take_part() -> Results:
     from veilrec.core.schema import RoundSpec, whole_model
     from veilrec.privacy.budget import Budget
     from veilrec.privacy.mechanisms.sums import NoNoise
-    from veilrec.server.optimisers import ServerRate
+    from veilrec.server.aggregation import ServerRate
     from veilrec.server.server import Server
     from veilrec.wire import messages, rounds
 

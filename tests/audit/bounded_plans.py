@@ -23,8 +23,8 @@ from veilrec.methods.private import (
 )
 from veilrec.methods.privrec.dp_privrec import BoundSettings, published_plan
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 
 ROUNDS, ITEMS = 6, 60
 # Steps so large that about half of the updates are within the first bound.

@@ -22,7 +22,7 @@ from veilrec.privacy.mechanisms import sums as updates
 from veilrec.privacy.mechanisms.reports import ItemHistogram, VoteReports
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.privacy.randomness import FastSource, KeyedSource
-from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.round_specs import CohortSampler
 from veilrec.server.server import Server
 from veilrec.simulation.simulation import Simulation
 

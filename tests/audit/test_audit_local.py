@@ -26,7 +26,7 @@ from veilrec.privacy.mechanisms.attention import AttentionNoise
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation
 from veilrec.privacy.randomness import KeyedSource
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation import pieces
 
 Patch = pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from veilrec.audit.method import tiny_plan
 from veilrec.audit.plan_distributed import audit_with_shares, honest_of, share_canary, share_checks
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
-from veilrec.federation.distributed_noise import guarantee_of, with_distributed_noise
+from veilrec.federation.facts import guarantee_of, with_distributed_noise
 from veilrec.federation.making import least_of_shares
 from veilrec.methods.registry import get
 from veilrec.privacy.events import GaussianEvent

@@ -9,7 +9,7 @@ import pytest
 
 from veilrec.cli.output import LiveBar, PlainLines, following
 from veilrec.runs.checkpoint import Progress
-from veilrec.simulation.trainer import StepReport
+from veilrec.simulation.simulation import StepReport
 
 
 def after(rounds: int, seconds: float) -> Progress:

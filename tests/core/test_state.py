@@ -21,8 +21,8 @@ from veilrec.core.state import StoredState, fill
 from veilrec.privacy.mechanisms.sums import NoNoise
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import Seeds, Simulation
 
 STATE = {

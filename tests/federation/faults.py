@@ -46,11 +46,10 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.core.errors import VeilrecError, known_name
 from veilrec.federation.coordinator import process
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import DEVICES
+from veilrec.federation.federation import DEVICES, Away, FederationTask, TurnedAway
 from veilrec.federation.finishing import read_end
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import Answers, HttpsLink
-from veilrec.federation.tasks import Away, FederationTask, TurnedAway
 
 
 def run(load: Load, say: Say, only: Sequence[str] = ()) -> dict[str, Any]:

@@ -20,22 +20,24 @@ from veilrec.audit.contract_subject import ContractSubject
 from veilrec.client import federated as device_module
 from veilrec.core.files import replacing
 from veilrec.federation import link
-from veilrec.federation.client import answers
 from veilrec.federation.client import folder as device_folder
-from veilrec.federation.coordinator import aggregation, driver, https, process, registry
+from veilrec.federation.client import process as client_process
+from veilrec.federation.coordinator import aggregation, driver, process, registry
 from veilrec.federation.facts import FederationFacts
 from veilrec.federation.finishing import Ended, read_end
 from veilrec.privacy import ledger, ledger_store
-from veilrec.server import coordinator, coordinator_parts, round_store, server
+from veilrec.server import coordinator, round_store, secure_reports, server
 from veilrec.serving.middleware import Log
 
 COORDINATOR_FILES = frozenset(
     module.__file__
-    for module in (coordinator, coordinator_parts, round_store, server, aggregation, driver, https, process, registry)
+    for module in (coordinator, secure_reports, round_store, server, aggregation, driver, process, registry)
     if module.__file__
 ) | {replacing.__code__.co_filename}
 DEVICE_FILES = frozenset(
-    module.__file__ for module in (device_module, ledger, ledger_store, link, answers, device_folder) if module.__file__
+    module.__file__
+    for module in (device_module, ledger, ledger_store, link, client_process, device_folder)
+    if module.__file__
 )
 LONG = 600.0  # seconds: no round ends before all messages are there
 PATIENCE = 1200.0  # seconds that a run may take on a machine that is busy otherwise

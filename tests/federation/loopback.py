@@ -26,14 +26,13 @@ from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import answers_of
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, HELPERS, Federation, FederationTask
 from veilrec.federation.helper import run_helper
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Answers, HttpsLink, live
 from veilrec.federation.making import Basis, FederationOptions, lay_out
-from veilrec.federation.tasks import FederationTask
 from veilrec.methods.base import promised
-from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.round_specs import CohortSampler
 from veilrec.serving.middleware import Log
 from veilrec.simulation.simulation import Seeds, Simulation
 

@@ -19,13 +19,12 @@ from veilrec.federation import federation, identity
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator.process import coordinate, locked
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, FILE
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, FILE, TurnedAway
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import read_invitation
 from veilrec.federation.link import live
 from veilrec.federation.making import FederationOptions
 from veilrec.federation.running import Up
-from veilrec.federation.tasks import TurnedAway
 
 
 @pytest.fixture(scope="module")

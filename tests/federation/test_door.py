@@ -11,15 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.federation.loopback import basis_of, coordinating, known_in, lay_out_in, link_of, opened
 from veilrec.audit.contract_subject import ContractSubject
-from veilrec.federation.coordinator import https
+from veilrec.federation.coordinator import process
 from veilrec.federation.coordinator.process import Control
 from veilrec.federation.coordinator.registry import Registry
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, Away, FederationTask, TurnedAway
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.link import HttpsLink
 from veilrec.federation.running import live_status
-from veilrec.federation.tasks import Away, FederationTask, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 
@@ -94,7 +93,7 @@ def test_a_small_content_comes_with_its_task_to_whoever_takes_it_so(
         (task.size, b"0 x", b""),
         (task.size - 1, b"0 x with-content", b""),
     ):
-        monkeypatch.setattr(https, "_SENT_ALONG", largest)
+        monkeypatch.setattr(process, "_SENT_ALONG", largest)
         told, _, came = link._signed("/v1/poll", "poll", 0, body, 1 << 20, 0.0).partition(b"\n")
         asked = FederationTask.from_json(told)
         assert asked is not None

@@ -14,11 +14,10 @@ from veilrec.audit.contract_subject import same, subjects
 from veilrec.federation.client.flower_client import FlowerClient
 from veilrec.federation.coordinator.flower_server import Carrier
 from veilrec.federation.facts import largest_answer
-from veilrec.federation.federation import DEVICES
+from veilrec.federation.federation import DEVICES, FederationTask
 from veilrec.federation.finishing import read_end
 from veilrec.federation.flower_messages import DECLINED, MessageFields, task_fields
 from veilrec.federation.identity import identity_of, sign
-from veilrec.federation.tasks import FederationTask
 
 Change = Callable[[int, MessageFields], MessageFields | None]
 

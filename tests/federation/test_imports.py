@@ -17,7 +17,7 @@ def loaded_by(module: str) -> list[str]:
 
 def test_an_aggregation_helper_imports_fewer_than_thirty_of_our_modules() -> None:
     found = loaded_by("veilrec.federation.helper")
-    assert "veilrec.federation.secagg.helping" in found
+    assert "veilrec.federation.secagg.helpers" in found
     assert len(found) < 30, found
     packages = {".".join(name.split(".")[:2]) for name in found}
     assert not packages & {f"veilrec.{name}" for name in ("device", "server", "privacy", "methods", "data", "plan")}

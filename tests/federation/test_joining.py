@@ -24,18 +24,17 @@ from veilrec.data.population import Interactions, Population, Strings
 from veilrec.federation import federation, helper
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator.registry import NotInvited, Registry
-from veilrec.federation.distributed_noise import with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES, HELPERS, Federation
+from veilrec.federation.facts import with_distributed_noise
+from veilrec.federation.federation import COORDINATOR, DEVICES, HELPERS, BadTask, Federation, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.joining import bring, invite, own_data, take_place
 from veilrec.federation.link import Answers
 from veilrec.federation.making import Basis, FederationOptions, make
-from veilrec.federation.tasks import BadTask, FederationTask, joined
 from veilrec.methods.base import promised
 from veilrec.privacy.mechanisms.distributed import NoiseShares
-from veilrec.server.coordinator_parts import run_digest
+from veilrec.server.secure_reports import run_digest
 
 LATE, FROM = 5, 2  # the device that comes in a later round, and the first in which it may; nobody takes place 6
 

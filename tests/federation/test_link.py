@@ -14,9 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from veilrec.federation import identity
-from veilrec.federation.federation import Federation
+from veilrec.federation.federation import Away, BadTask, Federation, FederationTask, TurnedAway
 from veilrec.federation.link import HttpsLink, live
-from veilrec.federation.tasks import Away, BadTask, FederationTask, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 

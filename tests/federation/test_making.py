@@ -19,7 +19,7 @@ from veilrec.core.schema import RoundSpec
 from veilrec.data.population import Strings
 from veilrec.federation import facts, federation
 from veilrec.federation.client import folder as device_folder
-from veilrec.federation.distributed_noise import with_distributed_noise
+from veilrec.federation.facts import with_distributed_noise
 from veilrec.federation.federation import COORDINATOR, DEVICES, FACTS
 from veilrec.federation.making import Basis, spending_of
 from veilrec.methods.private import SIMULATED

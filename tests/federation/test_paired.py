@@ -17,16 +17,15 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import RoundSpec
 from veilrec.federation.coordinator.aggregation import PairwiseAggregation, SecAggRpc
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.distributed_noise import terms_of, with_distributed_noise
-from veilrec.federation.federation import COORDINATOR, DEVICES
+from veilrec.federation.facts import terms_of, with_distributed_noise
+from veilrec.federation.federation import COORDINATOR, DEVICES, FederationTask
 from veilrec.federation.finishing import read_end
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Answers
 from veilrec.federation.making import Basis
-from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import BOX_BYTES, SHARE_BYTES
 from veilrec.federation.secagg.pairs import PairwiseSumClient
-from veilrec.federation.tasks import FederationTask
+from veilrec.federation.secagg.terms import RoundKey
 from veilrec.privacy.mechanisms.distributed import NoiseShares
 from veilrec.server.coordinator import Coordinator, MessageRefused
 from veilrec.server.round_store import RunPosition

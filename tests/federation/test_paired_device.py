@@ -15,15 +15,13 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.federation import federation
 from veilrec.federation.client import folder as device_folder
-from veilrec.federation.client.answers import PairwiseMaskedAnswers
-from veilrec.federation.distributed_noise import terms_of
-from veilrec.federation.federation import DEVICES, FILE, INVITED
+from veilrec.federation.client.process import PairwiseMaskedAnswers
+from veilrec.federation.facts import terms_of
+from veilrec.federation.federation import DEVICES, FILE, INVITED, BadTask, FederationTask, TaskKind, joined
 from veilrec.federation.identity import Invitation, identity_of, listed, read_invitation
-from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import Group, Reveal, encode_numbers, encode_signatures
 from veilrec.federation.secagg.pairs import PairwiseSum
-from veilrec.federation.secagg.terms import Terms
-from veilrec.federation.tasks import BadTask, FederationTask, TaskKind, joined
+from veilrec.federation.secagg.terms import RoundKey, Terms
 from veilrec.wire import rounds
 from veilrec.wire.signing import BadSignature, new_key
 

@@ -12,14 +12,13 @@ from tests.federation.loopback import basis_of, known_in, lay_out_in, run_all, s
 from veilrec.audit.contract_subject import ContractSubject, same, subjects
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation
-from veilrec.federation.distributed_noise import with_distributed_noise
-from veilrec.federation.federation import DEVICES
+from veilrec.federation.facts import with_distributed_noise
+from veilrec.federation.federation import DEVICES, BadTask, FederationTask, joined
 from veilrec.federation.finishing import read_end
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import Invitation, identity_of, read_invitation
 from veilrec.federation.making import Basis
-from veilrec.federation.secagg.helping import Helper
-from veilrec.federation.tasks import BadTask, FederationTask, joined
+from veilrec.federation.secagg.helpers import Helper
 from veilrec.privacy.mechanisms.distributed import NoiseShares
 from veilrec.wire.signing import BadSignature
 

@@ -20,12 +20,11 @@ from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum
 from veilrec.federation import federation
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator.aggregation import SecAggRpc
-from veilrec.federation.distributed_noise import terms_in
+from veilrec.federation.facts import terms_in
 from veilrec.federation.federation import DEVICES
 from veilrec.federation.finishing import read_end
 from veilrec.federation.making import Basis
-from veilrec.federation.secagg.helpers import MaskRequest
-from veilrec.federation.secagg.helping import Helper
+from veilrec.federation.secagg.helpers import Helper, MaskRequest
 from veilrec.server.coordinator import MessageRefused
 
 LONG = 120.0  # seconds: no trip of these tests ends by its deadline

@@ -17,16 +17,13 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.schema import FIRST_REPORT_SUM, ReportSum, RoundSpec
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import answers_of
-from veilrec.federation.distributed_noise import ATTEMPTS, report_sum, terms_in, width_for
-from veilrec.federation.facts import largest_answer
-from veilrec.federation.federation import DEVICES, HELPERS
+from veilrec.federation.facts import ATTEMPTS, largest_answer, report_sum, terms_in, width_for
+from veilrec.federation.federation import DEVICES, HELPERS, BadTask, FederationTask, TaskKind, joined
 from veilrec.federation.helper import HelperAnswers
 from veilrec.federation.identity import identity_of, listed, read_invitation
-from veilrec.federation.secagg.helpers import HelperSum, Proposal
-from veilrec.federation.secagg.helping import HelperRefusal
+from veilrec.federation.secagg.helpers import HelperRefusal, HelperSum, Proposal
 from veilrec.federation.secagg.pairs import PairwiseSum
 from veilrec.federation.secagg.terms import Terms
-from veilrec.federation.tasks import BadTask, FederationTask, TaskKind, joined
 from veilrec.wire import messages as bits
 from veilrec.wire.messages import BadMessage
 

@@ -14,7 +14,7 @@ from veilrec.core.csr import Csr
 from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec
-from veilrec.federation.distributed_noise import guarantee_of, terms_of, with_distributed_noise
+from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
 from veilrec.federation.secagg.helpers import HelperSum, Proposal
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, repeated, training_event

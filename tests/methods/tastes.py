@@ -8,7 +8,7 @@ from typing import Any
 from veilrec.audit.contract_subject import COHORT, ITEMS, SEED, ContractSubject, copied, same
 from veilrec.methods.base import Problem
 from veilrec.methods.registry import METHODS, get
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 __all__ = ["COHORT", "ITEMS", "ON_RATINGS", "SEED", "build", "same", "saved_state", "small_problem"]
 ON_RATINGS = [name for name in METHODS if "synthetic-ratings" in get(name).datasets]  # the others need news

@@ -22,8 +22,8 @@ from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.accounting.accountant import MOVIELENS_TABLE
 from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 from veilrec.server.server import GeometricClipping
 from veilrec.simulation.real_clients import RealRun
 from veilrec.simulation.simulation import Seeds, Simulation

@@ -11,8 +11,7 @@ from veilrec.core.schema import BOUND, Schema, Tensor, with_bound
 from veilrec.methods.private import adaptive_sum, noisy_sum
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, training_event
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.round_specs import LearntBound
+from veilrec.server.round_specs import CohortSettings, LearntBound
 
 LAYER = Schema((Tensor("layer", (50,), by_row=False),))
 

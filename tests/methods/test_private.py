@@ -31,7 +31,7 @@ from veilrec.privacy.samplers import UNITS
 from veilrec.runs.evaluation import evaluate_run, with_popularity
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.training import train
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import Simulation
 
 # Those that know items by their ids; what reads features has tests of its own (test_meta.py).

@@ -18,7 +18,7 @@ from veilrec.privacy.events import training_event
 from veilrec.privacy.mechanisms.local import UpdateLaplace
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.sums import NoNoise
-from veilrec.server.client_sampling import CohortSampler, CohortSettings
+from veilrec.server.round_specs import CohortSampler, CohortSettings
 from veilrec.simulation.simulation import Simulation
 
 REPORTS = ("training=reports", "cohort.size=20", "cohort.sampling=turns")

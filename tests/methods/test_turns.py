@@ -14,7 +14,7 @@ from veilrec.methods.private import TURNS_ARE_PUBLIC, tree_sum
 from veilrec.privacy.accounting import epsilon_of
 from veilrec.privacy.events import GaussianEvent, TreeEvent, repeated, training_event
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.real_clients import RealRun
 from veilrec.simulation.simulation import Seeds, Simulation
 

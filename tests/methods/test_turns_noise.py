@@ -11,7 +11,7 @@ import pytest
 from veilrec.core.schema import Schema, Tensor
 from veilrec.methods.private import PrivacySettings, noisy_sum, tree_sum
 from veilrec.privacy.accounting.gaussian import mu_for
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 ROW = re.compile(r"^\| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", re.MULTILINE)

@@ -12,7 +12,7 @@ from veilrec.evaluation.protocols import make_split
 from veilrec.evaluation.split import Split
 from veilrec.methods.base import Method, NewsData, Problem, configure, make_trainer
 from veilrec.methods.registry import get
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 WITHOUT_SENTENCES = ("nrms", "naml", "lstur", "lstur-con", "npa", "ebnr", "dkn", "dan", "fm", "dfm", "cennewsrec")
 SMALL = ("size.word_dim=8", "size.heads=2", "size.head_dim=4", "size.attention=4", "size.category_dim=4")

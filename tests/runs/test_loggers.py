@@ -3,7 +3,7 @@ import pytest
 from veilrec.core.errors import BadInput
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import make_loggers
-from veilrec.simulation.trainer import StepReport
+from veilrec.simulation.simulation import StepReport
 
 
 def follow(name, folder):

@@ -15,7 +15,7 @@ from veilrec.runs import checkpoint
 from veilrec.runs import loop as run_module
 from veilrec.runs.checkpoint import Progress
 from veilrec.runs.loop import Interrupted, Schedule, run
-from veilrec.simulation.trainer import StepReport
+from veilrec.simulation.simulation import StepReport
 
 
 class Counter:

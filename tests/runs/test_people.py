@@ -20,7 +20,7 @@ from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Scorer
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.saved import SavedModel, about_people, read_about
-from veilrec.simulation.trainer import ModelParts
+from veilrec.simulation.simulation import ModelParts
 
 PEOPLE = without_rows((Feature("gender", "category", ("F", "M")), Feature("age", "number", low=0, high=100)))
 

@@ -15,8 +15,7 @@ from veilrec.client.reptile import FeatureRanker
 from veilrec.runs.request import RunRequest, prepare
 from veilrec.runs.saved import open_model
 from veilrec.runs.training import train
-from veilrec.simulation.simulation import Simulation
-from veilrec.simulation.trainer import ModelParts
+from veilrec.simulation.simulation import ModelParts, Simulation
 
 METHODS = {
     "dp-privrec": ("cohort.size=20", "features.users=[town,age]", "model.embedding=3", "model.hidden=[4]"),

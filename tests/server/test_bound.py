@@ -17,10 +17,9 @@ from veilrec.core.schema import BOUND, with_bound
 from veilrec.methods.private import with_learnt_bound
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.adaptive_clipping import AdaptiveSum
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.aggregation import ServerRate
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import LearntBound, SeededParts
+from veilrec.server.round_specs import CohortSettings, LearntBound, SeededParts
 from veilrec.server.server import GeometricClipping, PublishedClipping, make_server
 from veilrec.simulation.real_clients import RealRun, put_secret
 from veilrec.simulation.simulation import Seeds, Simulation

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from veilrec.core.errors import BadInput
-from veilrec.server.client_sampling import CohortSampler, CohortSettings
+from veilrec.server.round_specs import CohortSampler, CohortSettings
 
 ALMOST_NEVER = 1e-6
 ELIGIBLE = np.arange(200) * 3 + 1  # not every number is a device that can learn

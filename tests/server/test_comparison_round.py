@@ -14,7 +14,7 @@ from veilrec.core.plan import Plan
 from veilrec.privacy.mechanisms.sums import GainSum
 from veilrec.privacy.randomness import noise_of_comparison
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.coordinator_parts import MessageRefused
+from veilrec.server.secure_reports import MessageRefused
 from veilrec.server.server import verdict_of
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation

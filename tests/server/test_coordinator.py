@@ -19,7 +19,7 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows
 from veilrec.privacy.randomness import noise_of_sum
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.coordinator_parts import MessageRefused, Reason
+from veilrec.server.secure_reports import MessageRefused, Reason
 from veilrec.server.server import make_server
 from veilrec.simulation.real_clients import SECRET, RealRun, put_secret
 from veilrec.simulation.simulation import Simulation

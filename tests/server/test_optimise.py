@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from veilrec.core.errors import BadInput
-from veilrec.server.optimisers import Replacing, ServerRate, make_optimiser
+from veilrec.server.aggregation import Replacing, ServerRate, make_optimiser
 
 SETTINGS = [
     ServerRate(),

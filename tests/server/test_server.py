@@ -9,7 +9,7 @@ from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.clipping import BadUpdate
 from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
 from veilrec.privacy.randomness import SeededSource
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
 from veilrec.server.server import Server
 from veilrec.wire import messages
 from veilrec.wire.messages import BadMessage

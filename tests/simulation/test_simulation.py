@@ -18,8 +18,8 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Schema, Tensor
 from veilrec.privacy.accounting import Rounds
 from veilrec.privacy.mechanisms.sums import CohortSum, NoNoise
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 from veilrec.simulation.simulation import Seeds, Simulation, keep, one_of
 from veilrec.wire import messages
 

@@ -16,11 +16,10 @@ from veilrec.client.veil import MAP, WEIGHTS
 from veilrec.core.arrays import Offsets
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.schema import ClientUpdates, ReportSum, Schema, Tensor
-from veilrec.federation.distributed_noise import width_for
+from veilrec.federation.facts import width_for
 from veilrec.federation.secagg import helpers
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal
-from veilrec.federation.secagg.masks import RoundKey, check_value, public_half
-from veilrec.federation.secagg.terms import Terms
+from veilrec.federation.secagg.terms import RoundKey, Terms, check_value, public_half
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.wire.signing import SigningKey
 

@@ -18,14 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tests.web.browsing import Browser
 from veilrec.core.schema import whole_model
-from veilrec.federation.coordinator.https import PAGE_HEADERS
+from veilrec.federation.coordinator.process import PAGE_HEADERS
 from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import COORDINATOR, HELPERS
+from veilrec.federation.federation import COORDINATOR, HELPERS, FederationTask
 from veilrec.federation.identity import identity_of
 from veilrec.federation.secagg.helpers import HelperInvitation, Proposal
-from veilrec.federation.secagg.masks import RoundKey, public_half
-from veilrec.federation.secagg.terms import Terms
-from veilrec.federation.tasks import FederationTask
+from veilrec.federation.secagg.terms import RoundKey, Terms, public_half
 from veilrec.wire import rounds
 
 SENT = """

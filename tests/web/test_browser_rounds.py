@@ -17,13 +17,11 @@ from tests.web.browsing import Browser, browsing
 from tests.web.conftest import FILMS, PEOPLE, ROUNDS, Site, Window, serving
 from tests.web.taking_part import CHARGED, SENT, Asking, asking, blocked, invitation_to, join, listed, says
 from veilrec.core.schema import ReportSum
-from veilrec.federation.distributed_noise import terms_in
-from veilrec.federation.facts import FederationFacts
-from veilrec.federation.federation import DEVICES
+from veilrec.federation.facts import FederationFacts, terms_in
+from veilrec.federation.federation import DEVICES, joined
 from veilrec.federation.identity import INVITATION
 from veilrec.federation.making import FederationOptions, make
 from veilrec.federation.page import about, write_page
-from veilrec.federation.tasks import joined
 
 FLAGS = ("--ignore-certificate-errors",)
 SLOW = """

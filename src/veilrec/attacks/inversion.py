@@ -45,7 +45,7 @@ from veilrec.core.errors import BadInput
 from veilrec.core.plan import Plan
 from veilrec.core.schema import Schema
 from veilrec.privacy.randomness import FastSource
-from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.round_specs import CohortSampler
 from veilrec.simulation.simulation import one_of
 
 View = Literal["message", "secure sum", "released"]

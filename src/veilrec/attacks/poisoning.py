@@ -39,7 +39,7 @@ from veilrec.core.schema import ClientUpdates, RoundSpec, Rows, Tensor, copied
 from veilrec.models.scores import Model
 from veilrec.privacy.mechanisms.reports import ItemReports
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
-from veilrec.server.optimisers import Replacing
+from veilrec.server.aggregation import Replacing
 from veilrec.simulation.pieces import CohortWorker, OpenRound, Piece, Seeds, keep
 from veilrec.simulation.simulation import Simulation
 

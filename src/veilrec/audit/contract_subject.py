@@ -23,8 +23,7 @@ from veilrec.evaluation.split import Split
 from veilrec.methods.base import Config, Exemption, Method, Problem, configure, make_trainer, setting_names
 from veilrec.methods.registry import get
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulation.simulation import Seeds, Simulation
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
 USERS, ITEMS, TASTES, SEED = 500, 300, 15, 5
 COHORT = 50

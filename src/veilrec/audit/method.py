@@ -30,8 +30,7 @@ from veilrec.methods.registry import METHODS, get
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
-from veilrec.server.client_sampling import CohortSampler
-from veilrec.server.round_specs import Tally
+from veilrec.server.round_specs import CohortSampler, Tally
 from veilrec.simulation.simulation import Seeds, Simulation
 
 ALPHA = 1e-4

@@ -23,7 +23,7 @@ from veilrec.core.schema import BOUND, ClientUpdates, RoundSpec, Schema
 from veilrec.privacy.mechanisms.reports import ItemReports, SourceOf
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
 from veilrec.privacy.randomness import Source
-from veilrec.server.client_sampling import CohortSampler
+from veilrec.server.round_specs import CohortSampler
 from veilrec.simulation.simulation import Seeds, Simulation
 
 Sums = dict[str, Doubles]

@@ -26,7 +26,7 @@ from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.fixed_point import FixedPoint
 from veilrec.core.plan import Plan
 from veilrec.core.schema import ClientUpdates, RoundSpec, from_vectors
-from veilrec.federation.distributed_noise import guarantee_of, terms_of, with_distributed_noise
+from veilrec.federation.facts import guarantee_of, terms_of, with_distributed_noise
 from veilrec.federation.making import least_of_shares
 from veilrec.methods.base import configure, promised
 from veilrec.methods.private import devices_with_data

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from veilrec.runs.checkpoint import Progress
     from veilrec.runs.loop import Listener
-    from veilrec.simulation.trainer import StepReport
+    from veilrec.simulation.simulation import StepReport
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]

@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from veilrec.client.validation import Validator
     from veilrec.privacy.mechanisms.reports import ItemReports
     from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
-    from veilrec.server.client_sampling import CohortSettings
-    from veilrec.server.optimisers import ServerRate
-    from veilrec.server.round_specs import ReportTensors, RoundPlanner, Tally
+    from veilrec.server.aggregation import ServerRate
+    from veilrec.server.round_specs import CohortSettings, ReportTensors, RoundPlanner, Tally
     from veilrec.server.server import ClippingRule
 
 Aggregation = Literal["sum", "mean", "weighted-mean", "row-mean", "row-sqrt"]

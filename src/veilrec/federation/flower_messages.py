@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from veilrec._version import __version__
 from veilrec.core.errors import VeilrecError
 from veilrec.core.files import new_folder, write_text
-from veilrec.federation.tasks import FederationTask
+from veilrec.federation.federation import FederationTask
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Message, RecordDict

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from veilrec.core.errors import BadInput
 from veilrec.federation import federation
-from veilrec.federation.federation import CA, Federation
+from veilrec.federation.federation import CA, BadTask, Federation, FederationTask, parted
 from veilrec.federation.identity import (
     IDENTITY,
     INVITATION,
@@ -28,8 +28,7 @@ from veilrec.federation.identity import (
     read_invited,
 )
 from veilrec.federation.link import HttpsLink, live
-from veilrec.federation.secagg.helping import Helper
-from veilrec.federation.tasks import BadTask, FederationTask, parted
+from veilrec.federation.secagg.helpers import Helper
 from veilrec.wire.signing import new_key
 
 REGISTER = "register.json"

@@ -30,7 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilrec.core.errors import BadInput
 from veilrec.core.files import replacing, write_text
-from veilrec.federation.tasks import BadTask
+from veilrec.federation.federation import BadTask
 from veilrec.wire.signing import SigningKey, check_signature, new_key, read_key
 
 _FROM, _TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(2060, 1, 1, tzinfo=UTC)

@@ -24,9 +24,17 @@ from urllib.parse import urlsplit
 
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation import identity
-from veilrec.federation.federation import Federation
+from veilrec.federation.federation import (
+    WITH_CONTENT,
+    Away,
+    BadTask,
+    CoordinatorLink,
+    Federation,
+    FederationTask,
+    Receipt,
+    TurnedAway,
+)
 from veilrec.federation.identity import Invitation
-from veilrec.federation.tasks import WITH_CONTENT, Away, BadTask, CoordinatorLink, FederationTask, Receipt, TurnedAway
 from veilrec.wire.signing import SigningKey
 
 _TIMEOUT_SECONDS = 15.0  # beyond what was asked to wait for

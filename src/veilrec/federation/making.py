@@ -24,11 +24,11 @@ from veilrec.data.population import Population, Strings, some_users
 from veilrec.federation import facts, federation, helper, identity
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.coordinator.registry import EnrolmentPlace, Registry, Role
-from veilrec.federation.distributed_noise import guarantee_of, with_distributed_noise
+from veilrec.federation.facts import guarantee_of, with_distributed_noise
 from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FACTS, HELPERS, INVITED, PEOPLE, Federation, SecAgg
 from veilrec.federation.identity import Invitation, InvitationList, invited_text, list_digest
 from veilrec.federation.joining import Places, check_places, places_in
-from veilrec.federation.secagg.graph import Neighbourhood, choose
+from veilrec.federation.secagg.terms import Neighbourhood, choose
 from veilrec.methods.base import Config, Problem, is_set, leaves, promised
 from veilrec.methods.private import SERVER_SEES, SIMULATED
 from veilrec.methods.registry import get
@@ -40,8 +40,8 @@ from veilrec.privacy.mechanisms.base import Mechanism
 from veilrec.privacy.mechanisms.distributed import NoiseShares
 from veilrec.privacy.mechanisms.sums import CohortSum
 from veilrec.runs.request import PreparedRun, RunRequest, prepare
-from veilrec.server.client_sampling import TooFewDevices
-from veilrec.server.coordinator_parts import over_selection_obstacle, run_digest
+from veilrec.server.round_specs import TooFewDevices
+from veilrec.server.secure_reports import over_selection_obstacle, run_digest
 from veilrec.simulation.real_clients import budget_for
 from veilrec.simulation.simulation import Simulation
 from veilrec.wire.signing import checked_host

@@ -20,8 +20,7 @@ from veilrec.core.plan import Plan
 from veilrec.data.datasets import DATASETS
 from veilrec.data.population import Impressions, ItemTable
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.simulation.simulation import Seeds, Simulation
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
 
 class Config(BaseModel):

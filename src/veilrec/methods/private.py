@@ -27,9 +27,8 @@ from veilrec.privacy.mechanisms.base import Calibration, left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.mechanisms.sums import CohortSum
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import LearntBound
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, LearntBound
 from veilrec.server.server import GeometricClipping
 
 SIMULATED = "A simulated run protects nobody."

@@ -103,8 +103,8 @@ from veilrec.core.schema import RoundSpec
 from veilrec.methods.base import EVERY_DATASET, Config, Method, Problem
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.round_specs import CohortSettings
+from veilrec.server.aggregation import ServerRate
 
 
 class ${kind}Config(Config):

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from veilrec.core.errors import BadInput
 from veilrec.core.files import check_place, replacing
 from veilrec.core.state import State, StoredState
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 
 @dataclass

@@ -23,7 +23,7 @@ from veilrec.core.resources import require
 from veilrec.models.scores import Model
 from veilrec.runs import checkpoint
 from veilrec.runs.checkpoint import Progress
-from veilrec.simulation.trainer import StepReport, Trainer
+from veilrec.simulation.simulation import StepReport, Trainer
 
 Evaluation = Callable[[Model], dict[str, float]]
 COUNTED = ("devices", "down_bytes", "up_bytes", "down_params", "up_params", "selection_bytes", "paper_params")

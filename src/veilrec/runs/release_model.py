@@ -41,7 +41,7 @@ from veilrec.privacy.mechanisms.attention import PrivateAttention
 from veilrec.privacy.mechanisms.interests import PooledInterest
 from veilrec.runs.model_files import ModelFiles, load_model
 from veilrec.serving.answering import FromInterest, FromPooled
-from veilrec.simulation.trainer import ModelParts
+from veilrec.simulation.simulation import ModelParts
 from veilrec.wire.releases import BadRelease, Release
 
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -41,9 +41,8 @@ from veilrec.runs.checkpoint import CONFIG, read_config
 from veilrec.runs.loop import Schedule
 from veilrec.runs.noise import Noise, Real, check_noise, new_secret, obstacle, stated
 from veilrec.runs.warm_start import CarriedOver, WarmStart, carry_over, read_earlier
-from veilrec.server.client_sampling import TooFewDevices
-from veilrec.simulation.simulation import Seeds, Simulation
-from veilrec.simulation.trainer import Trainer
+from veilrec.server.round_specs import TooFewDevices
+from veilrec.simulation.simulation import Seeds, Simulation, Trainer
 
 _MOST_STARS = 5.0
 

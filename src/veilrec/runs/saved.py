@@ -36,7 +36,7 @@ from veilrec.data.population import Strings
 from veilrec.models.scores import KnowsPeople, Model, RestsOn, SaysWhatItUses, joined
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.runs.model_files import Devices, find_model, load_devices, load_model
-from veilrec.simulation.trainer import ModelParts
+from veilrec.simulation.simulation import ModelParts
 
 _ONE: Offsets = np.zeros(1, np.int64)
 _NOBODY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -27,7 +27,7 @@ from veilrec.privacy.guarantee import Guarantee, after
 from veilrec.runs.checkpoint import CONFIG, PRIVATE, RESULT, digest, read_config
 from veilrec.runs.model_files import Devices, ModelFiles, find_model, load_devices, load_model
 from veilrec.runs.noise import NOT_PUBLISHABLE
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 _ITEM_TABLES = {mf.ITEMS, fcf.ITEMS}  # rows are items; news models have none, since they read them
 _NAMED = ("words", "categories", "subcategories", "entities")  # tables of news models

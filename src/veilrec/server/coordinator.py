@@ -42,20 +42,20 @@ from veilrec.core.plan import Plan
 from veilrec.core.schema import RoundSpec, whole_model
 from veilrec.privacy.mechanisms.schedules import TreeSum
 from veilrec.privacy.randomness import noise_of_comparison, noise_of_histogram, noise_of_sum
-from veilrec.server.coordinator_parts import (
+from veilrec.server.round_specs import Ballot
+from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
+from veilrec.server.secure_reports import (
     ComparisonTask,
     MessageRefused,
     Reason,
     ReportRequest,
+    SecureReports,
     SecureSum,
     draw_cohort,
     over_selection_obstacle,
     reason_of,
     run_digest,
 )
-from veilrec.server.round_specs import Ballot
-from veilrec.server.round_store import Inbox, RoundReport, RoundState, RoundStore, RunPosition
-from veilrec.server.secure_reports import SecureReports
 from veilrec.server.server import SelectionOutcome, ServerState, verdict_of
 from veilrec.wire import messages as gains
 from veilrec.wire import rounds

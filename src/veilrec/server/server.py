@@ -26,8 +26,7 @@ from veilrec.privacy.checks import positive, probability
 from veilrec.privacy.mechanisms.clipping import BadUpdate, next_clip_norm, published_next_clip_norm
 from veilrec.privacy.mechanisms.sums import GainSum, UpdateMechanism
 from veilrec.privacy.randomness import Source
-from veilrec.server.aggregation import Aggregator
-from veilrec.server.optimisers import ServerRate, make_optimiser
+from veilrec.server.aggregation import Aggregator, ServerRate, make_optimiser
 from veilrec.server.round_specs import Tally
 from veilrec.wire import messages
 from veilrec.wire import messages as gains

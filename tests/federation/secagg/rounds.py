@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from veilrec.federation.secagg.graph import Neighbourhood
-from veilrec.federation.secagg.helpers import HelperSum, HelperSumClient, Proposal
-from veilrec.federation.secagg.helping import Helper
+from veilrec.federation.secagg.helpers import Helper, HelperSum, HelperSumClient, Proposal
 from veilrec.federation.secagg.pairs import PairwiseSum, PairwiseSumClient
-from veilrec.federation.secagg.terms import Terms
+from veilrec.federation.secagg.terms import Neighbourhood, Terms
 from veilrec.wire.signing import SigningKey
 
 FEDERATION = bytes(range(32))

@@ -21,11 +21,9 @@ from scipy.stats import binom
 
 from tests.federation.secagg.rounds import Paired, identity
 from veilrec.federation.secagg import helpers, pairs
-from veilrec.federation.secagg.graph import Neighbourhood
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSumClient, Proposal, mask_key, read_upload
-from veilrec.federation.secagg.masks import MaskStream, RoundKey, public_half
 from veilrec.federation.secagg.pair_messages import decode_masked
-from veilrec.federation.secagg.terms import Terms, digest
+from veilrec.federation.secagg.terms import MaskStream, Neighbourhood, RoundKey, Terms, digest, public_half
 
 TRIALS, LENGTH = 100, 32
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.graph import Chances, choose, neighbours
+from veilrec.federation.secagg.terms import Chances, choose, neighbours
 
 
 @pytest.mark.parametrize(("devices", "corrupt", "lost"), [(20, 0.2, 0.3), (100, 0.05, 0.45), (500, 0.2, 0.3)])

@@ -5,10 +5,9 @@ import pytest
 
 from tests.federation.secagg.rounds import FEDERATION, Helped, identity, made_values, total
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg.helpers import MaskRequest, Proposal
-from veilrec.federation.secagg.helping import MOST_OPEN, HelperRefusal
-from veilrec.federation.secagg.masks import RoundKey
-from veilrec.federation.secagg.terms import BrokenSum, Terms, TooFew, Void
+from veilrec.federation.secagg import helpers
+from veilrec.federation.secagg.helpers import MOST_OPEN, HelperRefusal, MaskRequest, Proposal
+from veilrec.federation.secagg.terms import BrokenSum, RoundKey, Terms, TooFew, Void
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 
@@ -78,11 +77,11 @@ def test_a_missing_helper_voids_the_round_and_is_named(helped):
 @pytest.mark.parametrize(("entry", "change"), [(0, 1), (17, 2**31), (49, 2**16), (-1, 1)])
 def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width, entry, change):
     """Misses: one in 2^28 (width 32), one in 2^20 (width 40, where 2^31 is the hardest change here: 2^-28)."""
-    from veilrec.federation.secagg import helping
+    from veilrec.federation.secagg import helpers
 
     one = helped(width=width)
     one.send(made_values(one.devices, one.length, 0))
-    honest = helping._masks
+    honest = helpers._masks
 
     def lying(asked, proposal, secret, place):
         body = honest(asked, proposal, secret, place)
@@ -93,7 +92,7 @@ def test_a_helper_that_answers_wrongly_is_noticed(helped, monkeypatch, width, en
             words[entry : entry + 1] += words.dtype.type(change)
         return check.tobytes() + words.tobytes()
 
-    monkeypatch.setattr(helping, "_masks", lying)
+    monkeypatch.setattr(helpers, "_masks", lying)
     with pytest.raises(BrokenSum, match="does not pass its check|beyond 40 bits"):
         one.finish()
 
@@ -125,7 +124,6 @@ def test_a_helper_answers_one_list_a_round_whatever_happens_to_its_process(helpe
 
 
 def test_the_list_is_on_disk_before_the_answer_is_made(helped, monkeypatch):
-    from veilrec.federation.secagg import helping
 
     one = helped()
     one.send(made_values(one.devices, one.length, 0))
@@ -139,7 +137,7 @@ def test_the_list_is_on_disk_before_the_answer_is_made(helped, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(helping, "_masks", killed)
+        patched.setattr(helpers, "_masks", killed)
         with pytest.raises(Killed):
             one.made[0].answer(request)
     one.made[0].close()

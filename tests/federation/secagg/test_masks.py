@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.federation.secagg.rounds import identity
-from veilrec.federation.secagg.masks import (
+from veilrec.federation.secagg.terms import (
     MaskStream,
+    MessageReader,
     RoundKey,
     agreed_key,
     check_value,
@@ -16,7 +17,6 @@ from veilrec.federation.secagg.masks import (
     missed,
     public_half,
 )
-from veilrec.federation.secagg.terms import MessageReader
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 

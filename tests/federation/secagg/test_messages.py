@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.federation.secagg.rounds import FEDERATION, Paired, identity, made_values
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.federation.secagg import pair_messages
-from veilrec.federation.secagg.graph import Neighbourhood
 from veilrec.federation.secagg.helpers import (
     HelperInvitation,
     MaskRequest,
@@ -21,9 +20,8 @@ from veilrec.federation.secagg.helpers import (
     read_upload,
     signed_answer,
 )
-from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import Group, Reveal, SealedShares
-from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Terms, digest
+from veilrec.federation.secagg.terms import BrokenSum, MessageReader, Neighbourhood, RoundKey, Terms, digest
 from veilrec.wire.messages import BadMessage
 
 TERMS = Terms(FEDERATION, 3, 20, 32, 4)

@@ -7,8 +7,6 @@ import pytest
 
 from tests.federation.secagg.rounds import Paired, everybody, identity, made_values, total
 from veilrec.core.errors import BadInput, VeilrecError
-from veilrec.federation.secagg.graph import Neighbourhood
-from veilrec.federation.secagg.masks import RoundKey
 from veilrec.federation.secagg.pair_messages import (
     Group,
     Reveal,
@@ -19,7 +17,7 @@ from veilrec.federation.secagg.pair_messages import (
     encode_signatures,
 )
 from veilrec.federation.secagg.pairs import SURVIVORS, PairwiseSum
-from veilrec.federation.secagg.terms import BrokenSum, TooFew, Void
+from veilrec.federation.secagg.terms import BrokenSum, Neighbourhood, RoundKey, TooFew, Void
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 

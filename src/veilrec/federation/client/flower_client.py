@@ -25,7 +25,7 @@ from veilrec.federation import federation, identity
 from veilrec.federation.client import folder as device_folder
 from veilrec.federation.client.process import RunDevice, answers_of
 from veilrec.federation.facts import FederationFacts, largest_content
-from veilrec.federation.federation import CA, DEVICES
+from veilrec.federation.federation import CA, DEVICES, FederationTask
 from veilrec.federation.flower_messages import (
     DECLINED,
     HELLO,
@@ -41,7 +41,6 @@ from veilrec.federation.flower_messages import (
 )
 from veilrec.federation.identity import identity_of, read_invitation
 from veilrec.federation.link import Pause
-from veilrec.federation.tasks import FederationTask
 
 if TYPE_CHECKING:  # the extra `flower`
     from flwr.app import Context, Message

@@ -3,7 +3,7 @@
 `TaskBoard` holds what is asked of whom now; a transport (HTTPS, Flower) reads it. `SecAggRpc` publishes one secagg RPC
 there and waits for the replies; nothing of the coordinator is locked meanwhile. Replies are not stored: a peer that is
 asked the same again replies the same. `HelperAggregation` and `PairwiseAggregation` are the two protocols, with one
-interface (`veilrec.server.coordinator_parts.SecureSum`):
+interface (`veilrec.server.secure_reports.SecureSum`):
 
 | protocol | to begin a sum | beside the model | to open it | a peer that is lost |
 |---|---|---|---|---|
@@ -36,14 +36,13 @@ from veilrec.core.errors import VeilrecError
 from veilrec.core.plan import Plan
 from veilrec.core.schema import FIRST_REPORT_SUM
 from veilrec.federation.coordinator.registry import Registry, RegistryEntry
-from veilrec.federation.distributed_noise import ATTEMPTS, Summed, terms_in
-from veilrec.federation.federation import Federation
+from veilrec.federation.facts import ATTEMPTS, Summed, terms_in
+from veilrec.federation.federation import Away, Federation, FederationTask, Receipt, RpcKind, TaskKind, head, joined
 from veilrec.federation.identity import listed
 from veilrec.federation.secagg.helpers import HelperInvitation, HelperSum, Proposal, check_claim, read_upload
 from veilrec.federation.secagg.pairs import PairwiseSum
 from veilrec.federation.secagg.terms import Void, packed
-from veilrec.federation.tasks import Away, FederationTask, Receipt, RpcKind, TaskKind, head, joined
-from veilrec.server.coordinator_parts import MessageRefused
+from veilrec.server.secure_reports import MessageRefused
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import BadSignature
 

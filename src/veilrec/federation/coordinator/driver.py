@@ -47,11 +47,10 @@ from veilrec.federation.coordinator.aggregation import (
     TaskBoard,
 )
 from veilrec.federation.coordinator.registry import Registry
-from veilrec.federation.federation import Federation
-from veilrec.federation.tasks import RPC_KINDS, Away, Receipt, joined
+from veilrec.federation.federation import RPC_KINDS, Away, Federation, Receipt, joined
 from veilrec.server.coordinator import Coordinator
-from veilrec.server.coordinator_parts import MessageRefused, ReportRequest
 from veilrec.server.round_store import Inbox, RoundState
+from veilrec.server.secure_reports import MessageRefused, ReportRequest
 
 _DISK_ERRORS = (sqlite3.Error, OSError)
 _RETRY_SECONDS = 1.0  # before something that a disk refused is tried again

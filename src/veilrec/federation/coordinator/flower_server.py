@@ -38,7 +38,7 @@ from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
 from veilrec.federation.coordinator.process import Control, coordinate
 from veilrec.federation.coordinator.registry import NotInvited
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import CA, COORDINATOR, DEVICES
+from veilrec.federation.federation import CA, COORDINATOR, DEVICES, FederationTask
 from veilrec.federation.flower_messages import (
     HELLO,
     BadFlowerMessage,
@@ -53,7 +53,6 @@ from veilrec.federation.flower_messages import (
     text,
     write_app,
 )
-from veilrec.federation.tasks import FederationTask
 from veilrec.serving.requests import Receive, Scope, Send
 
 if TYPE_CHECKING:  # the extra `flower`

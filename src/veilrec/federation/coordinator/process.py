@@ -1,33 +1,326 @@
-"""The process of a coordinator: its folder, its lock, its socket, and an end."""
+"""The process of a coordinator: its folder, its lock, its HTTPS service, and an end.
+
+| route | who | what |
+|---|---|---|
+| `POST /v1/enrol` | whoever has an invitation | ties a key to a place |
+| `POST /v1/poll` | a device | what it is asked; waits until there is something |
+| `POST /v1/content` | a device | what belongs to its task, unless that is small and came with it |
+| `POST /v1/answer` | a device | an answer; on disk when it is acknowledged |
+| `GET /v1/status` | the operator, by a token | how far the run has come |
+
+A device is known by its key: every request is signed over federation, device, kind, round and a digest of the body.
+Before a body is read the name has to be one of the federation's, and within its share of requests; bodies have a cap,
+and only so many are read at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from veilrec.core.errors import BadInput
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.core.files import write_json
+from veilrec.federation import identity
 from veilrec.federation.coordinator.aggregation import (
     HelperAggregation,
     PairwiseAggregation,
     SecureAggregation,
     TaskBoard,
 )
-from veilrec.federation.coordinator.driver import RoundDriver
-from veilrec.federation.coordinator.https import RATE_OF_ADDRESS, make_app
-from veilrec.federation.coordinator.registry import Registry
+from veilrec.federation.coordinator.driver import RoundDriver, StoreBusy
+from veilrec.federation.coordinator.registry import NotInvited, Registry, RegistryEntry
 from veilrec.federation.facts import FederationFacts, largest_answer
-from veilrec.federation.federation import COORDINATOR, Federation
+from veilrec.federation.federation import COORDINATOR, WITH_CONTENT, Federation, FederationTask
 from veilrec.federation.processes import alone_in
 from veilrec.server.coordinator import Coordinator
-from veilrec.serving.middleware import Log
+from veilrec.server.secure_reports import MessageRefused
+from veilrec.serving.middleware import Hot, Log, Metrics, RateLimit, RequestMiddleware
 from veilrec.serving.process import ListenAddress, serve_app
+from veilrec.serving.requests import BUSY, Headers, Message, Receive, RequestRefused, Scope, Send, header, read_body
+from veilrec.wire.signing import checked_origin
+
+PATHS = ("/v1/enrol", "/v1/poll", "/v1/content", "/v1/answer")
+PAGE_HEADERS = ("content-type", "x-veilrec-device", "x-veilrec-kind", "x-veilrec-number", "x-veilrec-signature")
+_REMEMBERED_SECONDS = 3600
+_OF_ORIGIN = (b"vary", b"origin")  # what is said depends on who asks
+
+
+class PageApp(RequestMiddleware):
+    """An application whose answers to clients the pages of one origin may read, and no other page."""
+
+    page: bytes = b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; answers to clients name the page that may read them."""
+        if scope["type"] != "http" or scope["path"] not in PATHS:
+            await super().__call__(scope, receive, send)
+            return
+        own: Headers = [_OF_ORIGIN]
+        if header(scope, b"origin") == self.page:
+            own.append((b"access-control-allow-origin", self.page))
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        await super().__call__(scope, receive, telling)
+
+
+def preflight_routes() -> list[Route]:
+    """Routes of CORS preflight requests: the same answer to all."""
+    return [Route(path, _permission, methods=["OPTIONS"]) for path in PATHS]
+
+
+async def _permission(request: Request) -> Response:
+    told = {
+        "access-control-allow-methods": "POST",
+        "access-control-allow-headers": ", ".join(PAGE_HEADERS),
+        "access-control-max-age": str(_REMEMBERED_SECONDS),
+    }
+    return Response(status_code=204, headers=told)
+
+
+DEVICE, SIGNATURE, KIND, NUMBER = b"x-veilrec-device", b"x-veilrec-signature", b"x-veilrec-kind", b"x-veilrec-number"
+_LONGEST_POLL_SECONDS = 25.0
+_SMALL = 4096  # bytes of a body that is not an answer
+_SENT_ALONG = 1 << 14  # bytes of a content that goes out with its task: a request less, and a signature less to check
+_JSON = b"application/json"
+_MOST_BODIES = 16  # answers that are read at once
+RATE_OF_ADDRESS, _RATE_OF_DEVICE = 400.0, 20.0  # requests a second, for each task of a round
+
+
+class Enrolment(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an enrolment request."""
+
+    federation: str
+    plan: str
+    device: str
+    key: str
+    endorsement: str
+
+
+class CoordinatorRoutes:
+    """The routes of a coordinator."""
+
+    def __init__(self, driver: RoundDriver, *, largest_answer: int, operator: bytes, rate: float) -> None:
+        self._driver, self._cap, self._operator = driver, largest_answer, operator
+        self._federation = driver.federation
+        self._work = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._bodies = 0
+        self._of_device = RateLimit(rate and _RATE_OF_DEVICE * driver.tasks_per_round)
+        self._news: asyncio.Event = asyncio.Event()
+        self._enrolment = msgspec.json.Decoder(Enrolment)
+
+    def routes(self) -> list[Route]:
+        """All of them, for the router."""
+        gets: dict[str, Callable[[Request], Awaitable[Response]]] = {"/healthz": self.health, "/v1/status": self.status}
+        return [
+            Route("/v1/enrol", self.enrol, methods=["POST"]),
+            *(Route(path, self.health, methods=["POST"]) for path in self.hot()),  # answered before the router
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
+        ]
+
+    def hot(self) -> dict[str, Hot]:
+        """Map the paths that clients use in every round to their handlers."""
+        return {"/v1/poll": self.poll, "/v1/content": self.content, "/v1/answer": self.answer}
+
+    def start(self) -> None:
+        """Be told, in the loop that runs now, whenever something new is asked."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._wake)
+
+        self._driver.board.watch(wake)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def health(self, request: Request) -> Response:
+        """Whether the process is alive."""
+        return _json({"status": "ok"})
+
+    async def enrol(self, request: Request) -> Response:
+        """Tie a device's key to its place."""
+        body = await read_body(request.scope, request.receive, _SMALL)
+        try:
+            asked: Enrolment = self._enrolment.decode(body)
+            key, endorsement = bytes.fromhex(asked.key), bytes.fromhex(asked.endorsement)
+        except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, RecursionError):
+            raise RequestRefused(400, "this is no enrolment") from None
+        made = self._federation
+        if asked.federation != made.id:
+            raise RequestRefused(404, "this is another federation: its id is not the one that the device was made for")
+        if asked.plan != made.plan:
+            raise RequestRefused(
+                409, "the device has another version of the plan: copy federation.yaml and facts again"
+            )
+        try:
+            place = await self._store(self._driver.registry.enrol, made.id, asked.device, key, endorsement)
+        except NotInvited as error:
+            raise RequestRefused(403, str(error)) from None
+        self._driver.enrolled()
+        return _json({"device": place.device, "role": place.role, "place": place.number})
+
+    async def poll(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
+        """Answer a poll: the client's task, or null if none came up in time."""
+        body = await self._signed(scope, receive, "poll", 0, _SMALL)
+        device, wait = _text(scope, DEVICE), _seconds(body)
+        until = perf_counter() + wait
+        self._driver.see(device)
+        while True:
+            news = self._news  # before looking: what comes in between is not missed
+            task: FederationTask | None = self._driver.board.task_for(device)
+            left = until - perf_counter()
+            if task is not None or left <= 0:
+                self._driver.see(device)
+                content = self._small_content(device, task) if _wants_content(body) else None
+                return msgspec.json.encode(task) + (b"" if content is None else b"\n" + content), _JSON
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await news.wait()
+
+    def _small_content(self, device: str, task: FederationTask | None) -> bytes | None:
+        """Return a content that is small enough to go out with its task; None otherwise."""
+        if task is None or not 0 < task.size <= _SENT_ALONG:
+            return None
+        return self._driver.board.content(device, task.sha256)
+
+    async def content(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
+        """Send the content of a client's task."""
+        body = await self._signed(scope, receive, "content", 0, _SMALL)
+        found = self._driver.board.content(_text(scope, DEVICE), body.decode("ascii", "replace"))
+        if found is None:
+            raise RequestRefused(410, "nothing of this kind is asked for any more")
+        return found, b"application/octet-stream"
+
+    async def answer(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes]:
+        """Take an answer in."""
+        kind, number = _text(scope, KIND), _whole(scope)
+        if self._bodies >= _MOST_BODIES:
+            raise RequestRefused(503, "too many answers come at once: send it again in a moment", BUSY)
+        self._bodies += 1
+        try:
+            body = await self._signed(scope, receive, kind, number, self._cap)
+            device = _text(scope, DEVICE)
+            if self._driver.is_rpc(kind):  # never behind those who wait for what is said on it
+                receipt = self._driver.take_reply(device, kind, number, body)
+            else:
+                receipt = await self._store(self._driver.take, device, kind, number, body)
+        except MessageRefused as refusal:
+            raise RequestRefused(409, str(refusal)) from None
+        except StoreBusy:
+            raise RequestRefused(503, "the answer could not be kept: send it again in a moment", BUSY) from None
+        finally:
+            self._bodies -= 1
+        return msgspec.json.encode({"receipt": receipt}), _JSON
+
+    async def status(self, request: Request) -> Response:
+        """Send the status of the run to the operator."""
+        given = header(request.scope, b"authorization") or b""
+        if not hmac.compare_digest(given, b"Bearer " + self._operator):
+            raise RequestRefused(401, "this is for the operator of the federation")
+        return _json(await self._store(self._driver.status))
+
+    async def _signed(self, scope: Scope, receive: Receive, kind: str, number: int, cap: int) -> bytes:
+        """The body of a request that an enrolled device has signed for this."""
+        entry = self._entry(scope)
+        body = await read_body(scope, receive, cap)
+        try:
+            signed = bytes.fromhex(_text(scope, SIGNATURE))
+            identity.check(entry.key or b"", self._federation.id, entry.place.device, kind, number, body, signed)
+        except (VeilrecError, ValueError):
+            raise RequestRefused(401, "the request is not signed by this device's key") from None
+        return body
+
+    def _entry(self, scope: Scope) -> RegistryEntry:
+        """Look up the sender that a request names, before its body is read."""
+        name = _text(scope, DEVICE)
+        entry = self._driver.registry.find(name)
+        if entry is None or entry.key is None:
+            raise RequestRefused(401, "this device is not enrolled")
+        if entry.revoked:
+            raise RequestRefused(403, "this device was revoked")
+        wait = self._of_device.wait(name, perf_counter())
+        if wait:
+            raise RequestRefused(
+                429, f"too many requests of this device: wait {wait} s", [(b"retry-after", b"%d" % wait)]
+            )
+        return entry
+
+    async def _store(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do what may wait for the disk, one after the other, outside of the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._work, work, *arguments)
+
+
+def make_app(
+    driver: RoundDriver,
+    *,
+    largest_answer: int,
+    operator: bytes,
+    log: Log,
+    rate: float = RATE_OF_ADDRESS,
+    page: str | None = None,
+) -> RequestMiddleware:
+    """The application; a rate of 0 limits nobody, for tests. `page`: the origin whose pages may be devices."""
+    rate *= driver.tasks_per_round
+    own = CoordinatorRoutes(driver, largest_answer=largest_answer, operator=operator, rate=rate)
+    routes = own.routes() if page is None else [*own.routes(), *preflight_routes()]
+    kind = RequestMiddleware if page is None else PageApp
+    app = kind(own.hot(), Router(routes, redirect_slashes=False), RateLimit(rate), Metrics(), log)
+    if page is not None and isinstance(app, PageApp):
+        app.page = checked_origin(page).encode()
+    app.on_start = own.start
+    return app
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), 200, {"cache-control": "no-store"}, _JSON.decode())
+
+
+def _text(scope: Scope, name: bytes) -> str:
+    return (header(scope, name) or b"").decode("ascii", "replace")[:200]
+
+
+def _whole(scope: Scope) -> int:
+    text = header(scope, NUMBER) or b""
+    if not text.isdigit() or len(text) > 15:
+        raise RequestRefused(400, "the number of the round is missing")
+    return int(text)
+
+
+def _wants_content(body: bytes) -> bool:
+    """Whether a device takes contents with their tasks: a body `SECONDS NONCE with-content`."""
+    return body.endswith(b" " + WITH_CONTENT.encode())
+
+
+def _seconds(body: bytes) -> float:
+    """Read how long a client waits: the beginning of a body `SECONDS NONCE`."""
+    try:
+        asked = float(body.split(b" ", 1)[0])
+    except ValueError:
+        raise RequestRefused(400, "a device says how long it waits") from None
+    return min(max(asked, 0.0), _LONGEST_POLL_SECONDS) if isfinite(asked) else 0.0
+
 
 STATUS, TOKEN = "status.json", "operator.token"
 _LINGER_SECONDS = 20.0

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Literal, TypeVar
 
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.masks import RoundKey
-from veilrec.federation.secagg.terms import MOST_DEVICES, MessageReader, Terms, TooFew, Words, packed
+from veilrec.federation.secagg.terms import MOST_DEVICES, MessageReader, RoundKey, Terms, TooFew, Words, packed
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import SIGNATURE_BYTES
 

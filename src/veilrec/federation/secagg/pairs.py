@@ -31,8 +31,6 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput
-from veilrec.federation.secagg.graph import Neighbourhood, neighbours
-from veilrec.federation.secagg.masks import MaskStream, RoundKey, agreed_key, derived_key, public_half
 from veilrec.federation.secagg.pair_messages import (
     KEYS,
     SECRET_BYTES,
@@ -53,7 +51,23 @@ from veilrec.federation.secagg.pair_messages import (
     encode_signatures,
     split,
 )
-from veilrec.federation.secagg.terms import MOST_DEVICES, BrokenSum, MessageReader, Terms, TooFew, Words, digest, packed
+from veilrec.federation.secagg.terms import (
+    MOST_DEVICES,
+    BrokenSum,
+    MaskStream,
+    MessageReader,
+    Neighbourhood,
+    RoundKey,
+    Terms,
+    TooFew,
+    Words,
+    agreed_key,
+    derived_key,
+    digest,
+    neighbours,
+    packed,
+    public_half,
+)
 from veilrec.wire.messages import BadMessage
 from veilrec.wire.signing import KEY_BYTES, SigningKey, check_signature
 

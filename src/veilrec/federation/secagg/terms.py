@@ -1,23 +1,74 @@
-"""What everybody of a round has agreed to before the first message, and how a round can fail.
+"""Parts of both secure aggregation protocols: terms of a round, masks with a check of sums, and the mask graph.
 
-A session is the digest of all of it. Every key, every signature and every box of a round is bound to its session, so
-that nothing of one round, one federation or one way of adding up can be used in another.
+Terms
+-----
+What everybody of a round has agreed to before the first message. A session is the digest of all of it. Every key, every
+signature and every box of a round is bound to its session, so that nothing of one round, one federation or one way of
+adding up can be used in another.
+
+Masks
+-----
+Two sides agree on them, by signed keys, and nobody else can tell them from noise.
+
+Agreement: X25519, then HKDF-SHA256 bound to the session and to both sides. Mask: AES-256 in counter mode under a key
+that is used for one vector of one round, added in the ring of 32 or 64 bits. Every word of a mask is uniform and
+independent of the others, up to what it takes to break AES-256: a masked vector is as good as noise.
+
+Check: one number more beside every vector, so that a wrong sum is noticed. Server and clients share a key that helpers
+do not have. It names two vectors a and b of 64-bit words. A client reads its numbers as a matrix X, row by row, and
+sends a' X b modulo 2^64 along, under masks like everything else. The sum of these is a' S b for the sum S of all
+matrices: it tells whoever knows S and the key nothing new.
+
+Whoever changes the sum by E and the check by e, without the key, passes if a' E b = e. Take a row of E that is not
+zero, and in it the entry that 2 divides least often, v times. With uniform b the row's product is uniform among the
+multiples of 2^v; 2 divides it exactly w times with probability 2^-(w - v + 1), and it is 0 with 2^-(64 - v). With
+uniform a, a multiple of exactly 2^w takes any value with probability 2^-(64 - w) at most. All together at most
+
+    sum over w = v..63 of 2^-(w - v + 1) 2^-(64 - w), and 2^-(64 - v)  =  (66 - v) / 2 * 2^-(64 - v).
+
+Two sums that fit in q bits differ by less than 2^q, so that v is below q: 2^-28 for q = 32. See `missed`.
+
+Mask graph
+----------
+Who masks with whom in the pairwise protocol: a ring in an order that the session names, everybody with the nearest k of
+it. How large k and the threshold t of the shares have to be, among n devices of which at most c are corrupt (they tell
+the server all that they hold) and of which g do not answer at the end. The order is that of digests bound to the
+session, so that to whoever chose the corrupt and the lost before, neighbours are a random choice: hypergeometric.
+
+- Nobody's secrets open early: fewer than t of a device's neighbours are corrupt, for all devices but with chance
+  n P[H(n-1, c, k) >= t].
+- The sum stays one: without the corrupt and the lost, the ring holds together. Its remaining devices are connected
+  unless two disjoint runs of k/2 places are empty: chance at most n (n-1) / 2 times that of k given places.
+- The round succeeds: of every device's neighbours at least t answer, but with chance n P[H(n-1, n-1-g, k) < t].
+- No two lists of survivors are signed: each takes more than (n + c) / 2 signatures, and honest devices give one.
+
+A round may begin with any number of devices from `devices` to `most`. The same c is fewer of more, and the same part
+of more is found by k given places more often: so the first line is taken at the fewest, times the most, the second at
+the most with as large a part missing as at the fewest, and the third at both.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import lru_cache
+from math import ceil, comb
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from veilrec.core.arrays import Offsets
 from veilrec.core.errors import BadInput, VeilrecError
 from veilrec.wire.messages import BadMessage
+from veilrec.wire.signing import KEY_BYTES, SIGNATURE_BYTES, SigningKey, check_signature
 
 FEDERATION_BYTES = 32
 MOST_NUMBERS = 1 << 27  # of a vector
@@ -166,3 +217,221 @@ class MessageReader:
 def packed(count: int) -> bytes:
     """A number of things, or of a device, as `MessageReader.count` takes it."""
     return count.to_bytes(4, "little")
+
+
+ROUND_KEY = b"veilrec round key\n"  # what a signature of a round key is for
+Role = Literal["helper", "device"]
+_BLOCK = 16  # bytes of AES
+_PIECE = 1 << 18  # bytes at a time, so that stream and vector stay in the cache
+_ZEROS = memoryview(bytes(_PIECE))
+
+
+@dataclass(frozen=True)
+class RoundKey:
+    """Somebody's public key for one round, with the signature of their lasting key."""
+
+    number: int  # of the device, or of the helper
+    public: bytes
+    signature: bytes
+
+    @classmethod
+    def signed(cls, public: bytes, identity: SigningKey, session: bytes, role: Role, number: int) -> RoundKey:
+        """Sign a round key with the lasting key of its owner."""
+        return cls(number, public, identity.sign(ROUND_KEY, _said(session, role, number, public)))
+
+    def check(self, identity: bytes, session: bytes, role: Role) -> None:
+        """Refuse one that the lasting key did not sign for this session and role."""
+        check_signature(identity, ROUND_KEY, _said(session, role, self.number, self.public), self.signature)
+
+    def encode(self) -> bytes:
+        """Encode for the wire."""
+        return packed(self.number) + self.public + self.signature
+
+    @classmethod
+    def read(cls, reader: MessageReader, keys: int = 1) -> RoundKey:
+        """Take what `encode` wrote; some announce several keys at once."""
+        number = reader.count(2**32 - 1)
+        return cls(number, reader.take(keys * KEY_BYTES), reader.take(SIGNATURE_BYTES))
+
+    @staticmethod
+    def size(keys: int = 1) -> int:
+        """Size of an encoded key in bytes."""
+        return 4 + keys * KEY_BYTES + SIGNATURE_BYTES
+
+
+def _said(session: bytes, role: Role, number: int, public: bytes) -> bytes:
+    return session + role.encode().ljust(8) + packed(number) + public
+
+
+def public_half(secret: X25519PrivateKey) -> bytes:
+    """Public half of a round key."""
+    return secret.public_key().public_bytes_raw()
+
+
+def agreed_key(own: X25519PrivateKey, other: bytes, *about: bytes) -> bytes:
+    """A key that only the two sides can work out, of 32 bytes, for the use that `about` names."""
+    try:
+        shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError:
+        raise BadMessage("a round key is no key to agree by: nothing is masked with it") from None
+    return derived_key(shared, *about)
+
+
+def derived_key(secret: bytes, *about: bytes) -> bytes:
+    """HKDF-SHA256: one secret, a key for every use."""
+    info = b"".join(len(part).to_bytes(4, "little") + part for part in about)
+    return HKDF(hashes.SHA256(), 32, None, info).derive(secret)
+
+
+class MaskStream:
+    """The words of one mask, in order; a key makes one stream, and a stream is used once."""
+
+    def __init__(self, key: bytes) -> None:
+        self._stream = Cipher(algorithms.AES(key), modes.CTR(bytes(_BLOCK))).encryptor()
+        self._buffer = bytearray(_PIECE + _BLOCK - 1)
+
+    def add_to(self, total: Words, *, sign: Literal[1, -1] = 1) -> None:
+        """Put the next words on a vector, or take them off, in place."""
+        combine = np.add if sign == 1 else np.subtract
+        step = _PIECE // total.itemsize
+        for start in range(0, len(total), step):
+            part = total[start : start + step]
+            self._stream.update_into(_ZEROS[: part.nbytes], self._buffer)
+            combine(part, np.frombuffer(self._buffer, total.dtype, len(part)), out=part)
+
+
+CHECK_KEY_BYTES = 32
+
+
+def missed(width: int) -> float:
+    """At most how often a wrong sum of numbers of so many bits goes unnoticed, whoever made it knowing no key."""
+    v = width - 1
+    return (66 - v) / 2 * 2.0 ** -(64 - v)
+
+
+def check_value(values: Offsets, key: bytes) -> NDArray[np.uint64]:
+    """The check of a vector, or of a sum of vectors: one word."""
+    columns = math.isqrt(len(values) - 1) + 1
+    rows = -(-len(values) // columns)
+    factors = np.zeros(rows + columns, np.uint64)
+    MaskStream(key).add_to(factors)
+    left, right = factors[:rows], factors[rows:]
+    words = values.view(np.uint64)
+    whole = len(values) // columns
+    products = np.zeros(rows, np.uint64)
+    products[:whole] = words[: whole * columns].reshape(whole, columns) @ right
+    rest = words[whole * columns :]
+    if len(rest):
+        products[whole] = rest @ right[: len(rest)]
+    return np.array([left @ products], "<u8")
+
+
+_ROUNDING = 1e-9  # of a share that is written in decimals
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Parameters of the mask graph of a round, known to every client from enrolment."""
+
+    devices: int  # n: that a round begins with, at least
+    degree: int  # k: of every device, an even number, or everybody else
+    threshold: int  # t: shares that open a secret
+    corrupt: int  # c: at most
+    most: int = MOST_DEVICES  # that a round begins with
+
+    def quorum(self, members: int) -> int:
+        """Signatures under a list of survivors without which nobody reveals anything."""
+        return (members + self.corrupt) // 2 + 1
+
+    def encode(self) -> bytes:
+        """Encode for the session digest."""
+        return b"".join(packed(part) for part in (self.devices, self.degree, self.threshold, self.corrupt, self.most))
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The failure probabilities that a neighbourhood is chosen for."""
+
+    leak: float = 2.0**-40  # that anything but the sum opens in a round
+    failure: float = 1e-3  # that a round with that many lost has to be given up
+
+
+@lru_cache(maxsize=64)
+def choose(
+    devices: int,
+    *,
+    corrupt: float,
+    lost: float,
+    most: int | None = None,
+    chances: Chances = Chances(),  # noqa: B008
+) -> Neighbourhood:
+    """The smallest degree, and its smallest threshold, for these shares of corrupt and lost devices.
+
+    Rounds begin with `devices` or more, up to `most`; of the most, that share may be corrupt.
+    """
+    most = devices if most is None else most
+    if not 3 <= devices <= most or not 0.0 <= corrupt < 1.0 or not 0.0 <= lost < 1.0:
+        raise BadInput(
+            f"{devices} devices, {corrupt} corrupt, {lost} lost: give 3 or more, and shares from 0 to below 1"
+        )
+    bad = ceil(corrupt * most - _ROUNDING)
+    for members in (devices, most):
+        gone = _part(lost, members)
+        if (members + bad) // 2 + 1 > members - gone:
+            raise BadInput(
+                f"of {members} devices {bad} may be corrupt and {gone} be lost: more than half of all, and half as many"
+                " as the corrupt beyond that, have to stay to the end; plan for fewer, or use helpers"
+            )
+    missing = -(-(bad + _part(lost, devices)) * most // devices)
+    for degree in range(4, devices - 1, 2):
+        threshold = _threshold(devices, bad, degree, chances.leak / most)
+        if threshold is None or _torn(most, missing, degree) > chances.leak:
+            continue
+        if all(most * _left(n, _part(lost, n), degree, threshold) <= chances.failure for n in (devices, most)):
+            return Neighbourhood(devices, degree, threshold, bad, most)
+    # Everybody next to everybody: nothing is left to chance, and those of the quorum are enough to open secrets.
+    return Neighbourhood(devices, most - 1, bad + 1, bad, most)
+
+
+def _part(share: float, devices: int) -> int:
+    return int(share * devices + _ROUNDING)
+
+
+def _left(devices: int, gone: int, degree: int, threshold: int) -> float:
+    """Probability that too few of a client's neighbours answer at the end."""
+    return _below(threshold, devices - 1, devices - 1 - gone, degree)
+
+
+def _threshold(devices: int, bad: int, degree: int, leak: float) -> int | None:
+    """The smallest t with P[corrupt neighbours >= t] <= leak."""
+    reach = 0.0
+    for count in range(min(degree, bad), -1, -1):
+        reach += _exactly(count, devices - 1, bad, degree)
+        if reach > leak:
+            return count + 1 if count < degree else None
+    return 1
+
+
+def _torn(devices: int, missing: int, degree: int) -> float:
+    """At most how likely it is that the ring falls apart."""
+    return comb(devices, 2) * comb(missing, degree) / comb(devices, degree)
+
+
+def _exactly(count: int, people: int, marked: int, drawn: int) -> float:
+    return comb(marked, count) * comb(people - marked, drawn - count) / comb(people, drawn)
+
+
+def _below(count: int, people: int, marked: int, drawn: int) -> float:
+    return sum(_exactly(x, people, marked, drawn) for x in range(min(count, marked + 1)))
+
+
+def neighbours(session: bytes, members: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
+    """Everybody's neighbours among the members; everybody works out the same."""
+    order = sorted(members, key=lambda number: digest(b"place", session, packed(number)))
+    n, half = len(order), degree // 2
+    if degree >= n - 1:
+        return {one: tuple(sorted(other for other in order if other != one)) for one in order}
+    return {
+        one: tuple(sorted(order[(place + step) % n] for step in range(-half, half + 1) if step))
+        for place, one in enumerate(order)
+    }

@@ -19,7 +19,7 @@ from veilrec.methods.news.common import (
     news_ready,
 )
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.trainer import Trainer
+from veilrec.simulation.simulation import Trainer
 
 # Made-up news have few words, whose meanings are learnt fast and then by heart.
 _MADE_UP: Mapping[str, Any] = {"rate": 0.01, "size": {"dropout": 0.2}, "rounds": 5}

@@ -56,8 +56,8 @@ from veilrec.privacy.events import LaplaceEvent, repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import ElementwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.methods.news.prepare import ReadNews

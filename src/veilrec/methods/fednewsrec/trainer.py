@@ -17,7 +17,7 @@ from veilrec.methods.news.prepare import prepare
 from veilrec.methods.news.ranker import NewsRanker, NewsScorer
 from veilrec.models.layers import Dropout, load_moments, moments_of
 from veilrec.models.news_model import losses, make_batch, take_news, trimmed
-from veilrec.simulation.trainer import ModelParts, StepReport
+from veilrec.simulation.simulation import ModelParts, StepReport
 
 
 class NewsTrainer:

@@ -36,8 +36,8 @@ from veilrec.methods.news.common import (
 from veilrec.methods.private import adjacency_of
 from veilrec.privacy.guarantee import Adjacency
 from veilrec.privacy.mechanisms.sums import GainSum
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer

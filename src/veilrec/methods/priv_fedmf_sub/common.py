@@ -42,8 +42,7 @@ from veilrec.privacy.mechanisms.local import NoisyMessage
 from veilrec.privacy.mechanisms.reports import ItemHistogram, RandomisedReports
 from veilrec.privacy.mechanisms.responses import RandomisedResponse
 from veilrec.privacy.mechanisms.sums import UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.round_specs import ReportedItems, ReportThreshold, RoundPlanner, Tally
+from veilrec.server.round_specs import CohortSettings, ReportedItems, ReportThreshold, RoundPlanner, Tally
 
 DATASETS = EVERY_DATASET  # of the private methods
 

@@ -28,9 +28,8 @@ from veilrec.methods.private import PRIVATE_TRIAL, PrivateFields, merged
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import RowwiseLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import SeededParts
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, SeededParts
 
 
 class FedMfConfig(Config):

@@ -29,9 +29,8 @@ from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.compression import SentEntries
 from veilrec.privacy.mechanisms.local import UpdateNoise
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import SeededParts
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, SeededParts
 
 _DEVICES_AT_ONCE = 50  # below 32 MB of updates: up to that, the allocator uses the same space again
 

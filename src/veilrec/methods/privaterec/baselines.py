@@ -49,11 +49,11 @@ from veilrec.privacy.events import repeated
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.local import UpdateLaplace
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.core.schema import Schema
-    from veilrec.simulation.trainer import Trainer
+    from veilrec.simulation.simulation import Trainer
 
 
 def fedrec_plan(config: ModelConfig, problem: Problem) -> Plan:

@@ -59,7 +59,7 @@ from veilrec.privacy.mechanisms.base import Calibration
 from veilrec.privacy.mechanisms.reports import MadeOfReports
 from veilrec.privacy.mechanisms.responses import LabelPermutation, LabelPerturbation, LabelResponse
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
+from veilrec.server.round_specs import CohortSettings
 
 if TYPE_CHECKING:
     from veilrec.client.local_training import LocalTrainer

@@ -41,9 +41,9 @@ from veilrec.models.feature_inputs import POPULARITY, Inputs
 from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.reports import PlainVotes
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.simulation.trainer import ModelParts, StepReport
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
+from veilrec.simulation.simulation import ModelParts, StepReport
 
 FOFL_SELF_PRESETS = merged(
     {"paper": PAPER, "tuned": TUNED},

@@ -21,9 +21,8 @@ from veilrec.models.feature_inputs import Inputs
 from veilrec.models.feature_net import Activation, FeatureNet
 from veilrec.privacy.mechanisms.reports import PlainVotes
 from veilrec.privacy.mechanisms.sums import NoNoise, UpdateMechanism
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import PopularityTensor
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, PopularityTensor
 
 WITH_FEATURES = ("ml-100k", "ml-1m", "frappe", "csv", "synthetic-ratings")
 WITH_ITEMS = tuple(name for name, dataset in DATASETS.items() if dataset.kind != "news")

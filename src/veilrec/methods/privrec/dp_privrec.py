@@ -52,8 +52,7 @@ from veilrec.privacy.events import Event, repeated
 from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.adaptive_clipping import PublishedAdaptiveSum, first_bound
 from veilrec.privacy.mechanisms.base import Calibration
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.round_specs import LearntBound, PopularityTensor
+from veilrec.server.round_specs import CohortSettings, LearntBound, PopularityTensor
 from veilrec.server.server import PublishedClipping
 
 FLAWS = (

@@ -41,9 +41,8 @@ from veilrec.methods.privrec.common import WITH_FEATURES
 from veilrec.models.feature_inputs import plain_inputs
 from veilrec.models.private_als import AlsSums
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import Replacing
-from veilrec.server.round_specs import PopularityTensor
+from veilrec.server.aggregation import Replacing
+from veilrec.server.round_specs import CohortSettings, PopularityTensor
 
 SUMS = "Sums are released, of everybody's votes and of every round; the epsilon is that of all together."
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]

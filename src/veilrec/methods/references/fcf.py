@@ -12,8 +12,8 @@ from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, P
 from veilrec.methods.private import devices_with_data
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
 from veilrec.privacy.mechanisms.sums import NoNoise
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
 
 
 @dataclass(frozen=True)

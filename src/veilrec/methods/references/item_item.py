@@ -43,10 +43,9 @@ from veilrec.methods.references.popularity import OneStep
 from veilrec.models.item_item import ease_weights, similarities, transitions
 from veilrec.privacy.accounting.gaussian import mu_for
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import PopularityTensor
-from veilrec.simulation.trainer import Trainer
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, PopularityTensor
+from veilrec.simulation.simulation import Trainer
 
 EASE_MOST_ITEMS = 20_000  # 4.8 GB: a float64 and a float32 for every pair of items
 

@@ -18,7 +18,7 @@ from veilrec.core.jit import jit
 from veilrec.kernels.loops import draw_epoch
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.trainer import ModelParts, StepReport
+from veilrec.simulation.simulation import ModelParts, StepReport
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -30,9 +30,9 @@ from veilrec.methods.base import EVERY_DATASET, Config, Exemption, LearningTrial
 from veilrec.methods.private import PrivacySettings, devices_with_data, noisy_sum, proven
 from veilrec.models.scores import Model
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.simulation.trainer import ModelParts, StepReport, Trainer
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings
+from veilrec.simulation.simulation import ModelParts, StepReport, Trainer
 
 
 class OneStep:

@@ -23,7 +23,7 @@ from veilrec.core.jit import jit
 from veilrec.methods.base import EVERY_DATASET, Config, LearningTrial, Method, Problem
 from veilrec.models.sasrec_scores import SasRecScorer
 from veilrec.privacy.guarantee import Guarantee, no_guarantee
-from veilrec.simulation.trainer import ModelParts, StepReport
+from veilrec.simulation.simulation import ModelParts, StepReport
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -63,9 +63,8 @@ from veilrec.privacy.guarantee import Guarantee
 from veilrec.privacy.mechanisms.base import left_by_sampler
 from veilrec.privacy.mechanisms.reports import VoteReports
 from veilrec.privacy.mechanisms.schedules import ScheduledSum, run_event
-from veilrec.server.client_sampling import CohortSettings
-from veilrec.server.optimisers import ServerRate
-from veilrec.server.round_specs import Tally
+from veilrec.server.aggregation import ServerRate
+from veilrec.server.round_specs import CohortSettings, Tally
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from veilrec.methods.private import noisy_sum, proven
 from veilrec.methods.veil.content import Titles
 from veilrec.models.news_content import NO_NAME, NewsContent
 from veilrec.privacy.guarantee import Guarantee
-from veilrec.server.optimisers import ServerRate
+from veilrec.server.aggregation import ServerRate
 
 if TYPE_CHECKING:
     from veilrec.methods.veil.method import VeilConfig
