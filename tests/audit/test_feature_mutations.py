@@ -36,6 +36,7 @@ from tests.audit.planted_bugs import (
     less,
     noisy,
     one_by_one,
+    own_account,
     setting,
 )
 from veilrec.audit.contract import holds_no_user_data
@@ -162,8 +163,8 @@ BUGS = (
     Bug("clipped tensor by tensor", WITHOUT_VOTES, HOSTILE, setting(updates, "clip_whole", by_tensor)),
     Bug("people's vectors without noise", POISSON, BARE, no_noise_on(PEOPLE)),
     Bug("the last bias without noise", WITHOUT_VOTES, BARE, no_noise_on("layer2.bias")),
-    Bug("votes that are not charged", POISSON, REPORTS, change=NOT_CHARGED),
-    Bug("votes that fixed cohorts are not charged for", FIXED, REPORTS, change=NOT_CHARGED),
+    Bug("votes that are not charged", POISSON, REPORTS, own_account, NOT_CHARGED),
+    Bug("votes that fixed cohorts are not charged for", FIXED, REPORTS, own_account, NOT_CHARGED),
     Bug("votes that the budget does not count", POISSON, DELTA, votes_for_free),
     Bug("votes without noise", POISSON, COUNTS, setting(VoteReports, "protect", exact_votes)),
     Bug("more than one vote a person", POISSON, VOTED, a_vote_for_every_item),
